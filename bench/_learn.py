@@ -16,9 +16,9 @@ import numpy
 from numpy.typing import NDArray
 
 from _judge import Instance
-from mica.crystals.digest import Source, count_mentions
-from mica.crystals.salience import SIGNALS, Table, signals
-from mica.crystals.units import units
+from mica.crystals.digest import DigestSource, count_mentions
+from mica.crystals.salience import SIGNALS, Table, signals, units
+from mica.model.event import EventId
 
 COMMON_SHARE = 0.03  # of the instances that have a unit, for it to be in the table
 PROJECTS_MIN = 3
@@ -39,8 +39,8 @@ class Lesson(NamedTuple):
     told: Numbers  # 1 for a unit that the reference has
 
 
-def sources(instance: Instance) -> list[Source]:
-    return [Source(mark.id, mark.text, tuple(mark.tags)) for mark in instance.marks]
+def sources(instance: Instance) -> list[DigestSource]:
+    return [DigestSource(EventId(mark.id), mark.text, tuple(mark.tags)) for mark in instance.marks]
 
 
 def lessons(instances: Iterable[Instance]) -> list[Lesson]:

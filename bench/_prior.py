@@ -19,15 +19,14 @@ from pathlib import Path
 import msgspec
 import numpy
 
-from mica.navigation.combine import by_hand
-from mica.navigation.engine.features import NAMES, candidates
-from mica.navigation.engine.signals import Question, signals
-from mica.navigation.engine.task_history import Commit, Past, Task
-from mica.navigation.engine.tree import Document, Tree
-from mica.navigation.regression import VERSION, Lesson, Model, lesson
-from mica.navigation.tree_index import document
+from mica.navigation.engine.signals import FEATURES, PromptQuestion, collect_candidates, compute_signals
+from mica.navigation.engine.task_history import CommitFiles, Task, TaskHistory
+from mica.navigation.engine.tree import FileTree, IndexedFile
+from mica.navigation.predictor import score_untrained
+from mica.navigation.regression import VERSION, SignalModel, TrainingTask, make_training_task
+from mica.navigation.tree_index import index_text
 
-TARGET = Path(__file__).parent.parent / "src/mica/select/navigation/prior.json"
+TARGET = Path(__file__).parent.parent / "src/mica/navigation/prior.json"
 COMMITS = 1_200  # the latest, of which lessons are made
 FILES_MAX = 20
 LEARNED_FILES_MAX = 40
@@ -89,8 +88,8 @@ class Releases:
     def __init__(self, folder: Path | None) -> None:
         self._folders = sorted((_newest(each), each) for each in folder.iterdir() if each.is_dir()) if folder else []
         self._place = -1
-        self._documents: dict[str, Document] = {}
-        self._by_hash: dict[str, Document] = {}
+        self._documents: dict[str, IndexedFile] = {}
+        self._by_hash: dict[str, IndexedFile] = {}
 
     def move(self, at: int) -> bool:
         """Go on to this moment; whether another release is the last one now."""
@@ -102,10 +101,10 @@ class Releases:
         self._documents = dict(self._read(self._folders[self._place][1]))
         return True
 
-    def document(self, path: str) -> Document:
-        return self._documents.get(path, Document())
+    def document(self, path: str) -> IndexedFile:
+        return self._documents.get(path, IndexedFile())
 
-    def _read(self, folder: Path) -> Iterator[tuple[str, Document]]:
+    def _read(self, folder: Path) -> Iterator[tuple[str, IndexedFile]]:
         for file in sorted(folder.rglob("*")):
             if file.is_symlink() or not file.is_file() or file.stat().st_size > 200_000:
                 continue
@@ -113,7 +112,7 @@ class Releases:
             key = hashlib.sha256(content).hexdigest()
             if key not in self._by_hash:
                 text = None if b"\0" in content else content.decode("utf-8", "replace")
-                self._by_hash[key] = document(text, size_bytes=len(content))
+                self._by_hash[key] = index_text(text, size_bytes=len(content))
             yield file.relative_to(folder).as_posix(), self._by_hash[key]
 
 
@@ -121,7 +120,7 @@ def _newest(folder: Path) -> float:
     return max((file.stat().st_mtime for file in folder.rglob("*") if file.is_file()), default=0.0)
 
 
-def move_tree(tree: Tree, change: Change, releases: Releases) -> None:
+def move_tree(tree: FileTree, change: Change, releases: Releases) -> None:
     for path in change.removed:
         tree.remove(path)
     for old, new in change.renamed:
@@ -131,9 +130,9 @@ def move_tree(tree: Tree, change: Change, releases: Releases) -> None:
         tree.put(path, releases.document(path))
 
 
-def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator[Lesson]:
+def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator[TrainingTask]:
     """What the last usable commits teach, each with what was known before it."""
-    tree, past = Tree(), Past()
+    tree, past = FileTree(), TaskHistory()
     first = sum(change.usable for change in changes) - last
     count = 0
     recent: list[tuple[int, tuple[str, ...]]] = []
@@ -145,11 +144,11 @@ def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator
                 for path in list(tree):
                     tree.put(path, releases.document(path))
             recent = [(at, files) for at, files in recent if change.at - at < SESSION_S]
-            question = Question(text=change.subject, session=tuple(files for _, files in recent))
-            found = signals(tree, past, question)
-            listed = candidates(found, tree)
+            question = PromptQuestion(text=change.subject, session=tuple(files for _, files in recent))
+            found = compute_signals(tree, past, question)
+            listed = collect_candidates(found, tree)
             if listed.paths:
-                yield lesson(listed, by_hand(found), needed, scales=[1.0] * len(NAMES))
+                yield make_training_task(listed, score_untrained(found), needed, scales=[1.0] * len(FEATURES))
         move_tree(tree, change, releases)
         left = change.left
         if change.usable and 0 < len(left) <= LEARNED_FILES_MAX:
@@ -158,11 +157,11 @@ def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator
                     past.rename(old, new)
                 past.learn(Task(text=change.subject, files=left))
             else:
-                past.learn_commit(Commit(subject=change.subject, files=left, renamed=change.renamed))
+                past.learn_commit(CommitFiles(subject=change.subject, files=left, renamed=change.renamed))
             recent.append((change.at, left))
 
 
-def fit(taught: list[Lesson], *, source: str) -> Model:
+def fit(taught: list[TrainingTask], *, source: str) -> SignalModel:
     """The weights that explain these lessons best, and the curvature there, as far as it is handed down."""
     rows = numpy.array([row for each in taught for row in each.rows])
     needed = numpy.array([hit for each in taught for hit in each.needed], float)
@@ -183,9 +182,9 @@ def fit(taught: list[Lesson], *, source: str) -> Model:
             break
     precision = curvature * STRENGTH + numpy.eye(size) * FLOOR
     precision[0, 0] += 0.01 - FLOOR
-    return Model(
+    return SignalModel(
         version=VERSION,
-        names=NAMES,
+        names=FEATURES,
         scales=[float(each) for each in scales],
         weights=[round(float(each), DIGITS) for each in weights],
         precision=[[float(f"{precision[i, j]:.4g}") for j in range(i + 1)] for i in range(size)],

@@ -17,9 +17,9 @@ async def reopen(path: Path) -> dict[str, float | int]:
     begun, wall = time.process_time(), time.perf_counter()
     async with mica.open(path, settings=mica.Settings(home=path.parent, transcripts=path.parent)) as memory:
         opened = time.process_time()
-        latest = await memory.events(mica.EventQuery(limit=LATEST))
+        latest = await memory.events.query(mica.EventQuery(limit=LATEST))
         first = time.process_time(), time.perf_counter() - wall
-        counted = (await memory.sizes()).events
+        counted = (await memory.upkeep.sizes()).events
         last = time.process_time(), time.perf_counter() - wall
     return {
         "begun_cpu_s": begun,

@@ -21,7 +21,7 @@ import asyncpg
 
 import mica
 from mica.settings import Settings, load_settings
-from mica.testing.postgres import Server, postgres_server
+from mica.testing.postgres import LocalPostgres, postgres_server
 
 KIND = "code_review"
 FACETS = {"verdicts": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
@@ -90,7 +90,9 @@ rank = 30
 class Six:
     """The sources, filled for a number of concepts. `settings` declare them; `register` adds the live object."""
 
-    def __init__(self, folder: Path, server: Server, *, concepts: int, versions: int = 1, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, server: LocalPostgres, *, concepts: int, versions: int = 1, more: str = ""
+    ) -> None:
         self.server = server
         self._versions = versions  # of each row in PostgreSQL
         self.folder = folder
@@ -113,7 +115,7 @@ class Six:
 
     def register(self, memory: mica.Memory) -> None:
         """Let the live object answer in this memory."""
-        memory.register("patterns", self.patterns)
+        memory.sources.register("patterns", self.patterns)
 
     def patterns(self, concept: object) -> list[dict[str, object]]:
         return self.live.get(getattr(concept, "id", ""), [])
@@ -167,7 +169,7 @@ def _rows(identifier: str, source: str) -> list[dict[str, object]]:
     return rows
 
 
-async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, object]]], *, versions: int) -> None:
+async def _fill_postgres(server: LocalPostgres, rows: Mapping[str, list[dict[str, object]]], *, versions: int) -> None:
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
         await connection.execute(

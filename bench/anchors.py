@@ -27,9 +27,9 @@ import msgspec
 
 from _events import SEED
 from _table import check, finish, machine, show, taking
-from mica.navigation.anchors.anchor import Anchor, Found, anchor, find
-from mica.navigation.anchors.line_hashes import lines_of
-from mica.navigation.anchors.symbols import reading, symbols
+from mica.navigation.anchors.alignment import lines_of
+from mica.navigation.anchors.anchor import Anchor, AnchorMatch, anchor, find
+from mica.navigation.anchors.symbols import find_symbols, method_for
 
 COMMITS_MAX = 2_000  # the newest of the first-parent line
 DISTANCES = 1, 3, 10, 30, 100, 300
@@ -219,7 +219,7 @@ def picked(path: str, text: str, dice: random.Random) -> tuple[str, int, int] | 
         end = min(total, start + dice.choice((0, 2, 9, 29, 79)))
     else:
         found = [
-            symbol for symbol in symbols(path, text) if symbol.end - symbol.start >= (2 if kind == "symbol" else 4)
+            symbol for symbol in find_symbols(path, text) if symbol.end - symbol.start >= (2 if kind == "symbol" else 4)
         ]
         if not found:
             return None
@@ -245,7 +245,7 @@ def by_anchor_without_symbols(one: Drawn) -> Range | None:
 
 def _found(made: Anchor, later: str) -> Range | None:
     found = find(made, later)
-    return (found.start, found.end) if isinstance(found, Found) else None
+    return (found.start, found.end) if isinstance(found, AnchorMatch) else None
 
 
 def by_number(one: Drawn) -> Range | None:
@@ -331,7 +331,7 @@ def main() -> None:
         )
     print(machine())
     kept = " (a shallow clone: only these are here)" if shallow else ""
-    print(f"{len(commits):,} commits of the first-parent line{kept}; Python is read by {reading('a.py')}")
+    print(f"{len(commits):,} commits of the first-parent line{kept}; Python is read by {method_for('a.py')}")
 
     blobs, dice = Blobs(repo), random.Random(arguments.seed)
     by_way: dict[str, Score] = defaultdict(Score)

@@ -385,7 +385,7 @@ class Remembering:
 
 @lru_cache(maxsize=1)
 def remembering() -> Remembering | None:
-    encoder = embeddings.chosen("on")
+    encoder = embeddings.open_encoder("on")
     return None if encoder is None else Remembering(encoder)
 
 
@@ -399,10 +399,10 @@ async def ask(conversation: Conversation, target: str, *, semantic: bool) -> lis
                 is_agent = turn.is_role and turn.speaker == "assistant"
                 seen = memory.mark(turn.text, origin="agent" if is_agent else "user", at=turn.at)
                 turn_of[seen.id] = turn.id
-        stored = await memory.position()  # every mark is stored and indexed: the first search pays for none of it
+        stored = await memory.events.position()  # stores and indexes every mark: the first search pays for none
         check(stored == len(conversation.turns), f"{len(conversation.turns)} turns are marked, {stored} are stored")
-        await memory.embed()
-        check(not await memory.without_vector(), "every mark has its vector")
+        await memory.upkeep.embed()
+        check(not await memory.upkeep.without_vector(), "every mark has its vector")
         return [
             await answer(memory, question, turn_of, is_first=number == 0)
             for number, question in enumerate(conversation.questions)
@@ -422,7 +422,7 @@ async def answer(memory: mica.Memory, question: Question, turn_of: Mapping[str, 
             turn_of[source] for passage in brief.passages for source in passage.sources if source in turn_of
         ]
         if brief.receipt is not None and not estimator:
-            estimator = str((await memory.event(brief.receipt)).data.get("estimator", ""))
+            estimator = str((await memory.events.get(brief.receipt)).data.get("estimator", ""))
     ranking = [turn_of[hit.id] for hit in hits.marks]
     return Answer(ranking=ranking, packs=packs, ms=ms, is_first=is_first, estimator=estimator)
 

@@ -29,13 +29,14 @@ import _learn
 from _judge import Instance, Judge, Row, Sentence
 from _table import check, finish, machine, measured, show, taking
 from mica.crystals import digest, salience, sentences
+from mica.model.event import EventId
 
 SHARES = (0.05, 0.10)
 DRAWS, QUICK_DRAWS, SEED = 10_000, 1_000, 7
 MMR_NEWNESS = 0.3  # how much likeness to what is taken costs, against likeness to the whole
 GROUP_MARKS, GROUPED_MIN = 12, 30  # of a lower crystal; marks of an instance that is worth levels
 LOWER_SHARE = 0.2
-TABLE = Path(__file__).parent.parent / "src" / "mica" / "crystallize" / "salience.json"
+TABLE = Path(__file__).parent.parent / "src" / "mica" / "crystals" / "salience.json"
 Digests = dict[str, list[Sentence]]
 
 
@@ -173,7 +174,7 @@ class Tables:
     """For each instance the table to digest it with, none of which it taught."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
-        self.shipped = salience.shipped()
+        self.shipped = salience.load_table()
         self.alone = _learn.alone(instances)
         taught = set(self.shipped.learned_from)
         self.seen = [each for each in instances if _learn.fingerprint(each) in taught]
@@ -195,10 +196,10 @@ class Tables:
 
 
 def digested(
-    sources: Sequence[digest.Source],
+    sources: Sequence[digest.DigestSource],
     budget: int,
     table: salience.Table,
-    counted: salience.Tally | None = None,
+    counted: salience.MentionTally | None = None,
 ) -> digest.Digest:
     made = digest.extract(sources, budget_tokens=budget, table=table, count=_judge.tokens, counted=counted)
     check(made.tokens <= budget, f"a digest of {made.tokens} tokens keeps a budget of {budget}")
@@ -220,12 +221,12 @@ def composed(instance: Instance, budget: int, table: salience.Table, *, with_cou
     sources = _learn.sources(instance)
     groups = [sources[start : start + GROUP_MARKS] for start in range(0, len(sources), GROUP_MARKS)]
     tags = {source.id: source.tags for source in sources}
-    statements: dict[str, tuple[str, ...]] = {}
+    statements: dict[str, tuple[EventId, ...]] = {}
     for group in groups:
         lower = math.floor(LOWER_SHARE * sum(_judge.tokens(source.text) for source in group))
         for sentence in as_sentences(digested(group, lower, table)):
-            statements[sentence.text] = (*statements.get(sentence.text, ()), *sentence.marks)
-    above = [digest.Source(marks[0], text, tags[marks[0]]) for text, marks in statements.items()]
+            statements[sentence.text] = (*statements.get(sentence.text, ()), *map(EventId, sentence.marks))
+    above = [digest.DigestSource(marks[0], text, tags[marks[0]]) for text, marks in statements.items()]
     counted = salience.merge(map(digest.count_mentions, groups)) if with_counts else None
     return as_sentences(digested(above, budget, table, counted))
 

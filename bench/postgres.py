@@ -39,7 +39,7 @@ from log import ACK, CHAIN_EVENTS, Child, compared, context_of, written
 from mica.model.event import Context, Event, EventId, WriterId, event_id, make_event, new_writer
 from mica.store.postgres.server import Connection
 from mica.store.postgres.store import PostgresStore, prepare
-from mica.testing.postgres import APP, OWNER, Server, postgres_server
+from mica.testing.postgres import APP, OWNER, LocalPostgres, postgres_server
 
 SCHEMA = "mica_bench"
 BATCH = 1_000
@@ -85,7 +85,7 @@ async def append_beside_copy(place: Place, *, rounds: int, batches: int) -> dict
     try:
         await connection.execute(f"SET search_path = {SCHEMA}; SET mica.space = '{store.space}'")
         writer = new_writer()
-        await store.append(batch(writer, 0))  # what is made once, for both sides
+        await store.log.append(batch(writer, 0))  # what is made once, for both sides
         rates: dict[str, list[float]] = {"append": [], "copy": [], "heap": []}
         for turn in range(rounds):
             events = [batch(writer, 1 + turn * batches + number) for number in range(batches)]
@@ -120,7 +120,7 @@ def _row(name: str, rates: list[float], ours: list[float]) -> tuple[str, ...]:
 
 async def _append(store: PostgresStore, batches: list[list[Event]]) -> None:
     for events in batches:
-        appended = await store.append(events)
+        appended = await store.log.append(events)
         check(appended.stored == BATCH, "every event is stored")
 
 
@@ -179,7 +179,7 @@ async def write(address: str, _: Signal, seconds: float) -> Report:
             make_event(event_id(writer, stored + n), "mark", {"text": f"part {n} is slow"}, at=datetime.now(UTC))
             for n in range(1, size + 1)
         ]
-        stored += (await store.append(events)).stored
+        stored += (await store.log.append(events)).stored
     await store.close()
     return Report("writer", stored, Counter(), 0)
 
@@ -191,7 +191,7 @@ async def follow(address: str, end: Signal, _: float) -> Report:
     last = gaps = 0
     while True:
         is_over = end.is_set()
-        events = await store.log(last, limit=1_000)
+        events = await store.log.read(last, limit=1_000)
         for event in events:
             gaps += (event.position or 0) != last + 1
             last = event.position or 0
@@ -258,10 +258,10 @@ async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
     store = await PostgresStore.open(address)
     found: Counter[EventId] = Counter()
     last = 0
-    while events := await store.log(last, limit=5_000):
+    while events := await store.log.read(last, limit=5_000):
         found.update(event.id for event in events)
         last = events[-1].position or 0
-    problems = await store.verify()
+    problems = await store.files.verify()
     await store.close()
     return found, problems
 
@@ -306,7 +306,7 @@ async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -
             await asyncio.sleep(chance.random() / 50)
 
 
-def kill_round(number: int, address: str, home: Path, server: Server | None) -> Killed:
+def kill_round(number: int, address: str, home: Path, server: LocalPostgres | None) -> Killed:
     """Two writers; the server is killed, then one of them; a third opens without a server; it comes back; all die."""
     chance = random.Random(number)
     forks = multiprocessing.get_context("forkserver")
@@ -339,18 +339,18 @@ def kill_round(number: int, address: str, home: Path, server: Server | None) -> 
 
 async def _count(address: str, home: Path) -> int:
     async with opened(address, home) as memory:
-        return await memory.position()
+        return await memory.events.position()
 
 
 async def _left(address: str, home: Path) -> list[Event]:
     async with opened(address, home) as memory:
-        events = [event async for event in memory.log()]
-        check(not await memory.verify(), "`verify` finds nothing after a kill")
-        check((await memory.backlog())[0] == 0, "nothing waits any more")
+        events = [event async for event in memory.events.log()]
+        check(not await memory.upkeep.verify(), "`verify` finds nothing after a kill")
+        check((await memory.upkeep.backlog())[0] == 0, "nothing waits any more")
     return events
 
 
-def kills(address: str, server: Server | None, *, rounds: int) -> dict[str, float]:
+def kills(address: str, server: LocalPostgres | None, *, rounds: int) -> dict[str, float]:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "mica", "log"])
     with tempfile.TemporaryDirectory(prefix="mica-kills-") as folder:
         parts = [
@@ -384,7 +384,7 @@ def kills(address: str, server: Server | None, *, rounds: int) -> dict[str, floa
 
 
 @contextmanager
-def place(dsn: str | None) -> Iterator[tuple[Place, str, Server | None]]:
+def place(dsn: str | None) -> Iterator[tuple[Place, str, LocalPostgres | None]]:
     """A place to measure in, the address of an empty space beside it, and a server that may die; gone afterwards."""
     if dsn is None:
         with postgres_server() as server:

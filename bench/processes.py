@@ -108,9 +108,9 @@ async def _write_events(path: Path, writer: int, start: Barrier, seconds: float)
 async def stored_events(path: Path) -> Counter[tuple[int, int]]:
     settings = mica.Settings(home=path.parent, transcripts=path.parent)
     async with mica.open(path, settings=settings) as memory:
-        events = await memory.events(mica.EventQuery(limit=None))
-        check((await memory.sizes()).events == len(events), "every stored event can be queried")
-        problems = await memory.verify()
+        events = await memory.events.query(mica.EventQuery(limit=None))
+        check((await memory.upkeep.sizes()).events == len(events), "every stored event can be queried")
+        problems = await memory.upkeep.verify()
     check(not problems, f"`verify` finds nothing: {problems[:1]}")
     found: Counter[tuple[int, int]] = Counter()
     for event in events:

@@ -80,7 +80,7 @@ class Running:
         self._environment = os.environ | {"HOME": str(home), "MICA_SEMANTIC": "off"}
         self._command = [sys.executable, "-m", "mica", "up", "--no-import", "--no-browser"]
         self._command += ["--port", str(port), "--store", str(store)]
-        made = [sys.executable, "-m", "mica", "token", "make", "bench"]
+        made = [sys.executable, "-m", "mica", "server", "token", "make", "bench"]
         self.token = subprocess.check_output(made, env=self._environment, text=True).strip()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -149,9 +149,9 @@ async def fill(store: Path, events: int) -> None:
                     )
                     memory.mark(text, context=context, at=at)
             if count % 50_000 < 8:
-                await memory.position()
-        await memory.auto_crystallize()
-        await memory.age()  # as an import does
+                await memory.events.position()
+        await memory.crystals.make_due()
+        await memory.upkeep.age()  # as an import does
 
 
 def asked(
@@ -244,7 +244,7 @@ class Listener(asyncio.Protocol):
 async def listen(server: Running, plan: Plan) -> list[float]:
     """Milliseconds from sending an event until each of many listeners has it."""
     loop = asyncio.get_running_loop()
-    head = f"GET /api/stream?names=bench.told&fields=data.sent HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    head = f"GET /api/events/follow?names=bench.told&fields=data.sent HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
     request = f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode()
     heard: list[float] = []
     ready = asyncio.Semaphore(0)
@@ -258,7 +258,7 @@ async def listen(server: Running, plan: Plan) -> list[float]:
 
         def tell() -> None:
             event = {"name": "bench.told", "data": {"sent": time.perf_counter()}}
-            asked(connection, "POST", "/api/events", server.headers, json.dumps({"events": [event]}).encode())
+            asked(connection, "POST", "/api/emit", server.headers, json.dumps({"events": [event]}).encode())
 
         began = loop.time()
         for number in range(plan.told):
@@ -295,7 +295,7 @@ class Writer(threading.Thread):
                     number += 1
                     event = {"name": "bench.kept", "data": {"writer": self._number, "number": number}}
                     body = json.dumps({"events": [event]}).encode()
-                    _, text = asked(connection, "POST", "/api/events", self._server.headers, body)
+                    _, text = asked(connection, "POST", "/api/emit", self._server.headers, body)
                     self.acknowledged.append(json.loads(text)["events"][0]["id"])
             self._stopping.wait(0.02)
 
@@ -317,7 +317,7 @@ class Follower(threading.Thread):
                 closing(http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=30)) as connection,
             ):
                 headers = self._server.headers | {"Last-Event-ID": str(self.last)}
-                connection.request("GET", "/api/stream?bundle=minimal", headers=headers)
+                connection.request("GET", "/api/events/follow?bundle=minimal", headers=headers)
                 answer = connection.getresponse()
                 position = None
                 while not self._stopping.is_set() and (line := answer.readline()):
@@ -331,13 +331,13 @@ class Follower(threading.Thread):
 
 async def position_of(store: Path) -> int:
     async with opened(store) as memory:
-        return await memory.position()
+        return await memory.events.position()
 
 
 async def kept(store: Path, after: int) -> tuple[set[str], list[int]]:
     """Ids and positions of all that was stored since."""
     async with opened(store) as memory:
-        found = [event async for event in memory.log(after=after)]
+        found = [event async for event in memory.events.log(after=after)]
     return {event.id for event in found}, [event.position or 0 for event in found]
 
 
@@ -359,7 +359,7 @@ def killed_under_load(server: Running, store: Path, plan: Plan) -> tuple[int, in
         writer.join()
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         asked(
-            connection, "GET", f"/api/log?after={2**40}", server.headers, None
+            connection, "GET", f"/api/events/log?after={2**40}", server.headers, None
         )  # whoever reads stores what waits first
     ids, positions = asyncio.run(kept(store, after))
     until = time.monotonic() + 60

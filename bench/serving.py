@@ -166,7 +166,7 @@ def asked(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
     """Milliseconds of each call, by what was asked of whom."""
     search = {"name": "search", "arguments": {"query": "cookie redirect page", "limit": 10}}
     mica_command = [sys.executable, "-P", "-m", "mica"]
-    listed = json.dumps([tool.listed() for tool in TOOLS])
+    listed = json.dumps([tool.listing() for tool in TOOLS])
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
         (folder / "config.toml").touch()
@@ -207,7 +207,7 @@ def main() -> None:
     parser = taking(__doc__, quick="5 rounds in place of 15")
     rounds = 5 if parser.parse_args().quick else 15
 
-    listed = json.dumps([tool.listed() for tool in TOOLS])
+    listed = json.dumps([tool.listing() for tool in TOOLS])
     programs = {"python -m mica.mcp": [sys.executable, "-P", "-m", "mica.mcp"]}
     if importlib.util.find_spec("mcp") is not None:
         programs["the same tools, official SDK"] = [sys.executable, "-P", "-c", SDK, listed]
@@ -225,7 +225,7 @@ def main() -> None:
     rows = [(name, spread(waits[name], digits=0), spread(costs[name], digits=0)) for name in programs]
     show(f"{rounds} rounds in turn", ("", "ms until tools are listed (min – median)", "CPU ms (min – median)"), rows)
     ours, *others = programs
-    schema = len(json.dumps([tool.listed() for tool in TOOLS], separators=(",", ":"), ensure_ascii=False)) / 4
+    schema = len(json.dumps([tool.listing() for tool in TOOLS], separators=(",", ":"), ensure_ascii=False)) / 4
     result = {"ready_ms": median(waits[ours]), "cpu_ms": median(costs[ours]), "schema_tokens": schema}
     calls = asked(50 if rounds == 5 else 300, with_sdk=bool(others))
     titles = {

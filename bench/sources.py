@@ -25,7 +25,7 @@ import asyncpg
 import mica
 from _sources import FACETS, Plain, Six, six_sources
 from _table import check, finish, machine, median, percentile, show, taking
-from mica.sources.protocol import Concept
+from mica.sources.protocol import Concept, Question
 
 BLOCK = 20  # questions in turn, ours and by hand, so that a busy moment meets both
 CANCELLED = 50
@@ -88,7 +88,7 @@ async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) ->
     now = datetime.now(UTC)
 
     async def alone(name: str, number: int) -> None:
-        found = await memory.sources[name].fragments(concepts[number], now=now)
+        found = await memory.sources[name].fragments(Question(concept=concepts[number], now=now))
         check(
             len(found) == FACETS[name], f"{name} has {len(found)} fragments of {concepts[number]}, not {FACETS[name]}"
         )
@@ -129,7 +129,11 @@ async def lag(memory: mica.Memory, six: Six, *, rounds: int) -> dict[str, float]
     for _ in range(rounds):
         (six.folder / "large.json").write_text(document, encoding="utf-8")
         began = time.perf_counter()
-        lags.append(await _worst(memory.sources["large"].fragments(Concept("a", "b", "c"), now=datetime.now(UTC))))
+        lags.append(
+            await _worst(
+                memory.sources["large"].fragments(Question(concept=Concept("a", "b", "c"), now=datetime.now(UTC)))
+            )
+        )
         took.append((time.perf_counter() - began) * 1_000)
         idle.append(await _worst(asyncio.sleep(took[-1] / 1_000)))
     return {"large_json_ms": median(took), "large_json_lag_ms": median(lags), "idle_lag_ms": median(idle)}
@@ -151,11 +155,11 @@ async def bounds(memory: mica.Memory, six: Six) -> dict[str, float]:
     """What a million rows take, and what cancelled questions leave on the server."""
     concept, now = Concept.parse(six.concepts[0]), datetime.now(UTC)
     began = time.perf_counter()
-    cut = await memory.sources["million"].fragments(concept, now=now)
+    cut = await memory.sources["million"].fragments(Question(concept=concept, now=now))
     million_ms = (time.perf_counter() - began) * 1_000
     check(len(cut) == 50, f"a million rows became {len(cut)} fragments, not 50")
     for _ in range(CANCELLED):
-        asking = asyncio.ensure_future(memory.sources["sleeping"].fragments(concept, now=now))
+        asking = asyncio.ensure_future(memory.sources["sleeping"].fragments(Question(concept=concept, now=now)))
         await asyncio.sleep(0.005)
         asking.cancel()
         await asyncio.wait([asking])

@@ -41,7 +41,7 @@ async def fill(store: Path) -> int:
     """A small space: the bundled sample."""
     settings = mica.Settings(home=store.parent, transcripts=store.parent)
     async with mica.open(store, settings=settings) as memory:
-        done = await memory.import_transcripts(sorted(transcripts().rglob("*.jsonl")))
+        done = await memory.clients.import_transcripts(sorted(transcripts().rglob("*.jsonl")))
     return done.events
 
 

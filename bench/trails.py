@@ -23,9 +23,9 @@ import msgspec
 
 from _table import finish, machine, measured, show, taking
 from _walks import Action, Session, Task, commits, sessions, walks
-from mica.model.trail import Trail, walked
+from mica.model.trail import Trail, covered_share
 from mica.model.walk import Walk
-from mica.navigation.trails.learner import learned, run_of
+from mica.navigation.trails.learner import learn_trails, run_of
 from mica.navigation.trails.matcher import choose
 from mica.settings import TrailSettings
 
@@ -56,13 +56,13 @@ class Tally(msgspec.Struct):
         same = sum(set(run_of(each).paths) == set(touched) for each in past)
         self.exact_once += same > 0
         self.exact += same >= gates.runs
-        met = [trail for trail in trails if walked(trail.paths, touched) == 1]
+        met = [trail for trail in trails if covered_share(trail.paths, touched) == 1]
         self.met += bool(met)
         for size in SIZES:
             longest = max((len(trail.paths) for trail in met), default=0)
             self.met_by_size[size] = self.met_by_size.get(size, 0) + (longest >= size)
         for choice in choose(walk.prompt, trails, gates=gates, limit=1):
-            share = walked(choice.trail.paths, touched)
+            share = covered_share(choice.trail.paths, touched)
             self.chosen += 1
             self.chosen_met += share == 1
             self.chosen_hit += share > 0
@@ -73,7 +73,9 @@ class Tally(msgspec.Struct):
 def recurring(past: Sequence[Walk], gates: TrailSettings) -> list[Trail]:
     """The trails that were walked as often, and in as many sessions, as a candidate needs; outcomes are unknown."""
     return [
-        trail for trail in learned(past, gates=gates) if trail.runs >= gates.runs and trail.sessions >= gates.sessions
+        trail
+        for trail in learn_trails(past, gates=gates)
+        if trail.runs >= gates.runs and trail.sessions >= gates.sessions
     ]
 
 

@@ -233,13 +233,13 @@ async def write_marks(path: Path, singles: Sequence[Noted], batch: Sequence[Note
     """A round of ours, in a new space."""
     async with opened(path) as memory:
         single = await write_singly(memory, singles)
-        await memory.position()
+        await memory.events.position()
         wall, cpu = time.perf_counter(), time.process_time()
         for mark in batch:
             observe(memory, mark)
         await memory.durable()
         batched = Cost(time.perf_counter() - wall, time.process_time() - cpu)
-        found = await memory.position()
+        found = await memory.events.position()
         stored = Cost(time.perf_counter() - wall, time.process_time() - cpu)
         expected = len(singles) + len(batch)
         check(found == expected, f"{expected} marks were made, {found} are stored")
@@ -319,8 +319,8 @@ async def fill(path: Path, marks: int) -> Cost:
         for number, mark in enumerate(noted(marks), 1):
             observe(memory, mark)
             if number % STORED_AT_MOST == 0:
-                await memory.position()
-        found = await memory.position()
+                await memory.events.position()
+        found = await memory.events.position()
         check(found == marks, f"{marks} marks were made, {found} are stored")
     return Cost(time.perf_counter() - wall, time.process_time() - cpu)
 
@@ -385,7 +385,7 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
                 results[place].brief.append(cost)
                 results[place] = results[place]._replace(missing=results[place].missing + bool(brief.missing))
                 results[place].lacking.update(brief.missing.keys())
-                await memories[marks].position()  # what a late source still does must not slow the next brief
+                await memories[marks].events.position()  # what a late source still does must not slow the next brief
     finally:
         for memory in memories.values():
             await memory.close()
@@ -451,13 +451,13 @@ async def beside(path: Path, asked: Sequence[str]) -> tuple[list[Cost], list[Cos
 
     settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off", time_zone="UTC")
     async with mica.open(path, settings=settings, clock=lambda: datetime.now(UTC) + timedelta(weeks=2)) as memory:
-        await memory.prepare_brief()
+        await memory.briefs.prepare()
         for query in asked[:WARM_UP]:
             await memory.brief(query)
         for _ in asked:
             await brief(0)
         began = time.perf_counter()
-        crystallizing = asyncio.create_task(memory.auto_crystallize())
+        crystallizing = asyncio.create_task(memory.crystals.make_due())
         while not crystallizing.done():
             await brief(1)
         took_s = time.perf_counter() - began
@@ -598,7 +598,7 @@ class Observer:
             self.rival.execute(_INSERT, (mark.session, mark.agent, self.clock.at.isoformat(), mark.text))
         self.rival.commit()
         self.emitted += marks
-        await self.memory.position()
+        await self.memory.events.position()
 
 
 async def in_new_space(path: Path, work: Callable[[Observer], Awaitable[T]]) -> T:
@@ -616,12 +616,12 @@ async def in_new_space(path: Path, work: Callable[[Observer], Awaitable[T]]) -> 
 
 async def check_laws(memory: mica.Memory, emitted: int) -> None:
     """Every mark is beneath one session's crystal or waits for one, and nothing stored breaks a promise."""
-    crystals = await memory.crystals(level="session", limit=None)
+    crystals = await memory.crystals.list(level="session", limit=None)
     covered = [source for crystal in crystals for source in crystal.sources]
     check(len(set(covered)) == len(covered), "no mark is beneath two crystals")
-    waits = sum(each.count for each in await memory.waiting() if each.period.startswith(("session:", "pool:")))
+    waits = sum(each.count for each in await memory.crystals.waiting() if each.period.startswith(("session:", "pool:")))
     check(len(covered) + waits == emitted, f"{emitted} marks: {len(covered)} beneath crystals, {waits} wait")
-    broken = await memory.verify()
+    broken = await memory.upkeep.verify()
     check(not broken, f"verify finds nothing, not {broken[:3]}")
 
 
@@ -640,7 +640,7 @@ async def crystallize_sessions(observer: Observer, sessions: int) -> Made:
     for number in range(sessions):
         name = f"whole-{number}"
         await observer.session(name, WHOLE_SESSION_MARKS)
-        crystals, cost = await timed(observer.memory.crystallize(session=name))
+        crystals, cost = await timed(observer.memory.crystals.make(session=name))
         check([each.marks for each in crystals] == [WHOLE_SESSION_MARKS], f"{name} has one crystal of all its marks")
         _, rival = measured(partial(lead, observer.rival, name))
         made.ours.append(cost)
@@ -674,7 +674,7 @@ async def crystallize_weeks(observer: Observer, weeks: int) -> Weeks:
             observer.clock.at = MONDAY + timedelta(days=day, hours=9 + 2 * number)
             await observer.session(name, DAY_SESSION_MARKS)
         observer.clock.at = MONDAY + timedelta(days=day + 1, minutes=30)
-        made, cost = await timed(observer.memory.auto_crystallize())
+        made, cost = await timed(observer.memory.crystals.make_due())
         levels = [each.level for each in made]
         expected = ["session"] * DAY_SESSIONS + ["day"] + ["week"] * (day % 7 == 6)
         check(levels == expected, f"the night after day {day} makes {expected}, not {levels}")
@@ -682,7 +682,7 @@ async def crystallize_weeks(observer: Observer, weeks: int) -> Weeks:
         nights.ours.append(cost)
         nights.theirs.append(rival)
     for name in ("session", "day", "week"):
-        found = [each for each in await observer.memory.crystals(limit=None) if each.level == name]
+        found = [each for each in await observer.memory.crystals.list(limit=None) if each.level == name]
         nights.levels.append(
             Level(name, len(found), sum(each.tokens for each in found), sum(each.source_tokens for each in found))
         )

@@ -1,4 +1,4 @@
-"""Fill the last column of docs/requirements.md with the tests whose docstrings name a requirement.
+"""Fill the last column of tests/requirements.md with the tests that prove each row (docstrings say `keeps: A-14`).
 
 `--check` fails when the page is not current, or when a row says `kept` and no test names it.
 """
@@ -12,8 +12,9 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "requirements.md"
+PAGE = ROOT / "tests" / "requirements.md"
 ID = re.compile(r"\b(?:T?[A-E]|[KUM])-\d{2}\b")
+KEEPS = re.compile(rf"keeps: ({ID.pattern}(?:, {ID.pattern})*)")
 ROW = re.compile(r"^\| (?P<id>(?:T?[A-E]|[KUM])-\d{2}) \| (?P<words>.*) \| (?P<state>[^|]*) \| (?P<tests>[^|]*) \|$")
 TESTS_MAX = 3  # in a row; more would hide the row
 
@@ -21,11 +22,12 @@ TESTS_MAX = 3  # in a row; more would hide the row
 def tests_by_id() -> dict[str, list[str]]:
     """Every requirement that a test's docstring names, and the tests that do."""
     found: dict[str, list[str]] = defaultdict(list)
-    contracts = sorted((ROOT / "src/mica/testing").glob("*.py"))
+    contracts = sorted((ROOT / "src/mica/testing").rglob("*.py"))
     for path in [*sorted((ROOT / "tests").rglob("test_*.py")), *contracts]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                for name in ID.findall(ast.get_docstring(node) or ""):
+                promises = KEEPS.search(ast.get_docstring(node) or "")
+                for name in ID.findall(promises[1]) if promises else ():
                     found[name].append(f"{path.relative_to(ROOT)}::{node.name}")
     return found
 
@@ -48,7 +50,7 @@ def main() -> None:
     if "--check" not in sys.argv:
         PAGE.write_text(current, encoding="utf-8")
     elif current != text:
-        sys.exit("docs/requirements.md is not current: run scripts/ledger.py")
+        sys.exit("tests/requirements.md is not current: run scripts/ledger.py")
     if unproven or unknown:
         sys.exit(f"kept, but named by no test: {unproven}; named by a test, but not in the ledger: {unknown}")
 

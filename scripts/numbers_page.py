@@ -22,10 +22,10 @@ BENCHMARKS = ROOT / "bench" / "README.md"
 
 HEAD = """# Numbers
 
-What was measured, and the command that measures it. This page is made of `docs/numbers.json`, the last lines that the
-scripts printed (`scripts/numbers_page.py record bench/start.py --quick`), and a check keeps the two the same. Machines
-differ and are busy: compare figures of one run with each other, above all the ratios. What a script asks, and what
-stands beside it, is in `bench/README.md`.
+What was measured, and the command that measures it. This page is generated from `docs/numbers.json`, the last lines
+that the scripts printed (`scripts/numbers_page.py record bench/start.py --quick`), and a check keeps the two the
+same. Machines differ and are busy: compare figures of one run with each other, above all the ratios.
+`bench/README.md` explains what each script measures and what it compares with.
 """
 
 Figures = dict[str, object]

@@ -25,9 +25,9 @@ from mica.testing.sample_work import work
 from mica.tui.app import Dashboard
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.memory_pool import House
-from mica.web.process import bound
-from mica.web.tokens import Tokens
+from mica.web.memory_pool import MemoryPool
+from mica.web.process import listen
+from mica.web.tokens import TokenFile
 
 WIDTH = 124
 SETTLED = "() => [...document.querySelectorAll('.waiting')].every((each) => !each.checkVisibility())"
@@ -37,8 +37,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 async def draw() -> None:
     settings = mica.load_settings({"HOME": "/nonexistent"})
     async with mica.open(":memory:", settings=settings) as memory:
-        await memory.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
-        seen = await memory.overview()
+        await memory.clients.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
+        seen = await memory.events.overview()
         brief = await memory.brief(budget_tokens=600, deadline_s=5, is_preview=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(first_look("sample", seen, brief))
@@ -59,16 +59,16 @@ async def draw_dashboard() -> None:
 
 
 async def drawn_dashboard(memory: mica.Memory) -> None:
-    await memory.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
+    await memory.clients.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
     for level in LEVELS[:3]:
-        await memory.crystallize(level=level)
+        await memory.crystals.make(level=level)
     app = Dashboard(memory)
     async with app.run_test(size=(WIDTH, 36)) as pilot:
         while len(app.query_one("#recent", OptionList).options) == 0:
             await pilot.pause(0.05)
         await pilot.press("j", "j")
         await pilot.pause(0.5)
-        picture = app.export_screenshot(title="mica tui")
+        picture = app.export_screenshot(title="mica server tui")
     keep("tui.svg", re.sub(r"terminal-\d+", "mica", picture))
 
 
@@ -82,13 +82,13 @@ async def draw_pages(chromium: str) -> None:
     """The pages of the server, of a space that is made up."""
     with tempfile.TemporaryDirectory() as folder:
         settings = mica.load_settings({"HOME": folder, "MICA_SEMANTIC": "off"})
-        house = House(Path(folder) / "shop.db", settings=settings)
-        memory = await house.memory()
+        pool = MemoryPool(Path(folder) / "shop.db", settings=settings)
+        memory = await pool.memory()
         await work(memory, now=utc_now())
         await declare(memory)
-        listening = bound("127.0.0.1", 0, home=settings.home)
-        access = Access(Tokens(settings.home), port=listening.getsockname()[1])
-        config = uvicorn.Config(application(house, access=access), log_config=None, ws="websockets-sansio")
+        listening = listen("127.0.0.1", 0, home=settings.home)
+        access = Access(TokenFile(settings.home), port=listening.getsockname()[1])
+        config = uvicorn.Config(application(pool, access=access), log_config=None, ws="websockets-sansio")
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listening]))
         try:
@@ -108,19 +108,21 @@ async def declare(memory: mica.Memory) -> None:
         told = {"key": "verdict", "text": text, "value": value, "confidence": confidence, "at": utc_now().isoformat()}
         return lambda concept: [told]
 
-    memory.register(
+    memory.sources.register(
         "reviews", said("yes", "Approved: the tests cover the redirect", 0.9), rank=10, concepts="judgment:*"
     )
-    memory.register("board", said("no", "Rejected: the migration is missing", 0.7), rank=40, concepts="judgment:*")
-    memory.register("builds", away, rank=20, concepts="judgment:*")
+    memory.sources.register(
+        "board", said("no", "Rejected: the migration is missing", 0.7), rank=40, concepts="judgment:*"
+    )
+    memory.sources.register("builds", away, rank=20, concepts="judgment:*")
     for number in range(3):
-        await memory.defrag(f"judgment:code_review:{number}")
+        await memory.sources.gather(f"judgment:code_review:{number}")
 
 
 async def photograph(memory: mica.Memory, access: Access, chromium: str) -> None:
     address = f"http://127.0.0.1:{access.cookie.removeprefix('mica_')}"
-    mark = (await memory.events(EventQuery(session="now", names=("mark",), limit=1)))[0]
-    crystal = (await memory.crystals(level="session"))[-1]
+    mark = (await memory.events.query(EventQuery(session="now", names=("mark",), limit=1)))[0]
+    crystal = (await memory.crystals.list(level="session"))[-1]
     pictures = {
         "today": "/",
         "crystals": "/crystals",

@@ -24,7 +24,7 @@ from mica.store.reference.store import EphemeralStore
 from mica.store.remote.client import open_remote
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import HandClock
-from mica.testing.postgres import Server, postgres_server
+from mica.testing.postgres import LocalPostgres, postgres_server
 
 settings.register_profile(
     "mica",
@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what 
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[LocalPostgres]:
     """One real PostgreSQL for the whole run. Where it cannot start, the run fails: no engine is left out."""
     with postgres_server() as started:
         yield started

@@ -26,7 +26,7 @@ def in_time(ask: Callable[[], T], reasons: Callable[[], Sequence[str]]) -> T:
     """What is said by a hook that ends within its limit: it is asked again where the machine had no time for it."""
 
     def late() -> int:
-        return sum("not done within" in reason for reason in reasons())
+        return sum("not finished within" in reason for reason in reasons())
 
     for _ in range(20):
         before, said = late(), ask()

@@ -35,8 +35,8 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("witness")
 
 
-def test_learned_trails_meet_ten_times_the_tasks_that_exact_sets_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TA-01: learned from the past only; the precision of what is chosen from the prompt is printed beside it."""
+def test_learned_trails_match_ten_times_as_many_tasks_as_exact_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: TA-01. They are learned from the past only; the precision of the chosen files is printed beside it."""
     monkeypatch.syspath_prepend(str(BENCH))
     trails = importlib.import_module("trails")
     sessions = trails.made_up(30)
@@ -50,8 +50,8 @@ def test_learned_trails_meet_ten_times_the_tasks_that_exact_sets_meet(monkeypatc
     assert (first.tasks, first.met, first.exact) == (1, 0, 0)  # nothing had ended before it
 
 
-def test_a_rival_that_is_there_in_part_is_left_out(log: ModuleType) -> None:
-    """Packages share names: one part of a name may come with something else."""
+def test_a_partly_installed_rival_is_left_out(log: ModuleType) -> None:
+    """Packages share names, so one part of a name may belong to another package."""
     rivals = importlib.import_module("_rivals")
 
     assert rivals.Rival("whole", rivals.run_logging, ("json", "json.decoder")).is_installed
@@ -68,8 +68,8 @@ MEASURES: dict[str, Measure] = {
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_count_that_is_wrong_ends_the_run(log: ModuleType, tmp_path: Path, measure: str) -> None:
-    """TE-15, M-11, M-13: what went in is durable and comes out of a query; else there is no number."""
+def test_a_wrong_count_ends_the_run(log: ModuleType, tmp_path: Path, measure: str) -> None:
+    """keeps: TE-15, M-11, M-13. The input is durable and comes back from a query; otherwise no number is printed."""
     MEASURES[measure](log, tmp_path / "right" / "space.db")
 
     async def spoil(path: Path) -> None:
@@ -92,8 +92,8 @@ def killed(log: ModuleType) -> list[mica.Event]:
     return events
 
 
-def test_what_a_kill_took_or_doubled_is_counted(log: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """TE-07, TE-15, E-15: contents are compared, and a run that lost something fails."""
+def test_events_lost_or_doubled_by_a_kill_are_counted(log: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """keeps: TE-07, TE-15, E-15. Contents are compared, and a run that lost something fails."""
     whole = killed(log)
     assert log.compared(whole, {1: 4}) == (0, 0, 4)
     assert log.compared(whole, {1: 6}) == (2, 0, 4)
@@ -108,8 +108,8 @@ def test_what_a_kill_took_or_doubled_is_counted(log: ModuleType, capsys: pytest.
     assert '"lost_acked": 0' in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_marks_that_are_too_many_end_the_run(witness: ModuleType, tmp_path: Path) -> None:
-    """M-11, M-13: marks are counted where they are stored, before anything is asked."""
+def test_too_many_marks_end_the_run(witness: ModuleType, tmp_path: Path) -> None:
+    """keeps: M-11, M-13. Stored marks are counted before any query."""
     path = tmp_path / "space.db"
     asyncio.run(witness.fill(path, 20))
 
@@ -117,12 +117,12 @@ def test_marks_that_are_too_many_end_the_run(witness: ModuleType, tmp_path: Path
         asyncio.run(witness.fill(path, 20))
 
 
-def test_a_mark_without_a_crystal_that_nobody_waits_for_ends_the_run(witness: ModuleType, tmp_path: Path) -> None:
-    """M-13: every mark is beneath a crystal or waits for one; else there is no number."""
+def test_a_mark_neither_crystallized_nor_waiting_ends_the_run(witness: ModuleType, tmp_path: Path) -> None:
+    """keeps: M-13. Every mark is in a crystal or waits for one; otherwise no number is printed."""
 
     async def whole(observer: Observer) -> None:
         await observer.session("crystallized", 40)
-        await observer.memory.crystallize(session="crystallized")
+        await observer.memory.crystals.make(session="crystallized")
         await observer.session("goes on", 6)
 
     async def one_too_many(observer: Observer) -> None:
@@ -135,7 +135,7 @@ def test_a_mark_without_a_crystal_that_nobody_waits_for_ends_the_run(witness: Mo
 
 
 def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
-    """M-11: a space and its rival hold the same texts, and every query has words of a mark that all spaces have."""
+    """keeps: M-11. A space and its rival hold the same texts, and every query has words of a mark in all spaces."""
     marks = list(witness.noted(200))
     asked = witness.queries([200, 400], 20)
 
@@ -149,7 +149,10 @@ def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
 
 
 def test_size_counts_every_file(log: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """M-12, E-15: against embedded contexts; what an empty space takes is subtracted and told."""
+    """keeps: M-12, E-15.
+
+    It is compared with embedded contexts; the size of an empty space is subtracted and reported.
+    """
     (tmp_path / "files" / "deep").mkdir(parents=True)
     for name in ("space.db", "space.db-wal", "deep/0.segment"):
         (tmp_path / "files" / name).write_bytes(b"x" * 100)
@@ -163,7 +166,7 @@ def test_size_counts_every_file(log: ModuleType, tmp_path: Path, capsys: pytest.
 
 
 def test_every_benchmark_is_described_and_shipped(log: ModuleType) -> None:
-    """U-13, E-16, E-42: whoever has the package can measure; each number that is printed is explained."""
+    """keeps: U-13, E-16, E-42. Every user of the package can measure, and each printed number is explained."""
     scripts = {path.name for path in BENCH.glob("[!_]*.py")}
     page = (BENCH / "README.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -182,8 +185,11 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("digest")
 
 
-def test_the_judge_gives_nothing_for_what_is_not_a_digest(digests: ModuleType) -> None:
-    """TB-13, B-35: templates, fragments, invented and oversized texts fail a gate; the marks' own sentences do not."""
+def test_the_judge_gives_no_points_to_an_invalid_digest(digests: ModuleType) -> None:
+    """keeps: TB-13, B-35.
+
+    Templates, fragments, invented and oversized texts fail a gate; sentences of the marks do not.
+    """
     judged = importlib.import_module("_judge")
     instances = digests.made_up()
     judge = judged.Judge(instances)
@@ -203,8 +209,8 @@ def test_the_judge_gives_nothing_for_what_is_not_a_digest(digests: ModuleType) -
     assert "template" in failed("An important session with 9 marks was crystallized today")
 
 
-def test_a_digest_is_never_made_with_what_its_reference_taught(digests: ModuleType) -> None:
-    """M-11: every fold is learned without the instance's project, or without its part of a project that is alone."""
+def test_a_digest_is_never_trained_on_its_own_reference(digests: ModuleType) -> None:
+    """keeps: M-11. Every fold excludes the instance's project, or its part of a project that is alone."""
     learning = importlib.import_module("_learn")
     named = [
         msgspec.structs.replace(each, id=f"{source}/{number}", source=source)
@@ -244,7 +250,7 @@ def navigation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_navigation_benchmark_runs_without_data(
     navigation: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """M-11: rankings are written as the scorer of held-out data reads them."""
+    """keeps: M-11. Rankings are written in the format of the scorer of held-out data."""
     out = tmp_path / "rankings.jsonl"
     monkeypatch.setattr("sys.argv", ["navigation.py", "--quick", "--out", str(out)])
 
@@ -258,8 +264,8 @@ def test_the_navigation_benchmark_runs_without_data(
     assert {each["task"] for each in rankings} == {None, 0}
 
 
-def test_a_prompt_is_asked_with_nothing_of_its_future(navigation: ModuleType) -> None:
-    """M-11: sessions that come later change no ranking of an earlier one."""
+def test_a_prompt_is_ranked_without_knowledge_of_its_future(navigation: ModuleType) -> None:
+    """keeps: M-11. Later sessions change no ranking of an earlier one."""
 
     def rankings(data: object) -> list[object]:
         return [answer.asked.ranked for answer in navigation.Walked(data).answers()]
@@ -270,8 +276,8 @@ def test_a_prompt_is_asked_with_nothing_of_its_future(navigation: ModuleType) ->
     assert rankings(part) == rankings(whole)[:2]
 
 
-def test_what_a_list_saves_is_counted_by_two_rules(navigation: ModuleType) -> None:
-    """M-18: all searches, or only those whose every new file was named."""
+def test_the_savings_of_a_list_are_counted_by_two_rules(navigation: ModuleType) -> None:
+    """keeps: M-18. One counts all searches, the other only those whose every new file was named."""
     session = navigation.made_up().sessions[0]
     before = navigation.before_edit(session)
 
@@ -287,8 +293,8 @@ def conversations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("conversations")
 
 
-def test_metrics_are_what_their_names_say(conversations: ModuleType) -> None:
-    """M-01, M-02: any@k, all@k, and NDCG whose ideal is all of the evidence."""
+def test_metrics_match_their_names(conversations: ModuleType) -> None:
+    """keeps: M-01, M-02. They are any@k, all@k, and NDCG whose ideal is all of the evidence."""
     evidence = frozenset({"a", "b"})
 
     found = conversations.rank_metrics(["x", "a", *"123456789", "b"], evidence)
@@ -301,10 +307,13 @@ def test_metrics_are_what_their_names_say(conversations: ModuleType) -> None:
     assert set(none.values()) == {0.0}
 
 
-def test_a_run_says_what_it_measured_and_its_rows_follow_from_its_rankings(
+def test_a_run_reports_what_it_measured_and_its_rows_follow_from_its_rankings(
     conversations: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """M-03, M-04, M-07, M-08, M-09, M-10: corpus, unit, questions, configuration; no model answers or judges."""
+    """keeps: M-03, M-04, M-07, M-08, M-09, M-10.
+
+    It names corpus, unit, questions and configuration; no model answers or judges.
+    """
     out = tmp_path / "run.jsonl"
     monkeypatch.setattr("sys.argv", ["conversations.py", "--limit", "3", "--out", str(out)])
 
@@ -329,8 +338,8 @@ def test_a_run_says_what_it_measured_and_its_rows_follow_from_its_rankings(
         assert {name: row[name] for name in again} == pytest.approx(again, abs=1e-4)
 
 
-def test_no_id_of_a_turn_is_indexed(conversations: ModuleType) -> None:
-    """M-06: what is marked is what was said; evidence cannot be found by its name."""
+def test_no_turn_id_is_indexed(conversations: ModuleType) -> None:
+    """keeps: M-06. Only the spoken text is marked, so evidence cannot be found by its name."""
     for conversation in conversations.made_up():
         said = [turn.text for turn in conversation.turns]
         assert not any(turn.id in text for turn in conversation.turns for text in said)
@@ -339,8 +348,8 @@ def test_no_id_of_a_turn_is_indexed(conversations: ModuleType) -> None:
         )
 
 
-def test_figures_are_those_of_the_development_split_and_say_so() -> None:
-    """M-05"""
+def test_figures_come_from_the_development_split_and_are_labelled() -> None:
+    """keeps: M-05"""
     page = (ROOT / "docs" / "ranking.md").read_text(encoding="utf-8")
 
     assert "**Development split: for tuning, not for publication.**" in page

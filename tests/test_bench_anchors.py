@@ -29,7 +29,7 @@ def git(folder: Path, *arguments: str) -> None:
 def test_lines_are_followed_through_every_commit(
     tmp_path_factory: pytest.TempPathFactory, versions: list[list[str]]
 ) -> None:
-    """A line that came from another has its text."""
+    """A line that comes from an earlier one has its text."""
     pytest.MonkeyPatch().syspath_prepend(str(BENCH))
     bench = importlib.import_module("anchors")
     repo = tmp_path_factory.mktemp("repo")
@@ -50,7 +50,7 @@ def test_lines_are_followed_through_every_commit(
 
 
 def test_lines_from_elsewhere_are_wrong(bench: ModuleType) -> None:
-    """What survived counts as covered; what stood outside the range counts as wrong; new lines within are neither."""
+    """Surviving lines count as covered, lines from outside the range as wrong, new lines within it as neither."""
     one = bench.Drawn("window", "a", "a\nb\nc\nd\n", 2, 3, "a", "a\nb\nx\nc\nd\n", [1, 2, None, 3, 4])
 
     right, number = bench.judged(one, (2, 4)), bench.judged(one, (4, 5))
@@ -62,7 +62,7 @@ def test_lines_from_elsewhere_are_wrong(bench: ModuleType) -> None:
     assert bench.judged(gone, None).invented == 0
 
 
-def test_a_repository_without_history_is_said_to_be_one(
+def test_a_repository_without_history_is_reported(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "init", "-q")

@@ -11,7 +11,10 @@ import pytest
 async def test_each_part_is_measured_beside_a_plain_gather_and_with_a_hung_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-18, C-19, M-19: p50, p95, p99, new and asked before, hung and not; tokens, agreement and completeness."""
+    """keeps: C-18, C-19, M-19.
+
+    The report has p50, p95 and p99, cold and warm, hung and not; tokens, agreement and completeness.
+    """
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "bench"))
     gather = importlib.import_module("gather")
     async with gather.six_sources(tmp_path, concepts=gather.CONCEPTS) as six:

@@ -1,4 +1,4 @@
-"""`mica-hook`, run as agents run it: as a program of its own, with a payload on standard input."""
+"""`mica-hook`, run as agents run it: as a separate program with a payload on standard input."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.hook_process import INSTALLED_HOOK, PATIENT_HOOK, PROGRAM, in_time, limit_cpu
 
 from mica import hook
-from mica.clients.launcher import write_launcher
-from mica.clients.spool import SessionAnswer, Spools, hooks_folder
+from mica.clients.installer import write_launcher
+from mica.clients.spool import PromptAnswer, SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
 SECRET = "token-of-the-host-that-nobody-stores"
@@ -82,7 +82,7 @@ def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 
 
 def test_an_event_is_one_line_in_a_spool_that_only_its_owner_reads(agent: Agent) -> None:
-    """A-01: observing says nothing and costs an append."""
+    """keeps: A-01. Observing prints nothing and costs one append."""
     assert silent(agent.tell("claude", "PostToolUse", tool_name="Read", tool_use_id="t1", user_email="a@b.c"))
     assert silent(agent.tell("claude", "Stop", last_assistant_message="done"))
 
@@ -107,8 +107,8 @@ def test_neither_environment_nor_email_reaches_the_spool(agent: Agent) -> None:
 @pytest.mark.parametrize(
     "switch", ["setting", "variable", "space"], ids=["by a setting", "by a variable", "for one space"]
 )
-def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent: Agent, switch: str) -> None:
-    """A-39, U-01: a prompt that is not kept is not written either."""
+def test_prompts_never_reach_the_spool_when_they_are_switched_off(agent: Agent, switch: str) -> None:
+    """keeps: A-39, U-01"""
     variables = {"MICA_OBSERVE_PROMPTS": "false"} if switch == "variable" else {}
     if switch == "setting":
         (agent.home / ".config/mica").mkdir(parents=True)
@@ -129,8 +129,8 @@ def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent:
     assert second["payload"] == {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}}}
 
 
-def test_what_is_typed_is_redacted_before_it_is_spooled(agent: Agent, tmp_path: Path) -> None:
-    """A-39, U-01: a secret that somebody pastes into a prompt is in no file of ours, not even until the next ingest."""
+def test_prompts_are_redacted_before_they_are_spooled(agent: Agent, tmp_path: Path) -> None:
+    """keeps: A-39, U-01. A secret pasted into a prompt is in no file of mica, not even until the next ingest."""
     key = "ghp_" + "a1B2" * 9
     opencode = {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}, "parts": [{"text": f"use {key}"}]}}
     launcher = write_launcher(tmp_path / "bin")
@@ -157,8 +157,8 @@ def test_what_is_typed_is_redacted_before_it_is_spooled(agent: Agent, tmp_path: 
     assert agent.reasons() == []
 
 
-def test_what_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path: Path) -> None:
-    """A-39: without what redacts, the turn is kept and its text is not, and the reason is told."""
+def test_a_prompt_that_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path: Path) -> None:
+    """keeps: A-39. If redaction is unavailable, the turn is recorded without its text, and the reason is reported."""
     alone = tmp_path / "alone" / "mica_hook.py"
     alone.parent.mkdir()
     alone.write_text(PROGRAM.read_text())
@@ -175,7 +175,7 @@ def test_what_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path: Path) ->
     assert silent(done)
     (line,) = agent.lines()
     assert line["payload"] == {"session_id": "s1", "prompt_id": "p1", "cwd": str(agent.project)}
-    assert "what redacts" in agent.reasons()[0]
+    assert "redact.py is missing" in agent.reasons()[0]
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_what_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path: Path) ->
         "[observe\nenabled = false\n",
     ],
 )
-def test_observing_is_off_however_the_settings_say_so(agent: Agent, text: str) -> None:
-    """A-39, A-47: any TOML that says so is obeyed, and what nobody can read as well."""
+def test_every_way_to_write_the_setting_switches_recording_off(agent: Agent, text: str) -> None:
+    """keeps: A-39, A-47. Any valid TOML spelling is obeyed, and an unreadable file switches recording off too."""
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(text)
 
@@ -216,7 +216,7 @@ def test_observing_is_off_however_the_settings_say_so(agent: Agent, text: str) -
         "observe = { prompts = true }\nother = { enabled = false }\n",
     ],
 )
-def test_observing_is_on_where_the_settings_speak_of_something_else(agent: Agent, text: str) -> None:
+def test_other_settings_leave_recording_on(agent: Agent, text: str) -> None:
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(text)
 
@@ -225,9 +225,9 @@ def test_observing_is_on_where_the_settings_speak_of_something_else(agent: Agent
     assert len(agent.lines()) == 1
 
 
-def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
-    """TA-10, A-47: with observing off no row is written; what is there stays, and it can be switched on again."""
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
+def test_a_hook_that_is_switched_off_writes_and_prints_nothing(agent: Agent) -> None:
+    """keeps: TA-10, A-47. Stored events stay, and it can be switched on again."""
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
     agent.tell("claude", "Stop")
     agent.spools.switch(on=False)
 
@@ -243,12 +243,12 @@ def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("variable", ["MICA_DISABLE", "MICA_CHILD"])
-def test_a_variable_switches_it_off_and_stops_recursion(agent: Agent, variable: str) -> None:
+def test_a_variable_switches_the_hook_off_and_prevents_recursion(agent: Agent, variable: str) -> None:
     assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1"}', variables={variable: "1"}))
     assert not agent.data.exists()
 
 
-def test_the_data_folder_may_stand_in_the_settings(agent: Agent, tmp_path: Path) -> None:
+def test_the_settings_file_may_name_the_data_folder(agent: Agent, tmp_path: Path) -> None:
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(f'home = "{tmp_path}/elsewhere"  # ours\n')
 
@@ -278,7 +278,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_input_never_reaches_the_agent(agent: Agent, raw: bytes) -> None:
-    """A-39, TA-15: whatever comes in, it exits 0 and is silent, and nothing is written outside of the data folder."""
+    """keeps: A-39, TA-15. For any input the hook exits 0, prints nothing and writes only inside the data folder."""
     before = {path for path in agent.home.parent.rglob("*") if not path.is_relative_to(agent.data)}
 
     assert silent(agent.run("claude", "PostToolUse", stdin=raw))
@@ -288,20 +288,20 @@ def test_hostile_input_never_reaches_the_agent(agent: Agent, raw: bytes) -> None
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in agent.data.rglob("*.jsonl"))
 
 
-def test_the_reason_of_a_failure_is_kept_and_bounded(agent: Agent) -> None:
-    """A-39: a failure is recorded, without anything of the payload."""
+def test_failures_are_recorded_in_a_file_of_limited_size(agent: Agent) -> None:
+    """keeps: A-39. Nothing of the payload is recorded."""
     assert silent(agent.run("claude", "Stop", stdin=b"not JSON, but private"))
 
-    assert agent.reasons() == ["standard input is no JSON object"]
+    assert agent.reasons() == ["standard input is not a JSON object"]
     (agent.spools.folder / "failures.jsonl").write_bytes(b"x" * (hook.FAILURES_BYTES_MAX + 1))
     agent.run("claude", "Stop", stdin=b"not JSON")
     sizes = [file.stat().st_size for file in agent.spools.folder.glob("failures.jsonl*")]
     assert sum(sizes) < 2 * hook.FAILURES_BYTES_MAX
-    assert agent.reasons() == ["standard input is no JSON object"]
+    assert agent.reasons() == ["standard input is not a JSON object"]
 
 
-def test_a_client_that_never_closes_its_end_does_not_hold_it(agent: Agent) -> None:
-    """TA-15: a hook has a time limit of its own."""
+def test_the_hook_ends_even_if_the_client_never_closes_its_pipe(agent: Agent) -> None:
+    """keeps: TA-15. A hook has a time limit of its own."""
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
@@ -320,8 +320,8 @@ def test_a_client_that_never_closes_its_end_does_not_hold_it(agent: Agent) -> No
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-def test_a_full_disk_and_a_folder_that_is_none_are_survived(agent: Agent) -> None:
-    """A-39: a hook that cannot write does not break the agent."""
+def test_a_full_disk_and_a_file_in_place_of_a_folder_are_survived(agent: Agent) -> None:
+    """keeps: A-39. A hook that cannot write does not break the agent."""
 
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -336,8 +336,8 @@ def test_a_full_disk_and_a_folder_that_is_none_are_survived(agent: Agent) -> Non
     assert silent(agent.run("claude", "Stop", stdin=payload))
 
 
-def test_output_that_nobody_reads_is_no_failure_of_the_agent(agent: Agent) -> None:
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
+def test_a_closed_output_pipe_does_not_fail_the_hook(agent: Agent) -> None:
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
     reading, writing = os.pipe()
     os.close(reading)
     payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
@@ -369,9 +369,9 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(("client", "event"), SHAPES)
-def test_the_start_of_a_session_is_answered_in_the_shape_of_its_client(agent: Agent, client: str, event: str) -> None:
-    """U-14, A-18, TA-15: one key too many and Codex drops it all; the same input gives the same bytes."""
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
+def test_the_start_of_a_session_is_answered_in_the_format_of_its_client(agent: Agent, client: str, event: str) -> None:
+    """keeps: U-14, A-18, TA-15. One key too many and Codex drops it all; the same input gives the same bytes."""
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
 
     first, second = agent.tell(client, event, source="startup"), agent.tell(client, event, source="startup")
 
@@ -381,10 +381,10 @@ def test_the_start_of_a_session_is_answered_in_the_shape_of_its_client(agent: Ag
     assert agent.lines()[0]["offered"] == {"kind": "session", "receipt": "r1"}
 
 
-def test_a_session_that_is_held_out_is_told_nothing_at_its_start_and_that_is_recorded(agent: Agent) -> None:
-    """C-54: by the draw that decides for `Memory.brief`, so that a session has all briefs or none."""
+def test_a_held_out_session_gets_no_brief_and_that_is_recorded(agent: Agent) -> None:
+    """keeps: C-54. The same draw decides for `Memory.brief`, so a session gets all briefs or none."""
     share = 0.5
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1", holdout=share))
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1", holdout=share))
     sessions = {hook.is_held_out(f"s{number}", share, what=hook.BRIEFS): f"s{number}" for number in range(20)}
 
     for is_held_out, session in sessions.items():
@@ -396,8 +396,8 @@ def test_a_session_that_is_held_out_is_told_nothing_at_its_start_and_that_is_rec
     assert sorted(offered, key=str) == sorted([shown, {**shown, "held_out": True}], key=str)
 
 
-def test_gemini_is_told_without_what_it_would_escape(agent: Agent) -> None:
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+def test_answers_for_gemini_avoid_characters_that_it_escapes(agent: Agent) -> None:
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
 
     told = json.loads(agent.tell("gemini", "SessionStart").stdout)[SPECIFIC]["additionalContext"]
 
@@ -405,19 +405,19 @@ def test_gemini_is_told_without_what_it_would_escape(agent: Agent) -> None:
     assert "src/auth.py" in told
 
 
-def test_opencode_is_told_the_bare_text(agent: Agent) -> None:
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+def test_answers_for_opencode_are_plain_text(agent: Agent) -> None:
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
 
     assert agent.tell("opencode", "session").stdout.decode() == TEXT
 
 
-def test_an_answer_that_is_too_long_or_of_another_version_is_no_answer(agent: Agent) -> None:
-    """A-40: clients move longer texts into a file, or drop them."""
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * (hook.ANSWER_CHARACTERS_MAX + 1)))
+def test_an_answer_that_is_too_long_or_of_another_version_is_not_printed(agent: Agent) -> None:
+    """keeps: A-40. Clients move longer texts into a file, or drop them."""
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * (hook.ANSWER_CHARACTERS_MAX + 1)))
     assert silent(agent.tell("claude", "SessionStart"))
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="later", version=2))
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="later", version=2))
     assert silent(agent.tell("claude", "SessionStart"))
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * hook.ANSWER_CHARACTERS_MAX))
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * hook.ANSWER_CHARACTERS_MAX))
     assert agent.tell("claude", "SessionStart").stdout
 
 
@@ -431,10 +431,8 @@ def test_an_answer_that_is_too_long_or_of_another_version_is_no_answer(agent: Ag
     ],
     ids=["too long", "files that are gone", "a file that is a number", "no object"],
 )
-def test_an_event_whose_answer_fails_is_observed_all_the_same(
-    agent: Agent, event: str, name: bytes, made: object
-) -> None:
-    """A-01: what the agent cannot be told takes nothing from what it did."""
+def test_an_event_whose_answer_fails_is_still_recorded(agent: Agent, event: str, name: bytes, made: object) -> None:
+    """keeps: A-01"""
     agent.spools.folder.mkdir(parents=True)
     (agent.spools.folder / name.decode()).write_text(json.dumps(made))
 
@@ -444,8 +442,8 @@ def test_an_event_whose_answer_fails_is_observed_all_the_same(
     assert len(agent.reasons()) == 1
 
 
-def test_cursor_is_told_again_after_a_compaction(agent: Agent) -> None:
-    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="the brief"))
+def test_cursor_gets_the_brief_again_after_a_compaction(agent: Agent) -> None:
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="the brief"))
 
     agent.tell("cursor", "preCompact")
     again = agent.tell("cursor", "beforeSubmitPrompt", prompt="go on")
@@ -470,7 +468,7 @@ def test_cursor_is_told_again_after_a_compaction(agent: Agent) -> None:
         ({"PLUGIN_ROOT": "/p"}, {}, "codex"),
     ],
 )
-def test_a_plugin_that_several_clients_load_knows_whose_hook_it_is(
+def test_a_plugin_shared_by_several_clients_detects_which_one_runs_it(
     agent: Agent, variables: dict[str, str], payload: dict[str, str], client: str
 ) -> None:
     told = {"session_id": "s1", "cwd": str(agent.project), "hook_event_name": "Stop", **payload}
@@ -480,8 +478,8 @@ def test_a_plugin_that_several_clients_load_knows_whose_hook_it_is(
     assert [line["client"] for line in agent.lines()] == [client]
 
 
-def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent) -> None:
-    """Cursor runs Claude's hooks beside its own; both are told as Cursor's, so that they can be one."""
+def test_a_client_that_runs_the_hooks_of_another_is_recorded_under_its_own_name(agent: Agent) -> None:
+    """Cursor runs Claude's hooks beside its own; both are recorded as Cursor's, so that duplicates can be merged."""
     told = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
 
     agent.run("claude", "PostToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
@@ -490,10 +488,8 @@ def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent)
     assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
 
 
-def test_a_working_directory_that_is_gone_does_not_matter_where_the_payload_names_one(
-    agent: Agent, tmp_path: Path
-) -> None:
-    """A-01: agents remove worktrees under themselves."""
+def test_a_missing_working_directory_does_not_matter_if_the_payload_names_one(agent: Agent, tmp_path: Path) -> None:
+    """keeps: A-01. Agents remove worktrees under themselves."""
 
     def lose_directory() -> None:
         gone = tmp_path / "gone"
@@ -508,11 +504,11 @@ def test_a_working_directory_that_is_gone_does_not_matter_where_the_payload_name
 
     assert silent(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
     assert len(list(agent.data.rglob("s1.jsonl"))) == 1
-    assert agent.reasons() == ["the working directory is gone, and the payload names no other"]
+    assert agent.reasons() == ["the working directory no longer exists and the payload names no other"]
 
 
-def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent) -> None:
-    """An agent may change its folder; its session stays where it began, as a transcript has it."""
+def test_a_claude_session_belongs_to_the_project_it_was_started_in(agent: Agent) -> None:
+    """An agent may change its folder; its session stays where it began, as in a transcript."""
     told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
 
     agent.run("claude", "Stop", stdin=told, variables={"CLAUDE_PROJECT_DIR": str(agent.project)})
@@ -521,8 +517,8 @@ def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent
 
 
 @given(name=st.text(min_size=1, max_size=50).filter(lambda name: "/" not in name and name not in (".", "..")))
-def test_the_hook_finds_the_space_that_mica_finds(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    """One directory, one space, though the hook imports nothing of mica."""
+def test_the_hook_and_mica_choose_the_same_space(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """One directory has one space, although the hook imports nothing of mica."""
     folder = tmp_path_factory.getbasetemp()
     try:
         directory = folder / "any" / name
@@ -536,7 +532,7 @@ def test_the_hook_finds_the_space_that_mica_finds(tmp_path_factory: pytest.TempP
     assert found == os.fsencode(hooks_folder(space_of(directory, home=folder).file))
 
 
-def test_worktrees_links_and_folders_without_git_have_the_same_space_for_both(tmp_path: Path) -> None:
+def test_hook_and_mica_agree_on_worktrees_links_and_folders_without_git(tmp_path: Path) -> None:
     main = tmp_path / "Main Project"
     (main / ".git" / "worktrees" / "side").mkdir(parents=True)
     (main / ".git" / "worktrees" / "side" / "commondir").write_text("../..\n")
@@ -563,7 +559,10 @@ def test_worktrees_links_and_folders_without_git_have_the_same_space_for_both(tm
 
 
 def test_nothing_heavy_is_imported(agent: Agent) -> None:
-    """A-40: the C halves of `json`, `os` and `signal` are enough; `re` alone costs as much as the interpreter."""
+    """keeps: A-40.
+
+    The C halves of `json`, `os` and `signal` are enough; `re` alone costs as much as the interpreter.
+    """
     (agent.home / ".config/mica").mkdir(parents=True)
     plain = '[models] # mine\nfast = ["a:b"]\nknown = { a = 1 }\n\n[observe] # mine\nprompts = true # too\n'
     (agent.home / ".config/mica/config.toml").write_text(plain)
@@ -571,7 +570,7 @@ def test_nothing_heavy_is_imported(agent: Agent) -> None:
         "import sys\nbefore = set(sys.modules)\n"
         f"sys.path.insert(0, {str(PROGRAM.parent)!r})\nimport hook\n"
         "environment, raw = {b'HOME': sys.argv[1].encode()}, b'{\"session_id\":\"s\"}'\n"
-        "hook.respond(['claude', 'SessionStart'], environment, raw, hook.Here())\n"
+        "hook.respond(['claude', 'SessionStart'], environment, raw, hook.HookPaths())\n"
         "print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(
@@ -581,8 +580,8 @@ def test_nothing_heavy_is_imported(agent: Agent) -> None:
     assert set(eval(done.stdout)) <= {"hook", "__future__", "_json", "_blake2", "fcntl", "binascii"}
 
 
-def test_the_launcher_needs_no_mica_and_is_what_the_file_is(agent: Agent, tmp_path: Path) -> None:
-    """A-40: compiled once; and where mica is gone, it still exits 0."""
+def test_the_launcher_works_like_the_module_and_needs_no_mica(agent: Agent, tmp_path: Path) -> None:
+    """keeps: A-40. It is compiled once, and still exits 0 after mica was removed."""
     launcher = write_launcher(tmp_path / "bin")
     payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
 
@@ -600,7 +599,10 @@ def test_the_launcher_needs_no_mica_and_is_what_the_file_is(agent: Agent, tmp_pa
 
 
 def test_one_ingest_is_started_and_does_not_delay_the_hook(agent: Agent, tmp_path: Path) -> None:
-    """TA-15: an ingest that hangs delays nobody and is started once; it is apart from the agent and limited in time."""
+    """keeps: TA-15.
+
+    A hung ingest delays no hook and is started once; it is detached from the agent and limited in time.
+    """
     started = tmp_path / "started"
     pipe = tmp_path / "hangs"
     os.mkfifo(pipe)
@@ -659,8 +661,8 @@ def _read(agent: Agent, event: str, *, offset: int | None = None, limit: int | N
     return agent.tell("claude", event, **payload).stdout.decode()
 
 
-def test_a_read_of_lines_that_were_shown_and_have_not_changed_is_refused(gated: Agent) -> None:
-    """A-39: opt-in; the reason names the lines, and the read itself stays observed once."""
+def test_a_read_that_would_show_no_new_line_is_refused(gated: Agent) -> None:
+    """keeps: A-39. Opt-in; the reason names the lines, and the read itself stays observed once."""
     refused = json.loads(_read(gated, "PreToolUse", offset=12, limit=5))["hookSpecificOutput"]
     assert refused["permissionDecision"] == "deny"
     assert "Lines 12-16" in refused["permissionDecisionReason"]
@@ -668,9 +670,9 @@ def test_a_read_of_lines_that_were_shown_and_have_not_changed_is_refused(gated: 
 
 
 @pytest.mark.parametrize("is_launched", [False, True], ids=["file", "launcher"])
-def test_as_it_is_installed_it_observes_answers_and_refuses(gated: Agent, tmp_path: Path, is_launched: bool) -> None:
-    """A-01, A-18, A-39: with its own time limit, and with no line of these tests in its process."""
-    gated.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+def test_the_installed_hook_records_answers_and_refuses(gated: Agent, tmp_path: Path, is_launched: bool) -> None:
+    """keeps: A-01, A-18, A-39. With its own time limit, and with no line of these tests in its process."""
+    gated.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
     gated.program = (str(write_launcher(tmp_path / "bin")),) if is_launched else INSTALLED_HOOK
 
     refused = in_time(lambda: _read(gated, "PreToolUse", offset=12, limit=5), gated.reasons)
@@ -683,8 +685,8 @@ def test_as_it_is_installed_it_observes_answers_and_refuses(gated: Agent, tmp_pa
     assert answered.stdout.decode() == TEXT
 
 
-def test_a_read_that_shows_anything_new_goes_on(gated: Agent) -> None:
-    """A-39: one line more, the whole file, another window, or a changed file."""
+def test_a_read_that_shows_a_new_line_is_allowed(gated: Agent) -> None:
+    """keeps: A-39. One line more, the whole file, another window, or a changed file."""
     assert _read(gated, "PreToolUse", offset=12, limit=20) == ""
     assert _read(gated, "PreToolUse") == ""
     assert _read(gated, "PreToolUse", offset=12, limit=5, agent_id="a1") == ""
@@ -694,14 +696,14 @@ def test_a_read_that_shows_anything_new_goes_on(gated: Agent) -> None:
 
 
 @pytest.mark.parametrize(("event", "more"), [("SessionStart", {"source": "compact"}), ("PreCompact", {})])
-def test_what_a_window_no_longer_holds_may_be_read_again(gated: Agent, event: str, more: dict[str, str]) -> None:
-    """A-39: after a compaction nothing counts as shown."""
+def test_lines_may_be_read_again_after_a_start_or_a_compaction(gated: Agent, event: str, more: dict[str, str]) -> None:
+    """keeps: A-39. After a compaction nothing counts as shown."""
     gated.tell("claude", event, **more)
     assert _read(gated, "PreToolUse", offset=12, limit=5) == ""
 
 
-def test_the_gate_is_off_unless_somebody_switches_it_on(agent: Agent) -> None:
-    """A-39: by default no read is ever refused, and nothing is kept for it."""
+def test_the_read_gate_is_off_by_default(agent: Agent) -> None:
+    """keeps: A-39. By default no read is ever refused, and nothing is recorded for it."""
     (agent.project / "cart.py").write_text("line\n" * 60)
     for event in ("PostToolUse", "PreToolUse"):
         assert _read(agent, event, offset=10, limit=5) == ""
@@ -709,8 +711,8 @@ def test_the_gate_is_off_unless_somebody_switches_it_on(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("given", [None, [], "x", {"file_path": 7}, {"file_path": "/nowhere/at/all", "offset": "x"}])
-def test_a_strange_read_is_never_refused(gated: Agent, given: object) -> None:
-    """TA-15: whatever a newer client sends, the read goes on."""
+def test_a_read_with_unusual_arguments_is_never_refused(gated: Agent, given: object) -> None:
+    """keeps: TA-15. Arguments of a newer client do not stop the read."""
     for event in ("PreToolUse", "PostToolUse"):
         told = gated.tell("claude", event, tool_name="Read", tool_input=given, tool_response={"file": {"startLine": 1}})
         assert (told.stdout, told.stderr, told.returncode) == (b"", b"", 0)
@@ -718,8 +720,8 @@ def test_a_strange_read_is_never_refused(gated: Agent, given: object) -> None:
 
 @pytest.mark.parametrize("said", ["a" * 50, 'line\n"quoted" \\ ü ', "\\" * 51, "\x01\x02"])
 @pytest.mark.parametrize("key", ["prompt", "tool_input"])
-def test_of_a_payload_that_is_too_long_the_beginning_is_kept(agent: Agent, said: str, key: str) -> None:
-    """A-39: the event is observed, the size is recorded, and nothing stops the agent."""
+def test_the_beginning_of_a_payload_that_is_too_long_is_recorded(agent: Agent, said: str, key: str) -> None:
+    """keeps: A-39. The event is observed, the size is recorded, and nothing stops the agent."""
     text = said * (hook.PAYLOAD_BYTES_MAX // len(said))
     event = "UserPromptSubmit" if key == "prompt" else "PostToolUse"
     told = agent.told(event, **{key: text if key == "prompt" else {"command": text}})
@@ -734,17 +736,48 @@ def test_of_a_payload_that_is_too_long_the_beginning_is_kept(agent: Agent, said:
     assert text.startswith(kept)
     assert hook.CUT_BYTES // 10 < len(kept) < hook.CUT_BYTES
     (failure,) = agent.spools.failures()
-    assert "bytes; 16,777,216 are read, of a longer one 1,048,576" in failure.reason
+    assert "bytes exceeds 16,777,216; only its first 1,048,576 bytes are used" in failure.reason
 
 
-def test_a_payload_that_is_too_long_and_cannot_be_read_is_told_by_its_size(agent: Agent) -> None:
+def test_an_unreadable_payload_that_is_too_long_is_reported_with_its_size(agent: Agent) -> None:
     done = agent.run("claude", "Stop", stdin=b'{"a": [' + b"1," * hook.PAYLOAD_BYTES_MAX, limit=limit_cpu)
 
     assert (done.returncode, done.stdout) == (0, b"")
-    assert "16,777,216 are read" in agent.spools.failures()[0].reason
+    assert "exceeds 16,777,216" in agent.spools.failures()[0].reason
 
 
-def test_a_payload_that_ends_too_early_is_told_in_words(agent: Agent) -> None:
+def test_an_incomplete_payload_gets_a_clear_error(agent: Agent) -> None:
     assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1", "a": {"b": 1'))
 
-    assert "no whole JSON object" in agent.reasons()[0]
+    assert "incomplete JSON object" in agent.reasons()[0]
+
+
+@pytest.mark.parametrize(("words", "client"), [(("toy", "Stop"), "toy"), (("claude-code", "Stop"), "claude")])
+def test_the_first_of_two_words_is_the_client(agent: Agent, words: tuple[str, str], client: str) -> None:
+    """A client that the hook's own table does not list needs no change here."""
+    assert silent(agent.run(*words, stdin=agent.told("Stop")))
+
+    assert [(line["client"], line["event"]) for line in agent.lines()] == [(client, "Stop")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "module", "function"),
+    [("toy.engine:suggest", "toy/engine.py", "suggest"), ("", "mica/inject/prompting.py", "answer")],
+    ids=["named in the file", "written by a mica that named none"],
+)
+def test_a_prompt_is_answered_by_the_function_that_prompt_json_names(
+    agent: Agent, tmp_path: Path, entry: str, module: str, function: str
+) -> None:
+    engine, data = tmp_path / "engine", tmp_path / "data"
+    (engine / module).parent.mkdir(parents=True)
+    (engine / module).write_text(f"def {function}(prompt, session, **rest): return f'see {{prompt}}', ['a.py']")
+    data.touch()
+    made = PromptAnswer(
+        engine=str(engine), entry=entry, library="", past=str(data), trees={str(agent.project): str(data)}, holdout=0.0
+    )
+    agent.spools.write_answer(hook.PROMPT_ANSWER, made)
+
+    done = agent.tell("claude", "UserPromptSubmit", prompt="the login")
+
+    assert agent.reasons() == []
+    assert json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"] == "see the login"

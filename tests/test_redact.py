@@ -60,7 +60,7 @@ SECRETS = [
 
 @pytest.mark.parametrize(("kind", "secret"), SECRETS)
 @pytest.mark.parametrize("frame", ["{}", "see {}, then go on", 'x = "{}"\n', "curl -H 'X: {}'", "a={}&b=1", "({})"])
-def test_a_secret_is_replaced_wherever_it_stands(kind: str, secret: str, frame: str) -> None:
+def test_a_secret_is_replaced_in_any_surroundings(kind: str, secret: str, frame: str) -> None:
     assert redact(frame.format(secret)) == frame.format(f"[redacted:{kind}]")
 
 
@@ -112,7 +112,7 @@ def test_a_secret_is_replaced_wherever_it_stands(kind: str, secret: str, frame: 
         ),
     ],
 )
-def test_what_surrounds_a_secret_is_kept(text: str, expected: str) -> None:
+def test_text_around_a_secret_is_unchanged(text: str, expected: str) -> None:
     assert redact(text) == expected
 
 
@@ -148,7 +148,7 @@ VALUE = "hunter2" + "hunter2"
         "token = credentials[api_key='{}']",
     ],
 )
-def test_a_value_is_replaced_when_its_key_says_what_it_is(frame: str) -> None:
+def test_a_value_is_replaced_if_its_key_names_a_secret(frame: str) -> None:
     assert redact(frame.format(VALUE)) == frame.format("[redacted:credential]")
 
 
@@ -162,11 +162,11 @@ def test_a_value_is_replaced_when_its_key_says_what_it_is(frame: str) -> None:
         ("SMTP_PASS='{}'", "two little" + " words"),
     ],
 )
-def test_a_quoted_password_of_several_words_goes(frame: str, phrase: str) -> None:
+def test_a_quoted_password_of_several_words_is_replaced(frame: str, phrase: str) -> None:
     assert redact(frame.format(phrase)) == frame.format("[redacted:credential]")
 
 
-def test_a_text_about_passwords_does_not_hide_what_it_holds() -> None:
+def test_a_text_about_passwords_does_not_protect_a_secret_in_it() -> None:
     text = "password = 'Enter your token=" + VALUE + " here'"
     assert VALUE not in redact(text)
 
@@ -294,7 +294,7 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 
 @pytest.mark.parametrize("flag", ["mysql|-p{}", "sshpass|-p {}", "docker login|-p {}", "curl|-u a:{}"])
 @pytest.mark.parametrize("value", ["ab" + "12", "hunter2" + "x"])
-def test_a_command_of_many_flags_comes_to_rest(flag: str, value: str) -> None:
+def test_a_command_with_many_flags_is_redacted_completely(flag: str, value: str) -> None:
     command, _, option = flag.partition("|")
     once = redact(" ".join([command, *[option.format(value)] * 40]))
 
@@ -350,14 +350,14 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
         f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n" + ALPHANUMERIC[:24] + " ",
     ],
 )
-def test_five_megabytes_of_hostile_text_are_done(unit: str) -> None:
+def test_five_megabytes_of_hostile_text_finish(unit: str) -> None:
     text = unit * (5_000_000 // len(unit))
 
     assert len(redact(text)) > 0
 
 
 def test_no_kind_contains_a_key_word() -> None:
-    """Else `[redacted:…-token]=value` would be an assignment the second time."""
+    """Otherwise `[redacted:…-token]=value` would count as an assignment the second time."""
     for pattern in PATTERNS:
         assert redact(f"{pattern.kind}={VALUE}") == f"{pattern.kind}={VALUE}"
 
@@ -379,7 +379,7 @@ def test_no_kind_contains_a_key_word() -> None:
         ("DB_PASSWORD={} make run", "Tr0ub4dor&" + "3xyz"),
     ],
 )
-def test_credentials_typed_on_a_command_line_go(command: str, secret: str) -> None:
+def test_credentials_on_a_command_line_are_replaced(command: str, secret: str) -> None:
     text = redact(command.format(secret))
     assert secret not in text
     assert secret[-4:] not in text
@@ -389,12 +389,12 @@ def test_credentials_typed_on_a_command_line_go(command: str, secret: str) -> No
 @pytest.mark.parametrize(
     "command", ["pg_dump --password $PGPASSWORD", "tool --token --verbose", "curl -u $USER:$PASS x"]
 )
-def test_names_of_variables_on_a_command_line_stay(command: str) -> None:
+def test_names_of_variables_on_a_command_line_are_unchanged(command: str) -> None:
     assert redact(command) == command
 
 
 @pytest.mark.parametrize("text", ["password: {}", "the password: {}", "Password:   {}, for the staging site"])
-def test_a_password_after_a_colon_goes_whatever_words_it_holds(text: str) -> None:
+def test_a_password_after_a_colon_is_replaced_even_if_it_contains_words(text: str) -> None:
     for value in ("hunter2" + "secret", "my3key" + "words", "s3cret" + "token"):
         assert redact(text.format(value)) == text.format("[redacted:credential]")
 
@@ -403,7 +403,7 @@ def test_a_password_after_a_colon_goes_whatever_words_it_holds(text: str) -> Non
     "text",
     ["password: reset flow is broken", "password: password2", "password: form.password1", "password: secret_v2"],
 )
-def test_prose_and_code_after_a_colon_stay(text: str) -> None:
+def test_prose_and_code_after_a_colon_are_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -418,7 +418,7 @@ REDACTED = "[redacted:credential]"
         *("token", "accessToken", "refresh_token", "private_key", "secretKey", "SECRET_KEY_BASE", "password2"),
     ],
 )
-def test_a_text_under_a_key_that_names_a_secret_goes(key: str) -> None:
+def test_a_text_under_a_key_that_names_a_secret_is_replaced(key: str) -> None:
     assert redact_data({key: VALUE}) == {key: REDACTED}
     assert redact_data({"deep": [{key: VALUE, "user": "ann"}]}) == {"deep": [{key: REDACTED, "user": "ann"}]}
     assert redact_data({"env": [{"name": key, "value": VALUE}]}) == {"env": [{"name": key, "value": REDACTED}]}

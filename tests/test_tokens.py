@@ -101,7 +101,7 @@ def published(text: str) -> float:
 
 
 @pytest.mark.parametrize("kind", TEXTS_OF_KIND)
-def test_it_counts_as_the_published_expression_does(kind: str) -> None:
+def test_the_estimate_is_within_half_a_percent_of_the_published_formula(kind: str) -> None:
     text = TEXTS_OF_KIND[kind]()
 
     assert estimate(text) == pytest.approx(published(text), rel=0.005)
@@ -122,7 +122,7 @@ def test_it_counts_as_the_published_expression_does(kind: str) -> None:
         ("\r\n", 1),
     ],
 )
-def test_each_shape_of_text_has_its_price(text: str, count: int) -> None:
+def test_each_shape_of_text_has_its_cost(text: str, count: int) -> None:
     assert estimate(text) == count
 
 
@@ -144,7 +144,7 @@ def test_a_token_holds_some_text_and_a_character_costs_little(text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["a", "\x00", "1", " ", "\n", "?", "é", "a ", "\ud800", "\U0001f600"])
-def test_a_megabyte_of_anything_is_counted_in_a_moment(text: str) -> None:
+def test_a_megabyte_of_any_text_is_counted_quickly(text: str) -> None:
     assert 0 <= estimate(text * (1_000_000 // len(text))) <= 1_100_000
 
 

@@ -1,42 +1,39 @@
-"""The tours: every command on their pages runs, in order, and prints what the page says."""
+"""README, quickstart and tours: every line works when it is pasted into a shell, and prints what the page says."""
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
-from collections.abc import Mapping
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mica.cli import cli
-from mica.testing.postgres import APP, Server
-from mica.testing.postgres import OWNER as OWNER_ROLE
+from mica.testing.postgres import LocalPostgres
 
-TOURS = Path(__file__).parent.parent / "docs" / "tours"
-BLOCK = re.compile(r"```console\n(?P<block>.*?)```", re.DOTALL)
-USER, OWNER = "postgresql://mica@db.example/mica", "postgresql://owner@db.example/mica"
+ROOT = Path(__file__).parent.parent
+TRANSCRIPTS = ROOT / "tests" / "fixtures" / "claude-code"
+CONSOLE = re.compile(r"```console\n(?P<block>.*?)```", re.DOTALL)
+SHELL = re.compile(r"```sh\n(?P<block>.*?)```", re.DOTALL)
+END = "\x1e"  # printed between commands, with the exit code of the last
+SITUATIONS = ("without transcripts", "with transcripts")
 
 
-def commands(page: Path) -> list[tuple[str, str]]:
+def commands(page: str) -> list[tuple[str, str]]:
     """Every command of a page, and what it is said to print."""
     found = []
-    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+    for block in CONSOLE.finditer((ROOT / page).read_text(encoding="utf-8")):
         for part in re.split(r"^\$ ", block["block"], flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition("\n")
             found.append((command, printed))
     return found
 
 
-def spoken(command: str, real: Mapping[str, str]) -> str:
-    """A command with addresses that are there in place of those of the page."""
-    for written, meant in real.items():
-        command = command.replace(written, meant)
-    return command
-
-
-def fits(expected: str, printed: str) -> bool:
+def is_printed(expected: str, printed: str) -> bool:
     """Whether this was printed: `…` stands for anything, and where lines are broken does not matter."""
 
     def flat(text: str) -> str:
@@ -46,50 +43,145 @@ def fits(expected: str, printed: str) -> bool:
     return re.fullmatch(rf"\s*{pattern}\s*", flat(printed), re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("name", ["coding-agents", "constellation", "team"])
-def test_every_command_of_a_tour_prints_what_the_page_says(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """U-11: a newcomer types what the page says, offline and without a key, and sees what it says."""
-    (tmp_path / "shop" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "shop")
-    real: dict[str, str] = {}
-    if name == "team":
-        server: Server = request.getfixturevalue("server")
-        schema = "&schema=tour"
-        real[f"{USER}?"] = f"{server.dsn(role=APP)}{schema}&"
-        real[f'"{OWNER}" --admit mica'] = f'"{server.dsn(role=OWNER_ROLE)}{schema}" --admit {APP}'
-    variables = {"HOME": str(tmp_path / "home"), "MICA_SEMANTIC": "off", "COLUMNS": "160"}
-    listed = commands(TOURS / f"{name}.md")
+class Newcomer:
+    """A person in the folder of a fresh clone: a home folder of their own, no environment activated."""
+
+    def __init__(self, folder: Path, *, has_transcripts: bool) -> None:
+        self.home, self.clone = folder / "home", folder / "clone"
+        self.home.mkdir()
+        self._set_up()
+        if has_transcripts:
+            project = self.home / ".claude" / "projects" / "-home-dev-shop"
+            project.mkdir(parents=True)
+            for name in ("transcript-a", "transcript-b-compact-resume"):
+                shutil.copy(TRANSCRIPTS / f"{name}.jsonl", project)
+        inherited = {name: os.environ[name] for name in ("LANG", "CHROMIUM") if name in os.environ}
+        system = ":".join(each for each in os.defpath.split(":") if each)
+        self.environment = {**inherited, "HOME": str(self.home), "PATH": system, "COLUMNS": "160"}
+
+    def _set_up(self) -> None:
+        """The clone as `make setup` leaves it, with this environment's programs."""
+        (self.clone / ".venv").mkdir(parents=True)
+        for name in ("Makefile", "pyproject.toml", "requirements", "scripts"):
+            (self.clone / name).symlink_to(ROOT / name)
+        (self.clone / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+        for stamp in (".made", ".run", ".dev"):
+            (self.clone / ".venv" / stamp).touch()
+
+    def paste(self, lines: list[str]) -> list[tuple[int, str, str]]:
+        """Exit code, output and errors of each line, pasted into one shell."""
+        errors = self.home / ".errors"
+        typed = "".join(
+            f"{line}\nprintf '{END}%s{END}' $?; cat {errors}; printf '{END}'; : > {errors}\n" for line in lines
+        )
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-c", f"exec 2>>{errors}\n{typed}"],
+            cwd=self.clone,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        parts = done.stdout.split(END)
+        return [(int(parts[at + 1]), parts[at], parts[at + 2]) for at in range(0, len(parts) - 1, 3)]
+
+
+@pytest.fixture(params=SITUATIONS)
+def newcomer(request: pytest.FixtureRequest, tmp_path: Path) -> Newcomer:
+    return Newcomer(tmp_path, has_transcripts=request.param == SITUATIONS[1])
+
+
+def check_page(newcomer: Newcomer, listed: list[tuple[str, str]]) -> None:
+    results = newcomer.paste([command for command, _ in listed])
+
+    assert len(results) == len(listed)
+    for (command, expected), (code, out, err) in zip(listed, results, strict=True):
+        assert code == 0, (command, out, err)
+        assert is_printed(expected, out), (command, out, err)
+
+
+@pytest.mark.parametrize("page", ["docs/quickstart.md", "docs/tours/coding-agents.md", "docs/tours/constellation.md"])
+def test_every_line_of_a_page_works_when_pasted(page: str, newcomer: Newcomer) -> None:
+    """keeps: U-11. It works offline, without a key, with the user's own transcripts and without any."""
+    listed = commands(page)
     assert len(listed) > 5
 
-    for command, expected in listed:
-        words = shlex.split(spoken(command, real))
-        assert words[0] == "mica"
-        result = CliRunner().invoke(cli, words[1:], env=variables, prog_name="mica")
-        assert result.exit_code == 0, (command, result.output, result.exception)
-        assert fits(expected, result.stdout), (command, result.output)
+    check_page(newcomer, listed)
 
 
-def test_what_the_readme_shows_of_the_sample_shows_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-11: typed right after the first look, each of these commands has an answer."""
-    monkeypatch.chdir(tmp_path)
-    variables = {"HOME": str(tmp_path / "home"), "MICA_SEMANTIC": "off", "COLUMNS": "160"}
-    readme = (TOURS.parent.parent / "README.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\.venv/bin/mica (.*--space sample)", readme, flags=re.MULTILINE)
-    assert len(listed) >= 5
+def test_every_line_of_the_team_tour_works_when_pasted(tmp_path: Path, server: LocalPostgres) -> None:
+    newcomer = Newcomer(tmp_path, has_transcripts=False)
+    folder = re.compile(r"postgresql://mica_app@/mica\?host=/tmp/mica-postgres-…&space=(\w+)")
+    listed = [
+        (folder.sub(lambda found: server.address(space=f"tour {found[1]}"), command), expected)
+        for command, expected in commands("docs/tours/team.md")
+    ]
 
-    assert CliRunner().invoke(cli, ["up", "--once"], env=variables, prog_name="mica").exit_code == 0
-    for command in listed:
-        result = CliRunner().invoke(cli, shlex.split(command), env=variables, prog_name="mica")
-
-        assert result.exit_code == 0, (command, result.output, result.exception)
-        assert result.stdout.strip(), command
-        assert not re.match("no(thing)? ", result.stdout, flags=re.IGNORECASE), (command, result.stdout)
+    check_page(newcomer, listed)
 
 
-def test_a_page_that_says_something_else_is_found_out() -> None:
-    assert fits("#… \n", "#1  01m7hm\n")
-    assert fits("a …b\n", "a long b\n")
-    assert not fits("a\n", "b\n")
-    assert not fits("[]\n", '[{"id": 1}]\n')
+def readme_commands() -> list[str]:
+    block = SHELL.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert block is not None
+    return [line.partition("  #")[0].rstrip() for line in block["block"].splitlines()]
+
+
+def test_the_readme_has_six_commands_on_one_and_a_half_screens() -> None:
+    assert len(readme_commands()) == 6
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 75
+
+
+def test_every_command_of_the_readme_works_when_pasted(newcomer: Newcomer) -> None:
+    """keeps: U-11. The shell has no activated environment, and each command has something to show."""
+    first, *others = readme_commands()
+    assert first == "make run"
+
+    for line, (code, out, err) in zip(others, newcomer.paste(others), strict=True):
+        assert code == 0, (line, out, err)
+        assert out.strip(), line
+        assert not re.match("no(thing)? ", out, flags=re.IGNORECASE), (line, out)
+
+
+@pytest.fixture
+def running(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
+    """`make run`, as the README says it."""
+    with subprocess.Popen(
+        ["make", "run"],
+        cwd=newcomer.clone,
+        env=newcomer.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            process.communicate()
+
+
+def test_make_run_serves_and_says_how_to_put_mica_on_the_path(
+    newcomer: Newcomer, running: subprocess.Popen[str]
+) -> None:
+    """keeps: U-11. One command gives a first look with a dashboard."""
+    assert running.stdout is not None
+    seen: list[str] = []
+    for line in running.stdout:
+        seen.append(line)
+        if "export PATH=" in line:
+            break
+
+    printed = "".join(seen)
+    assert "Open http://127.0.0.1:" in printed
+    assert "What your agents did lately" in printed
+    assert f"{newcomer.clone}/.venv/bin" in printed or str(Path(sys.executable).parent) in printed
+
+
+def test_a_page_with_different_output_is_noticed() -> None:
+    assert is_printed("#… \n", "#1  01m7hm\n")
+    assert is_printed("a …b\n", "a long b\n")
+    assert not is_printed("a\n", "b\n")
+    assert not is_printed("[]\n", '[{"id": 1}]\n')

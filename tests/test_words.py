@@ -18,10 +18,10 @@ EVERY_SIGN = re.findall(rf"[{SIGNS}]", "".join(map(chr, range(sys.maxunicode))))
 @example("HTTPServer readJSONFile ABc aB x2Y_z")
 @example("a" * (WORD_CHARACTERS_MAX + 1))
 @example("")
-def test_plain_text_parts_into_the_same_words_as_any_other(text: str) -> None:
-    """ASCII and signs are read in a quicker way; a letter beyond them makes the general rule read the same text."""
+def test_ascii_text_splits_into_the_same_words_as_any_other(text: str) -> None:
+    """ASCII has a faster path; one letter beyond it makes the general rule read the same text."""
     assert words(f"{text} é") == [*words(text), "é"]
 
 
-def test_identifiers_part_at_case_changes_and_underscores() -> None:
+def test_identifiers_split_at_case_changes_and_underscores() -> None:
     assert words("HTTPServer session_cookie getX9") == ["http", "server", "session", "cookie", "get", "x", "9"]

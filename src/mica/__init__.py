@@ -1,8 +1,5 @@
 """Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
 
-import importlib as _importlib
-import typing as _typing
-
 from mica.errors import (
     AccessDenied,
     Backlogged,
@@ -40,31 +37,17 @@ from mica.events.context import Here
 from mica.events.follower import Following
 from mica.events.references import Resolved
 from mica.memory import Memory, open
+from mica.model.brief import Brief, Passage
 from mica.model.crystal import Crystal, Dropped, Mood, Statement, Waiting
-from mica.model.event import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.model.event import Context, Event, EventQuery, Ref
+from mica.model.hit import CrystalHit, Hit
+from mica.model.mark import Mark
 from mica.model.teaching import Candidate, Teaching
 from mica.model.trail import Trail
 from mica.navigation.places import Lines, Place, Places
-from mica.search.ranker import Hit
-from mica.search.search import CrystalHit
 from mica.settings import Settings, load_settings
 from mica.store.protocol import Sizes
 from mica.store.purges import Purged
-from mica.upkeep.copy import Copied
-from mica.upkeep.retention import Retained
-from mica.upkeep.schedule import Ran
-
-_LATER = dict.fromkeys(("Imported", "LogImported", "Progress"), "mica.clients.importer")  # with all it can read
-
-if _typing.TYPE_CHECKING:
-    from mica.clients.importer import Imported, LogImported, Progress
-else:
-
-    def __getattr__(name: str) -> object:
-        if name in _LATER:
-            return getattr(_importlib.import_module(_LATER[name]), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "AccessDenied",
@@ -75,7 +58,6 @@ __all__ = [
     "ClaimLost",
     "Comparison",
     "Context",
-    "Copied",
     "Crystal",
     "CrystalHit",
     "Difference",
@@ -88,7 +70,6 @@ __all__ = [
     "Here",
     "Hit",
     "Impact",
-    "Imported",
     "InvalidAnswer",
     "InvalidContext",
     "InvalidEvent",
@@ -96,7 +77,6 @@ __all__ = [
     "InvalidSettings",
     "LawBroken",
     "Lines",
-    "LogImported",
     "Mark",
     "Memory",
     "MicaError",
@@ -110,13 +90,10 @@ __all__ = [
     "Passage",
     "Place",
     "Places",
-    "Progress",
     "PromptTooLong",
     "Purged",
-    "Ran",
     "Ref",
     "Resolved",
-    "Retained",
     "SchemaTooNew",
     "Settings",
     "Sizes",

@@ -1,11 +1,11 @@
-"""`mica-hook CLIENT EVENT`: what a coding agent runs at its events. One file, standard library, no import of mica.
+"""`mica-hook CLIENT EVENT`, the program that coding agents run at their events. It imports nothing of mica.
 
-It appends what happened to a spool, which the next mica process ingests. At the start of a session it prints what was
-rendered beforehand, and at a prompt what the engine says that an ingest wrote out for it. It exits 0 and is silent
-whatever happens; reasons stand in `failures.jsonl`.
+It appends the event to a spool, which the next mica process ingests. At the start of a session it prints the brief that
+an ingest rendered beforehand, and at a prompt the files that the prompt engine suggests. It always exits 0; when it
+fails it prints nothing and writes the reason to `failures.jsonl`.
 
-Agents wait for it, so it costs little more than the interpreter: `posix`, `_json` and `_signal` are the C halves of
-`os`, `json` and `signal`, whose Python halves take as long to import as the interpreter to start. Paths are bytes here.
+Agents wait for it, so it takes little longer than starting Python: `posix`, `_json` and `_signal` are the C parts of
+`os`, `json` and `signal`, whose Python parts take as long to import as the interpreter to start. Paths are bytes here.
 """
 
 from __future__ import annotations
@@ -19,73 +19,82 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
-PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both long before
-CUT_BYTES = 2**20  # that are kept of a longer one: its time limit holds, and who said what is at its beginning
-FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
+PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both well before
+CUT_BYTES = 2**20  # read of a longer payload: enough for the names at its beginning, and within the time limit
+FAILURES_BYTES_MAX = 64 * 1024  # about 300 failures; then the older half is dropped
 ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
-CHILD_LIMIT_S = 300  # of the ingest child; what it has not done, the next does
-SPOOLED_BYTES_MAX = 2**18  # of a session's spool that are looked at for a prompt: what was done last
-COMMAND_CHARACTERS_MAX = 2_000  # of a command, in which paths are looked for
-PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # by which clients give them
-CHILD_PAUSE_S = 30  # between two children at the ends of turns
+CHILD_LIMIT_S = 300  # for the ingest child; the next one continues
+SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that a prompt's answer takes into account
+COMMAND_CHARACTERS_MAX = 2_000  # of a command that is searched for paths
+PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # arguments of tool calls
+CHILD_PAUSE_S = 30  # between two ingest children that ends of turns start
 
-HOOKS = b"-hooks"  # behind the name of a space's file: the folder of all that is below
+HOOKS = b"-hooks"  # added to the name of a space's file: the folder with the files named below
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
-SHOWN = b"shown"  # lines that sessions were shown, where the read gate is on
+SHOWN = b"shown"  # the lines that each session has read, where the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
-BRIEFS, OFFERS = "briefs", "offers"  # that sessions are held out of, each by a draw of its own
-COMMAND = b"ingest-command"  # in the data folder: the words that start the ingest child, one on each line
+BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer; each has a hold-out of its own
+COMMAND = b"ingest-command"  # in the data folder: the words of the command that starts an ingest, one per line
+OLD_ENTRY = "mica.inject.prompting:answer"  # the prompt engine's entry point where prompt.json names none
 
-CLIENTS = ("claude", "codex", "gemini", "copilot", "opencode", "cursor")
+# Clients, and the variable by which each is recognized where the command names none. Several set CLAUDECODE too.
+CLIENTS = {
+    "cursor": b"CURSOR_VERSION",
+    "copilot": b"COPILOT_CLI",
+    "gemini": b"GEMINI_SESSION_ID",
+    "claude": b"CLAUDECODE",
+    "codex": b"PLUGIN_ROOT",
+    "opencode": b"",
+}
 STARTS = ("SessionStart", "sessionStart", "session", "session.created")
 PROMPTS = ("UserPromptSubmit", "BeforeAgent", "userPromptSubmitted", "beforeSubmitPrompt", "prompt", "chat.message")
 ENDS = ("Stop", "AfterAgent", "agentStop", "stop", "session.idle", "SessionEnd", "sessionEnd")
-COMPACTS = ("preCompact",)  # Cursor starts no session after it: the next prompt is answered in its place
-# What is not worth a line: it repeats another event, or says nothing of where an agent goes.
+COMPACTS = ("preCompact",)  # Cursor starts no session afterwards, so the next prompt gets the session's brief
+# Events that are not recorded: they repeat another one, or do not concern files and prompts.
 PASSED_OVER = frozenset(
     "PreToolUse BeforeTool preToolUse tool.execute.before PostToolBatch PermissionRequest permissionRequest "
     "PermissionDenied Notification MessageDisplay InstructionsLoaded BeforeModel AfterModel BeforeToolSelection "
     "PreCompress beforeShellExecution beforeMCPExecution beforeReadFile afterAgentThought system.transform "
     "experimental.chat.system.transform FileChanged CwdChanged ConfigChange Elicitation ElicitationResult".split()
 )
-SAID = frozenset(
+TEXT_KEYS = frozenset(
     "prompt initial_prompt initialPrompt last_assistant_message prompt_response compact_summary custom_instructions "
     "command_args session_title attachments text".split()
 )
-TYPED = (*PROMPTS, "command.execute.before")  # what people type, and what secrets are pasted into
-NEVER_KEPT = ("user_email", "originalFile", "originalContent", "permission_suggestions")
+TYPED = (*PROMPTS, "command.execute.before")  # events with text that a person typed, possibly secrets
+DROPPED_KEYS = ("user_email", "originalFile", "originalContent", "permission_suggestions")
 
 
-class _Failed(Exception):
-    """Why nothing was observed or answered."""
+class _HookError(Exception):
+    """The reason why an event was not recorded or not answered."""
 
 
-class Here:
-    """Where a hook writes: known step by step, so that a failure is recorded as near as possible."""
+class HookPaths:
+    """The event and the folders of one run, filled in step by step so that a failure is recorded close to its cause."""
 
     client = event = ""
     home = directory = b""
     hooks = b""  # the folder of the space
-    size = 0  # of the payload, as far as it was read
-    is_cut = False  # only its beginning is used
-    is_kept = False  # what was observed
+    size = 0  # bytes of the payload read so far
+    is_cut = False  # only the beginning of the payload is used
+    is_recorded = False  # the event is in the spool
 
 
-class _TooLong(_Failed):
-    """The payload was cut. Its size is told as it is known when it is recorded."""
+class _PayloadTooLong(_HookError):
+    """The payload was cut. The message has its size at the time it is recorded."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: HookPaths) -> None:
         self._here = here
 
     def __str__(self) -> str:
         size = f"{self._here.size:,}"
-        return f"a payload of {size} bytes; {PAYLOAD_BYTES_MAX:,} are read, of a longer one {CUT_BYTES:,}"
+        return f"payload of {size} bytes exceeds {PAYLOAD_BYTES_MAX:,}; only its first {CUT_BYTES:,} bytes are used"
 
 
 def main(words: list[str] | None = None) -> None:
-    """The `mica-hook` command. It never returns, and always exits 0."""
-    here = Here()
+    """Run the `mica-hook` command. Never returns; always exits 0."""
+    here = HookPaths()
     try:
         _limit_time(here)
         try:
@@ -96,40 +105,40 @@ def main(words: list[str] | None = None) -> None:
         finally:
             _drop_rest(here)
         if here.is_cut and here.event:
-            raise _TooLong(here)
+            raise _PayloadTooLong(here)
     except BaseException as error:  # noqa: BLE001 - an agent must never stop for its memory
         _record(here, error)
     posix._exit(0)
 
 
-def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: Here) -> str:
-    """Observe one event; returns what the client is to be told, in its own shape, or nothing."""
+def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: HookPaths) -> str:
+    """Record one event; returns the answer in the client's format, or an empty text."""
     if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
         return ""
-    client, event = _asked(words)
-    here.home, settings = _configured(environment)
+    client, event = _parse_words(words)
+    here.home, settings = _load_settings(environment)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
     project = project if project.startswith(b"/") else b""
     directory = project or _working_directory()
-    if directory and _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
-        return ""  # before anything is decoded: who switched it off pays for nothing
-    payload = _beginning(raw, here) if here.is_cut else _decoded(raw)
-    client = client or _client(payload, environment)
+    if directory and _is_off(here, directory, settings) and (project or _is_about(raw, directory)):
+        return ""  # before anything is decoded: a hook that is switched off costs nothing
+    payload = _decode_cut(raw, here) if here.is_cut else _decode(raw)
+    client = client or _detect_client(payload, environment)
     if client == "claude" and b"CURSOR_VERSION" in environment:
-        client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
+        client = "cursor"  # it runs Claude's hooks too; under its own name both reports become one event
     here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
     directory = project or _directory(payload) or directory
     if not directory and settings.get(b"enabled") != b"false":
-        raise _Failed("the working directory is gone, and the payload names no other")
+        raise _HookError("the working directory no longer exists and the payload names no other")
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
     session = session_of(payload)
     if settings.get(b"read_gate") == b"true" and client == "claude":
         try:
-            if told := _read_gate(here, payload, session):
-                return told
-        except (OSError, TypeError, ValueError) as error:  # the read goes on, and is observed
+            if refusal := _read_gate(here, payload, session):
+                return refusal
+        except (OSError, TypeError, ValueError) as error:  # the read continues and is recorded
             _record(here, error)
     if event in PASSED_OVER:
         return ""
@@ -137,13 +146,13 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     offered: dict[str, object] = {}
     try:
         answer, offered = _answer(here, payload, session)
-    except Exception as error:  # noqa: BLE001 - whatever an answer lacks, what happened is observed
+    except Exception as error:  # noqa: BLE001 - the event is recorded even when its answer fails
         _record(here, error)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     if keeps_prompts and event in TYPED:
         try:
-            payload = _redacted(payload, _redactor())
-        except Exception as error:  # noqa: BLE001 - a secret is worth more than a prompt
+            payload = _redact_payload(payload, _load_redact())
+        except Exception as error:  # noqa: BLE001 - rather lose a prompt than store a secret
             keeps_prompts = False
             _record(here, error)
     line: dict[str, object] = {
@@ -152,16 +161,16 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
         "client": client,
         "event": event,
         "directory": directory.decode("utf-8", "replace"),
-        "payload": _kept(payload, event, keeps_prompts=keeps_prompts),
+        "payload": _filter_payload(payload, event, keeps_prompts=keeps_prompts),
     }
     if offered:
         line["offered"] = offered
     _append(here.hooks + b"/" + SPOOL, session, _line(line))
-    here.is_kept = True
+    here.is_recorded = True
     return answer
 
 
-def _is_off(here: Here, directory: bytes, settings: dict[bytes, bytes]) -> bool:
+def _is_off(here: HookPaths, directory: bytes, settings: dict[bytes, bytes]) -> bool:
     here.hooks = hooks_folder(directory, home=here.home)
     return settings.get(b"enabled") == b"false" or _exists(here.hooks + b"/" + OFF)
 
@@ -169,42 +178,46 @@ def _is_off(here: Here, directory: bytes, settings: dict[bytes, bytes]) -> bool:
 def _working_directory() -> bytes:
     try:
         return posix.getcwdb()
-    except OSError:  # removed under the agent
+    except OSError:  # it was removed while the agent runs
         return b""
 
 
-def _speaks_of(raw: bytes, directory: bytes) -> bool:
-    """Whether a payload that is not decoded yet is certainly of this directory."""
+def _is_about(raw: bytes, directory: bytes) -> bool:
+    """True if a payload, not decoded yet, certainly belongs to this directory."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 
-# -- What was said on the command line and in the environment --------------------------------------------------
+# -- Command line, environment and settings --------------------------------------------------
 
 
-def _asked(words: list[str]) -> tuple[str, str]:
-    """The client and the event: `claude Stop`, `--client claude Stop`, or `Stop` inside a plugin that several load."""
+def _parse_words(words: list[str]) -> tuple[str, str]:
+    """The client and the event of `claude Stop`, `--client claude Stop`, or `Stop` inside a plugin of several clients.
+
+    The first of two words is the client even if it is not in the table, so that a new client needs no line here.
+    """
     words = [word for word in words if word != "--client"]
-    client = words.pop(0) if words and words[0].split("-")[0] in CLIENTS else ""
-    return client.split("-")[0], words[0] if words else ""
+    is_named = len(words) > 1 or (words and words[0].split("-")[0] in CLIENTS)
+    client = words.pop(0) if is_named else ""
+    known = client.split("-")[0]  # claude-code is claude
+    return known if known in CLIENTS else client, words[0] if words else ""
 
 
-def _client(payload: dict[str, object], environment: dict[bytes, bytes]) -> str:
-    """Whose hook this is, where nobody says so. Several clients set the variables of Claude Code too."""
-    told = (b"CURSOR_VERSION", "cursor"), (b"COPILOT_CLI", "copilot"), (b"GEMINI_SESSION_ID", "gemini")
-    for variable, client in (*told, (b"CLAUDECODE", "claude")):
+def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) -> str:
+    """The client that runs this hook, where the command names none."""
+    for client, variable in CLIENTS.items():
         if variable in environment:
             return client
-    if "turn_id" in payload or "/.codex/" in _text(payload, "transcript_path") or b"PLUGIN_ROOT" in environment:
+    if "turn_id" in payload or "/.codex/" in _text(payload, "transcript_path"):
         return "codex"
-    raise _Failed("no client is named, and nothing tells which it is")
+    raise _HookError("the command names no client, and the environment does not show which one runs it")
 
 
-def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
-    """The data folder, and what the `[observe]` section of the settings says. Variables win over the file."""
+def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+    """The data folder and the `[observe]` section of the settings. Variables win over the file."""
     user = environment.get(b"HOME") or b"/"
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
-    found = _settings(_contents(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
+    found = _parse_settings(_read_file(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
     for name in (b"enabled", b"prompts", b"read_gate"):
         if value := environment.get(b"MICA_OBSERVE_" + name.upper()):
             found[name] = b"false" if value.lower() in (b"0", b"false", b"no", b"off") else b"true"
@@ -214,8 +227,8 @@ def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, byt
     return home or shared or (environment.get(b"XDG_DATA_HOME") or user + b"/.local/share") + b"/mica", found
 
 
-def _settings(text: bytes | None) -> dict[bytes, bytes]:
-    """The few settings that hooks obey, from lines of TOML: `home`, and three of `[observe]`."""
+def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
+    """The settings that hooks obey, from plain lines of TOML: `home`, and three of `[observe]`."""
     found: dict[bytes, bytes] = {}
     section, is_plain = b"", True
     text = text or b""
@@ -237,7 +250,7 @@ def _settings(text: bytes | None) -> dict[bytes, bytes]:
             found[name.removeprefix(b"observe.")] = inside
             is_plain &= b"\\" not in inside
     if not is_plain and (b"observe" in text or b"home" in text):
-        found = _parsed(text)
+        found = _parse_toml(text)
     for name in (b"enabled", b"prompts", b"read_gate"):
         if found.get(name, b"").lower() in (b"0", b"1", b"false", b"true"):
             found[name] = b"true" if found[name].lower() in (b"1", b"true") else b"false"
@@ -248,8 +261,8 @@ def _is_quoted(name: bytes) -> bool:
     return b'"' in name or b"'" in name
 
 
-def _parsed(text: bytes) -> dict[bytes, bytes]:
-    """The same from any TOML, which takes longer. Where nobody can tell what is switched off, everything is."""
+def _parse_toml(text: bytes) -> dict[bytes, bytes]:
+    """The same settings from any TOML, which takes longer. Invalid TOML switches everything off."""
     from tomllib import loads
 
     try:
@@ -261,12 +274,12 @@ def _parsed(text: bytes) -> dict[bytes, bytes]:
     return {name.encode(): str(value).encode() for name, value in values.items()}
 
 
-# -- Where the space is ----------------------------------------------------------------------------------------
+# -- The folder of the space ----------------------------------------------------------------------------------------
 
 
 def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
-    """The folder of the hooks of a directory's space. The same space as `mica.store.space`, without running git."""
-    identity = _identity(directory)
+    """The hooks folder of the space that a directory belongs to: the same space as mica's own code finds."""
+    identity = _space_identity(directory)
     name = identity.rstrip(b"/").rpartition(b"/")[2].decode("utf-8", "surrogateescape").lower()
     slug = "".join(character if character in "abcdefghijklmnopqrstuvwxyz0123456789" else " " for character in name)
     try:
@@ -277,7 +290,8 @@ def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
     return home + b"/spaces/" + named.encode() + b".db" + HOOKS
 
 
-def _identity(directory: bytes) -> bytes:
+def _space_identity(directory: bytes) -> bytes:
+    """The repository that a directory is in, else the directory itself."""
     folder = b"/" + b"/".join(part for part in directory.split(b"/") if part not in (b"", b"."))
     start = folder
     while True:
@@ -286,7 +300,7 @@ def _identity(directory: bytes) -> bytes:
             kind = posix.stat(git).st_mode & 0o170000
         except (OSError, ValueError):
             kind = 0
-        common = _common(git, is_folder=kind == 0o040000) if kind in (0o040000, 0o100000) else None
+        common = _git_common_directory(git, is_folder=kind == 0o040000) if kind in (0o040000, 0o100000) else None
         if common is not None:
             return common.removesuffix(b"/.git") or b"/"
         if folder == b"/":
@@ -294,8 +308,8 @@ def _identity(directory: bytes) -> bytes:
         folder = folder.rpartition(b"/")[0] or b"/"
 
 
-def _common(git: bytes, *, is_folder: bool) -> bytes | None:
-    """The directory that all worktrees share."""
+def _git_common_directory(git: bytes, *, is_folder: bool) -> bytes | None:
+    """The git directory that all worktrees of a repository share."""
     if is_folder and not _has_link(git):
         return git
     from posixpath import join, realpath
@@ -303,9 +317,9 @@ def _common(git: bytes, *, is_folder: bool) -> bytes | None:
     if is_folder:
         return realpath(git)
     try:
-        pointer = (_contents(git) or b"").decode().removeprefix("gitdir:").strip().encode()
+        pointer = (_read_file(git) or b"").decode().removeprefix("gitdir:").strip().encode()
         folder = realpath(join(git.rpartition(b"/")[0], pointer))
-        shared = _contents(folder + b"/commondir")
+        shared = _read_file(folder + b"/commondir")
         return folder if shared is None else realpath(join(folder, shared.decode().strip().encode()))
     except ValueError:
         return None
@@ -323,11 +337,11 @@ def _has_link(path: bytes) -> bool:
         return True
 
 
-# -- What the client says --------------------------------------------------------------------------------------
+# -- The payload --------------------------------------------------------------------------------------
 
 
-def _stdin(here: Here) -> bytes:
-    """What is on standard input; of more than a payload can be, the beginning."""
+def _stdin(here: HookPaths) -> bytes:
+    """Standard input, or its beginning where it is longer than a payload may be."""
     parts: list[bytes] = []
     while part := posix.read(0, 2**20):
         parts.append(part)
@@ -338,27 +352,27 @@ def _stdin(here: Here) -> bytes:
     return b"".join(parts)
 
 
-def _drop_rest(here: Here) -> None:
-    """Read on, so that the client is not stuck: at last, because what was observed is kept before the time is over."""
+def _drop_rest(here: HookPaths) -> None:
+    """Read the rest of a cut payload so that the client does not block. Done last, after the event is recorded."""
     while here.is_cut and (part := posix.read(0, 2**20)):
         here.size += len(part)
 
 
-def _beginning(raw: bytes, here: Here) -> dict[str, object]:
-    """What a payload says that was cut, closed where it was: nearly always within a text, and not within an escape."""
+def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
+    """The fields of a cut payload, closed where it was cut: nearly always inside a text, never inside an escape."""
     escape = raw.rfind(b"\\", len(raw) - 6) + 1
-    if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # of two, the second is a backslash that is meant
+    if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # an even number of backslashes is complete
         raw = raw[: escape - 1]
     for end in (b'"}', b'"}}', b'"}}}', b'"]}', b'"}]}', b'"}]}}', b'"}}]}}'):
         try:
-            return _decoded(raw + end)
+            return _decode(raw + end)
         except (ValueError, StopIteration):
             continue
-    raise _TooLong(here)
+    raise _PayloadTooLong(here)
 
 
-class _Rules:
-    """What the C half of `json` asks its Python half for."""
+class _ScannerOptions:
+    """The options that the C part of `json` reads from its Python part."""
 
     strict = False
     object_hook = object_pairs_hook = None
@@ -368,24 +382,25 @@ class _Rules:
     memo: dict[str, str] = {}  # noqa: RUF012 - the scanner's own
 
 
-def _decoded(raw: bytes) -> dict[str, object]:
+def _decode(raw: bytes) -> dict[str, object]:
+    """A JSON object. Raises ValueError or StopIteration when it is not whole."""
     text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if not text:
         return {}
     if not text.startswith("{"):
-        raise _Failed("standard input is no JSON object")
+        raise _HookError("standard input is not a JSON object")
     try:
         from _json import make_scanner
 
-        scan = make_scanner(_Rules)  # type: ignore[arg-type]  # it reads attributes only
-    except (ImportError, AttributeError, TypeError):  # another Python, whose halves fit together differently
+        scan = make_scanner(_ScannerOptions)  # type: ignore[arg-type]  # it reads attributes only
+    except (ImportError, AttributeError, TypeError):  # another Python, whose two parts fit together differently
         from json import loads
 
         return dict(loads(text))
     try:
         return dict(scan(text, 0)[0])
-    except SystemError as error:  # what it says where `json` is not loaded, whose error it would raise
-        raise ValueError("no whole JSON object") from error
+    except SystemError as error:  # raised in place of the error class of `json`, which is not loaded
+        raise ValueError("incomplete JSON object") from error
 
 
 def _encode(value: object, *, escapes: bool = True) -> str:
@@ -402,9 +417,9 @@ def _encode(value: object, *, escapes: bool = True) -> str:
 
 
 def _line(value: object) -> bytes:
-    """A line that every reader takes: half a character, which a client cut, becomes a question mark."""
+    """A line of JSON in valid UTF-8: half a surrogate pair, cut by a client, becomes a question mark."""
     text = _encode(value)
-    if "\\ud" in text:  # a half, or two that belong together: unescaped, only the former cannot be encoded
+    if "\\ud" in text:  # half a pair or a whole one; without escapes only the half fails to encode
         text = _encode(value, escapes=False)
     return text.encode("utf-8", "replace") + b"\n"
 
@@ -420,7 +435,7 @@ def _text(payload: object, *names: str) -> str:
 
 
 def _directory(payload: dict[str, object]) -> bytes:
-    """Where the agent works, as the payload says."""
+    """The working directory that the payload names."""
     roots = payload.get("workspace_roots")
     said = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
     if not said and isinstance(roots, list) and roots and isinstance(roots[0], str):
@@ -429,25 +444,25 @@ def _directory(payload: dict[str, object]) -> bytes:
 
 
 def session_of(payload: dict[str, object]) -> str:
-    """What the client calls its session; empty where it does not say."""
+    """The client's name for its session, or an empty text."""
     names = ("session_id", "sessionId", "sessionID", "conversation_id", "thread-id")
     given = payload.get("input")
     properties = given.get("properties") if isinstance(given, dict) else None
     return _text(payload, *names) or _text(given, *names) or _text(properties, *names)
 
 
-def _kept(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
-    """The payload without what is never kept, and without what was said where that is switched off."""
-    kept = {key: value for key, value in payload.items() if key not in NEVER_KEPT}
+def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
+    """The payload without fields that are never stored, and without texts where prompts are switched off."""
+    kept = {key: value for key, value in payload.items() if key not in DROPPED_KEYS}
     for key in ("tool_response", "tool_result", "toolResult"):
         result = kept.get(key)
         if isinstance(result, dict):
-            kept[key] = result = {name: value for name, value in result.items() if name not in NEVER_KEPT}
+            kept[key] = result = {name: value for name, value in result.items() if name not in DROPPED_KEYS}
             if isinstance(shown := result.get("returnDisplay"), dict):
-                result["returnDisplay"] = {name: value for name, value in shown.items() if name not in NEVER_KEPT}
+                result["returnDisplay"] = {name: value for name, value in shown.items() if name not in DROPPED_KEYS}
     if keeps_prompts:
         return kept
-    kept = {key: value for key, value in kept.items() if key not in SAID}
+    kept = {key: value for key, value in kept.items() if key not in TEXT_KEYS}
     if event in PROMPTS or event == "command.execute.before":
         given = kept.pop("input", None)
         if isinstance(given, dict):
@@ -457,10 +472,10 @@ def _kept(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dic
     return kept
 
 
-def _redactor() -> Callable[[str], str]:
-    """What takes secrets out of a text: beside the launcher's module, or in the package."""
+def _load_redact() -> Callable[[str], str]:
+    """The function `redact`, from the module beside the launcher's or from the package."""
     folder = __file__.rpartition("/")[0]
-    for place, name in ((folder, "mica_redact"), (folder + "/observe", "redact")):
+    for place, name in ((folder, "mica_redact"), (folder, "redact")):
         if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
             sys.path.insert(0, place)
             try:
@@ -468,11 +483,11 @@ def _redactor() -> Callable[[str], str]:
                 return redact
             finally:
                 sys.path.remove(place)
-    raise _Failed("what redacts is not here; `mica install` writes it, and what is typed is not kept until then")
+    raise _HookError("redact.py is missing, so prompts are not stored; run `mica install`")
 
 
-def _redacted(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
-    """A payload whose typed texts hold no secret; names and paths of the client stay as they are."""
+def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
+    """The payload without secrets in typed texts; names and paths stay as they are."""
 
     def clean(value: object) -> object:
         if isinstance(value, str):
@@ -481,15 +496,15 @@ def _redacted(payload: dict[str, object], redact: Callable[[str], str]) -> dict[
             return [clean(each) for each in value]
         return {key: clean(each) for key, each in value.items()} if isinstance(value, dict) else value
 
-    typed = {*SAID, "input", "output"}
+    typed = {*TEXT_KEYS, "input", "output"}
     return {key: clean(value) if key in typed else value for key, value in payload.items()}
 
 
-# -- What the client is told -----------------------------------------------------------------------------------
+# -- The answer -----------------------------------------------------------------------------------
 
 
-def _answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """What is printed, in the client's shape, and what is recorded of it."""
+def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
+    """The text to print, in the client's format, and what to record about it."""
     again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
@@ -502,25 +517,25 @@ def _answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, 
     else:
         return "", {}
     if len(text) > ANSWER_CHARACTERS_MAX:
-        raise _Failed(f"an answer of {len(text):,} characters; clients take {ANSWER_CHARACTERS_MAX:,}")
-    return shaped(here.client, _text(payload, "hook_event_name") or here.event, text), offered
+        raise _HookError(f"answer of {len(text):,} characters exceeds the limit of {ANSWER_CHARACTERS_MAX:,}")
+    return format_answer(here.client, _text(payload, "hook_event_name") or here.event, text), offered
 
 
-def shaped(client: str, event: str, text: str) -> str:
-    """A text in the shape in which a client takes it at an event. Codex drops the whole for one key too many."""
+def format_answer(client: str, event: str, text: str) -> str:
+    """The text in the format that a client expects. Codex drops an answer with an unknown key."""
     if not text or client == "opencode":
         return text
     if client == "copilot":
         return _encode({"additionalContext": text})
     if client == "cursor":
         return _encode({"additional_context": text})
-    if client == "gemini":  # it would escape these
+    if client == "gemini":  # it escapes these characters
         text = text.replace("<", "‹").replace(">", "›").replace("&", "+")
     return _encode({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
 
 
-def _session_answer(here: Here, session: str) -> tuple[str, dict[str, object]]:
-    made = _answers(here, SESSION_ANSWER)
+def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, object]]:
+    made = _read_answer(here, SESSION_ANSWER)
     text = _text(made, "text")
     if not text:
         return "", {}
@@ -530,9 +545,9 @@ def _session_answer(here: Here, session: str) -> tuple[str, dict[str, object]]:
     return text, offered
 
 
-def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """What `navigate` would say, where saying it pays: ranked by the modules that an ingest wrote out for hooks."""
-    made = _answers(here, PROMPT_ANSWER, version=2)
+def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
+    """The suggested files, where a suggestion is worth showing, from the engine that an ingest copied for hooks."""
+    made = _read_answer(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
     directory = here.directory.decode("utf-8", "surrogateescape") + "/"
     trees = made.get("trees")
@@ -542,9 +557,9 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     root = max(roots, key=len)
     opened = [posix.open(name, posix.O_RDONLY | posix.O_CLOEXEC) for name in (trees[root], _text(made, "past"))]
     sys.path[:0] = [_text(made, "engine"), _text(made, "library")]
-    answer = __import__("mica.navigation.engine.prompt", fromlist=["answer"]).answer
-    text, paths = answer(
-        prompt, session, root=root, tree=opened[0], past=opened[1], spooled=_spooled(here, session, root)
+    module, _, function = (_text(made, "entry") or OLD_ENTRY).partition(":")
+    text, paths = getattr(__import__(module, fromlist=[function]), function)(
+        prompt, session, root=root, tree=opened[0], past=opened[1], spooled=_recent_steps(here, session, root)
     )
     if not paths:
         return "", {}
@@ -554,31 +569,31 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     return text, {**offered, "characters": len(text)}
 
 
-def _spooled(here: Here, session: str, root: str) -> list[tuple[float, list[str] | None]]:
-    """What this session did lately, as it stands in its spool: when, and with which files; None for a prompt.
+def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
+    """The recent steps of this session from its spool: their times and files, or None for a prompt.
 
-    The next ingest reads it all. Until then it is what counts most, so the paths are taken as they stand: of commands
-    every word that could be one. What is no file of the tree counts for nothing.
+    They count most but are not ingested yet, so paths are taken as they are, and of a command every word that could be
+    a path. The engine ignores paths that are not in the tree.
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
     found: list[tuple[float, list[str] | None]] = []
-    for line in _tail(path, limit=SPOOLED_BYTES_MAX):
+    for line in _tail(path, limit=SPOOL_TAIL_BYTES_MAX):
         try:
-            told = _decoded(line)
-        except (ValueError, StopIteration, _Failed):
-            continue  # it is being written
-        at, event, payload = told.get("at"), _text(told, "event"), told.get("payload")
+            spooled = _decode(line)
+        except (ValueError, StopIteration, _HookError):
+            continue  # the line is being written
+        at, event, payload = spooled.get("at"), _text(spooled, "event"), spooled.get("payload")
         if not isinstance(at, int) or not isinstance(payload, dict):
             continue
         if event in PROMPTS:
             found.append((at / 1e6, None))
-        elif paths := _paths(payload, _text(told, "directory"), root):
+        elif paths := _paths(payload, _text(spooled, "directory"), root):
             found.append((at / 1e6, paths))
     return found
 
 
 def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
-    """The files that a call was given, by their paths below a root."""
+    """The files in the arguments of a call, as paths below a root."""
     given = payload.get("input")
     inner = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
     inner += [given, given.get("args") if isinstance(given, dict) else None, payload]
@@ -599,7 +614,7 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
 
 
 def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """The last lines of a file, as many as are whole within so many bytes; none where it cannot be read."""
+    """The whole lines within the last bytes of a file; none where it cannot be read."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -615,7 +630,7 @@ def _tail(path: bytes, *, limit: int) -> list[bytes]:
 
 
 def _parts(output: object) -> str:
-    """The texts of an OpenCode message that no plugin added."""
+    """The texts of an OpenCode message, without those that a plugin added."""
     parts = output.get("parts") if isinstance(output, dict) else None
     if not isinstance(parts, list):
         return ""
@@ -623,11 +638,11 @@ def _parts(output: object) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
-    """Remember which lines a Read showed; refuse one that would show nothing but those, from an unchanged file.
+def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str:
+    """Remember the lines that each Read showed; refuse a Read of an unchanged file that would show no new line.
 
-    What a window no longer holds is forgotten: at a start, and where a conversation is compacted. A subagent has a
-    window of its own.
+    The memory is cleared when a session starts or is compacted, because the agent no longer sees those lines. A
+    subagent has its own.
     """
     window = session + _text(payload, "agent_id")
     shown = here.hooks + b"/" + SHOWN + b"/" + _file_name(window) + b".shown"
@@ -642,7 +657,7 @@ def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
     try:
         status = posix.stat(path.encode("utf-8", "surrogateescape"))
     except OSError:
-        return ""  # gone meanwhile; the read says so itself
+        return ""  # the read itself will report it
     version = [path, status.st_mtime_ns, status.st_size]
     if here.event == "PostToolUse":
         response = payload.get("tool_response")
@@ -654,8 +669,9 @@ def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
         return ""
     if here.event != "PreToolUse":
         return ""
-    seen = [told for told in map(_list, (_contents(shown, limit=2**20) or b"").splitlines()) if told[:3] == version]
-    lines = {line for told in seen for line in range(told[3], told[4] + 1)}
+    views = map(_decode_view, (_read_file(shown, limit=2**20) or b"").splitlines())
+    seen = [view for view in views if view[:3] == version]
+    lines = {line for view in seen for line in range(view[3], view[4] + 1)}
     total = seen[-1][5] if seen else 0
     offset, count = given.get("offset"), given.get("limit")
     first = max(1, offset) if isinstance(offset, int) else 1
@@ -667,32 +683,34 @@ def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
     return _encode({"hookSpecificOutput": decision})
 
 
-def _list(line: bytes) -> list[int]:
+def _decode_view(line: bytes) -> list[int]:
+    """Path, modification time, size, first line, last line and total of a Read; empty when the line is torn."""
     try:
-        told = _decoded(line).get("shown")
+        view = _decode(line).get("shown")
     except (ValueError, StopIteration):
         return []
-    return told if isinstance(told, list) and len(told) == 6 else []
+    return view if isinstance(view, list) and len(view) == 6 else []
 
 
 def is_held_out(session: str, share: object, *, what: str) -> bool:
-    """Whether a session is one of the share that is not told something. The same session always is, or never.
+    """True if a session belongs to the hold-out: the share of sessions that get no such answer. It never changes.
 
-    What is told is drawn for by itself: were the same sessions held out of two things, neither could be measured alone.
+    Each kind of answer has its own draw. If the same sessions were held out of two kinds, neither could be measured
+    alone.
     """
     if not session or not isinstance(share, int | float) or share <= 0:
         return False
     from binascii import crc32
 
     number = crc32(f"{what} {session}".encode("utf-8", "replace"))
-    for factor in (0x85EBCA6B, 0xC2B2AE35):  # a checksum of two beginnings differs by the same bits whatever follows
+    for factor in (0x85EBCA6B, 0xC2B2AE35):  # mixes the bits: similar texts have similar checksums
         number = (number ^ number >> 15) * factor % 2**32
     return (number ^ number >> 16) / 2**32 < share
 
 
-def _answers(here: Here, name: bytes, *, version: int = 1) -> dict[str, object]:
-    raw = _contents(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
-    made = _decoded(raw) if raw else {}
+def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str, object]:
+    raw = _read_file(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
+    made = _decode(raw) if raw else {}
     return made if made.get("version") == version else {}
 
 
@@ -700,7 +718,7 @@ def _answers(here: Here, name: bytes, *, version: int = 1) -> dict[str, object]:
 
 
 def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Add a line in one write. Who empties a spool holds it locked, and then the line goes beside it."""
+    """Append a line in one write. While an ingest has the file locked to remove it, the line goes into a new file."""
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -724,7 +742,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """A session as the name of a file; one that is none is named by its hash."""
+    """The session as a file name; a session that is no valid name gets one from its hash."""
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -757,8 +775,8 @@ def _exists(path: bytes) -> bool:
     return True
 
 
-def _contents(path: bytes, *, limit: int = 2**16) -> bytes | None:
-    """What a file holds, None where there is none, or more than allowed."""
+def _read_file(path: bytes, *, limit: int = 2**16) -> bytes | None:
+    """The content of a file; None where it cannot be read or is longer than the limit."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -772,28 +790,28 @@ def _contents(path: bytes, *, limit: int = 2**16) -> bytes | None:
     return None if len(found) > limit else found
 
 
-# -- Failing, and what is left to others -----------------------------------------------------------------------
+# -- Failures and the ingest child -----------------------------------------------------------------------
 
 
-def _limit_time(here: Here) -> None:
+def _limit_time(here: HookPaths) -> None:
     import _signal  # type: ignore[import-not-found]  # not in typeshed
 
     def end(_number: int, _frame: object) -> None:
-        late = _Failed(f"not done within {TIME_LIMIT_S} s")
-        _record(here, _TooLong(here) if here.is_cut and here.is_kept else late)
+        late = _HookError(f"not finished within {TIME_LIMIT_S} s")
+        _record(here, _PayloadTooLong(here) if here.is_cut and here.is_recorded else late)
         posix._exit(0)
 
     _signal.signal(_signal.SIGALRM, end)
     _signal.setitimer(_signal.ITIMER_REAL, TIME_LIMIT_S)
 
 
-def _record(here: Here, error: BaseException) -> None:
-    """Keep the reason, where that is possible; nothing of the payload."""
+def _record(here: HookPaths, error: BaseException) -> None:
+    """Write the reason to the failures file if possible, without any of the payload."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = "" if isinstance(error, _Failed) or trace is None else f" (line {trace.tb_lineno})"
-    reason = f"{error}" if isinstance(error, _Failed) else f"{type(error).__name__}: {error}"
+    place = "" if isinstance(error, _HookError) or trace is None else f" (line {trace.tb_lineno})"
+    reason = f"{error}" if isinstance(error, _HookError) else f"{type(error).__name__}: {error}"
     line = {"at": time.time_ns() // 1_000, "client": here.client, "event": here.event, "reason": reason[:300] + place}
     for folder in filter(None, (here.hooks, here.home)):
         try:
@@ -804,15 +822,15 @@ def _record(here: Here, error: BaseException) -> None:
             file = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
             _write(file, _line(line))
             return
-        except BaseException:  # noqa: BLE001 - the next folder, or nobody hears of it
+        except BaseException:  # noqa: BLE001 - try the next folder
             continue
 
 
-def _start_child(here: Here) -> None:
-    """Start one ingest in the background: niced, limited in time, apart from the agent; none while one runs."""
+def _start_child(here: HookPaths) -> None:
+    """Start one ingest in the background, with low priority and a time limit, unless one is running."""
     if not (here.event in STARTS or here.event in ENDS):
         return
-    words = (_contents(here.home + b"/" + COMMAND) or b"").split(b"\n")
+    words = (_read_file(here.home + b"/" + COMMAND) or b"").split(b"\n")
     if len(words) < 2 or not words[0].startswith(b"/"):
         return
     from fcntl import LOCK_EX, LOCK_NB, flock
@@ -832,7 +850,7 @@ def _start_child(here: Here) -> None:
     posix.nice(15)
     posix.write(lock, b".")
     posix.ftruncate(lock, 1)
-    posix.dup2(lock, 9)  # inherited: the lock is held as long as the child lives, and not longer
+    posix.dup2(lock, 9)  # inherited, so the lock is held exactly as long as the child lives
     nothing = posix.open(b"/dev/null", posix.O_RDWR)
     for stream in (0, 1, 2):
         posix.dup2(nothing, stream)

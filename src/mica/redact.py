@@ -1,9 +1,9 @@
-"""Secrets out of text, before it is stored.
+"""Replaces secrets in text before it is stored.
 
-Every pattern begins with a literal and either consumes a whole run of its characters or stops within a few,
-so the cost is linear in the text. A replacement never looks like a secret; for that, no kind may contain a key
-word of _KEY. It may set apart a neighbour that was hidden in one run with it, so a text is redacted until nothing
-changes: redacting twice gives the same text.
+Every pattern begins with a literal and either consumes a whole run of characters or stops after a few, so the cost is
+linear in the length of the text. A replacement never looks like a secret itself; therefore no kind may contain a key
+word of _KEY. A replacement can expose a second secret that was joined to the first, so a text is redacted until it no
+longer changes: redacting twice gives the same text.
 """
 
 import re
@@ -11,11 +11,11 @@ from functools import cached_property, lru_cache, partial
 
 
 class Pattern:
-    """One kind of secret. A group named `before` is kept. It is compiled when a text first has one of its hints."""
+    """One kind of secret. The group `before` stays in the text. Compiled when a text first contains a hint."""
 
     def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
         self.kind = kind
-        self.hints = hints  # lower case; a text without any of them costs no more than looking for them
+        self.hints = hints  # lower case; a text without any of them is not searched
         self._expression = expression
         self._flags = flags
 
@@ -32,7 +32,7 @@ PATTERNS = (
         ("private key",),
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{0,60}-----"
-        r"|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{20,}+)++)",  # the text was cut before the end of the key
+        r"|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{20,}+)++)",  # the text ends before the key does
     ),
     Pattern("aws", ("akia", "asia"), _APART + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     Pattern(
@@ -42,7 +42,7 @@ PATTERNS = (
         r"[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])",
     ),
     Pattern(
-        "aws",  # the other half of a pair, behind its key id or the word for it; a digest has no capitals
+        "aws",  # the secret after its key id or the word "secret"; a digest has no capitals
         ("akia", "asia", "redacted:aws", "secret"),
         r"(?P<before>(?:\[redacted:aws\][^\n]{0,40}?|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
         r"(?:\s{1,4}(?i:is|was))?[\s:=]{1,4}[\"'`]?)(?<![A-Za-z0-9/+]))"
@@ -54,7 +54,7 @@ PATTERNS = (
     Pattern("gitlab", ("glpat-",), _APART + r"glpat-[A-Za-z0-9_-]{20,}"),
     Pattern("slack", ("xox", "xapp-"), _APART + r"x(?:ox[abcdeoprs]|app)-[A-Za-z0-9-]{10,}"),
     Pattern(
-        "slack",  # whoever knows the address may post
+        "slack",  # anyone who has the address may post
         ("hooks.slack",),
         r"(?i)(?P<before>hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]{10,}",
     ),
@@ -68,7 +68,7 @@ PATTERNS = (
     Pattern("age", ("age-secret-key-1",), _APART + r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
     Pattern("anthropic", ("sk-ant-",), _APART + r"sk-ant-[A-Za-z0-9_-]{20,}"),
     Pattern("openai", ("sk-",), _APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
-    # Others begin with sk- too, CSS classes among them; a key is one run with a digit early in it.
+    # CSS classes begin with sk- too; a key is one run with a digit near its beginning.
     Pattern("openai", ("sk-",), _APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}"),
     Pattern("credential", ("sk-live-", "sk-test-"), _APART + r"sk-(?:live|test)-[A-Za-z0-9_-]{8,}"),
     Pattern("google", ("aiza",), _APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
@@ -76,7 +76,7 @@ PATTERNS = (
     Pattern("npm", ("npm_",), _APART + r"npm_[A-Za-z0-9]{36,}"),
     Pattern("pypi", ("pypi-age",), _APART + r"pypi-AgE[A-Za-z0-9_-]{30,}"),
     Pattern("huggingface", ("hf_",), _APART + r"hf_[A-Za-z0-9]{30,}"),
-    # Looks back for all characters of its first part, or each eyJ within one long run would read to its end.
+    # The look-behind has all characters of the first part; otherwise each eyJ in a long run would be read to its end.
     Pattern(
         "jwt",
         ("eyj",),
@@ -90,20 +90,20 @@ PATTERNS = (
         r"[A-Za-z0-9._~+/=-]{8,}",
     ),
     Pattern(
-        "header",  # Bearer VALUE, wherever it stands; prose has no digit in such a word
+        "header",  # Bearer VALUE anywhere; a word of prose has no digit
         ("bearer",),
         r"(?i)(?P<before>(?<![A-Za-z0-9_-])bearer\s{1,4}[\"'`]?)"
         r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=-]{12,}",
     ),
     Pattern(
-        "credential",  # the password is VALUE: with a digit or a sign in it, or in quotes, else it is prose
+        "credential",  # the password is VALUE: with a digit or a sign, or in quotes; otherwise it is prose
         ("passw", "passphrase"),
         r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
         r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
         r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])",
     ),
     Pattern(
-        "credential",  # my password is VALUE, where that is no word by which people speak of one
+        "credential",  # my password is VALUE, unless VALUE describes the password
         ("passw", "passphrase"),
         r"(?i)(?P<before>(?<![A-Za-z0-9])my\s{1,4}(?:passw(?:or)?d|passphrase)\s{1,4}is:?\s{1,4})"
         r"(?!(?:in)?correct\b|missing\b|forgotten\b|unknown\b|(?:some|no|else|any|every)where\b|(?:some|any)thing\b"
@@ -144,7 +144,7 @@ PATTERNS = (
         "credential",  # NAME_PASSWORD=VALUE, up to the next blank
         ("password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key="),
         r"(?P<before>(?<![A-Za-z0-9_&?])(?:(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)="
-        r"|(?:[A-Z0-9]{1,30}_){1,6}(?:PASS=|PWD=(?![/~.]))))"  # PWD alone, or a path, is where a shell stands
+        r"|(?:[A-Z0-9]{1,30}_){1,6}(?:PASS=|PWD=(?![/~.]))))"  # PWD alone, or a path, is a working directory
         r"(?![$<{%\[(*\"']|(?i:x{4}|changeme|your|none|null|true|false))[^\s\"'`]{6,}",
     ),
     Pattern(
@@ -194,13 +194,13 @@ _ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a toke
 _WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
-_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside of a word: no name that counts others
-_ABOUT = re.compile(  # words of a text that speaks of passwords
+_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
+_ABOUT = re.compile(  # words of a text about passwords
     r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
     r"|please|is|are|for|to)\b"
 )
 
-_SAID_OF = re.compile(
+_DESCRIPTION = re.compile(
     r"(?i)true|false|none|null|string|str|text|hidden|masked|empty|optional|expired|changed|reset|unset"
 )
 _SECRET_NAME = re.compile(
@@ -208,15 +208,15 @@ _SECRET_NAME = re.compile(
     r"|(?:api|private|secret|access|account|encryption|signing|shared|master)_?keys?)(?:_base)?_?[0-9]{0,2}$"
 )
 _HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
-KEY_CHARACTERS_MAX = 200  # of a key that can name a secret; a longer one is data
+KEY_CHARACTERS_MAX = 200  # a longer key is data and names no secret
 
-_LOOKED_FOR = (*PATTERNS, _KEY, _PHRASE)
-_HINTS = {  # the numbers of what a text with this hint is looked through for
-    hint: frozenset(number for number, pattern in enumerate(_LOOKED_FOR) if hint in pattern.hints)
-    for looked_for in _LOOKED_FOR
-    for hint in looked_for.hints
+_ALL_PATTERNS = (*PATTERNS, _KEY, _PHRASE)
+_HINTS = {  # the numbers of the patterns to try on a text with this hint
+    hint: frozenset(number for number, pattern in enumerate(_ALL_PATTERNS) if hint in pattern.hints)
+    for each in _ALL_PATTERNS
+    for hint in each.hints
 }
-_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and then whatever has one in it
+_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and so every hint that contains one
 _HINTS_WITH = {
     rare: [
         (hint, numbers)
@@ -225,7 +225,7 @@ _HINTS_WITH = {
     ]
     for place, rare in enumerate(_RARE)
 }
-ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round takes one out
+ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round replaces one
 
 
 def redact(text: str) -> str:
@@ -238,17 +238,17 @@ def redact(text: str) -> str:
 
 
 def redact_data(value: object, *, key: str = "") -> object:
-    """JSON with every text redacted; one under a key that names a secret, as `clientSecret`, goes as a whole."""
+    """The JSON value with every text redacted; a text under a key like `clientSecret` is replaced as a whole."""
     match value:
         case str():
             return _redact_named(value, key)
         case dict():
             name = (
                 value.get("name", value.get("key")) if "value" in value else None
-            )  # as variables and headers are told
-            given = name if isinstance(name, str) else "value"
+            )  # the form of variables and headers
+            secret_key = name if isinstance(name, str) else "value"
             return {
-                each: redact_data(inner, key=given if each == "value" else each if isinstance(each, str) else "")
+                each: redact_data(inner, key=secret_key if each == "value" else each if isinstance(each, str) else "")
                 for each, inner in value.items()
             }
         case list() | tuple():
@@ -258,32 +258,37 @@ def redact_data(value: object, *, key: str = "") -> object:
 
 
 def _redact_named(value: str, key: str) -> str:
-    named = _named(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
-    if named is None:
+    kind = _secret_kind(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
+    if kind is None:
         return redact(value)
-    if named == "header":
+    if kind == "header":
         return redact(f"Cookie: {value}" if "cookie" in key.lower() else f"Authorization: {value}").partition(": ")[2]
     value = redact(value)
-    is_password = _is_password(named)
-    if named == "pass" or (named.endswith("s") and not is_password):  # all that pass; the tokens of a text
+    is_password = _is_password(kind)
+    if kind == "pass" or (kind.endswith("s") and not is_password):  # a count of passes, or the tokens of a text
         can_be_one = bool(_MIXED.search(value)) and not re.search(r"\s", value)
     elif re.search(r"\s", value):
         can_be_one = is_password and bool(_MIXED.search(value) or not _ABOUT.search(value))
     else:
-        can_be_one = not (_ABOUT.fullmatch(value) or _SAID_OF.fullmatch(value))
+        can_be_one = not (_ABOUT.fullmatch(value) or _DESCRIPTION.fullmatch(value))
     if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8):
         return value
-    return value if named == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
+    return value if kind == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
 
 
 @lru_cache(maxsize=4_096)
-def _named(key: str) -> str | None:
-    """Which kind of secret a key names, in any spelling: `client_secret`, `clientSecret`, `CLIENT-SECRET`."""
+def _secret_kind(key: str) -> str | None:
+    """The kind of secret that a key names in any spelling: `client_secret`, `clientSecret`, `CLIENT-SECRET`."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
     if words in _HEADERS:
         return "header"
     found = _SECRET_NAME.search(words)
     return None if found is None else found["kind"]
+
+
+def forget_keys() -> None:
+    """Empty the cache of key names."""
+    _secret_kind.cache_clear()
 
 
 def _redact_once(text: str) -> str:
@@ -296,20 +301,20 @@ def _redact_once(text: str) -> str:
                     hinted |= numbers
     for number in sorted(hinted):
         if number < len(PATTERNS):
-            text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
+            text = PATTERNS[number].regex.sub(partial(_replace, kind=PATTERNS[number].kind), text)
         elif number == len(PATTERNS):
-            text = _KEY.regex.sub(_assigned, text)
+            text = _KEY.regex.sub(_replace_assigned, text)
         else:
-            text = _PHRASE.regex.sub(_phrased, text)
+            text = _PHRASE.regex.sub(_replace_phrase, text)
     return text
 
 
-def _replaced(found: re.Match[str], *, kind: str) -> str:
+def _replace(found: re.Match[str], *, kind: str) -> str:
     return f"{found.groupdict().get('before', '')}[redacted:{kind}]"
 
 
-def _assigned(found: re.Match[str]) -> str:
-    """An assignment whose value is replaced, if the value can be a secret."""
+def _replace_assigned(found: re.Match[str]) -> str:
+    """The assignment, with its value replaced if it can be a secret."""
     kind = found.lastgroup or ""
     value = found[kind].rstrip("\\")  # the closing quote was escaped
     if _is_harmless(value, at_least=6 if _is_password(found["key"]) else 8) or _is_working_directory(found, value):
@@ -318,21 +323,21 @@ def _assigned(found: re.Match[str]) -> str:
         found.string.startswith(("(", "[", "{"), found.end()) or _is_code(value, key=found["key"], gap=found["gap"])
     ):
         return found[0]
-    return _without(found, kind, value)
+    return _remove_value(found, kind, value)
 
 
-def _phrased(found: re.Match[str]) -> str:
-    """An assignment whose quoted words are replaced, if they can be a password rather than a text about one."""
+def _replace_phrase(found: re.Match[str]) -> str:
+    """The assignment, with its quoted words replaced if they can be a password rather than a text about one."""
     kind = found.lastgroup or ""
     value = found[kind].rstrip("\\")
     if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(found, value):
         return found[0]
     if not _MIXED.search(value) and ("=" not in found["gap"] or _ABOUT.search(value)):
         return found[0]
-    return _without(found, kind, value)
+    return _remove_value(found, kind, value)
 
 
-def _without(found: re.Match[str], kind: str, value: str) -> str:
+def _remove_value(found: re.Match[str], kind: str, value: str) -> str:
     start = found.start(kind) - found.start()
     return f"{found[0][:start]}[redacted:credential]{found[0][start + len(value) :]}"
 
@@ -350,14 +355,14 @@ def _is_harmless(value: str, *, at_least: int) -> bool:
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
-    """Whether an unquoted value is rather an expression, a type, a number or a word of prose."""
+    """True if an unquoted value is an expression, a type, a number or a word of prose."""
     if key.lower() in ("pass", "pwd") and not key.isupper():  # first_pass = second2
         return True
     if value.isdigit():
         return not _is_password(key)
     if key.isupper() and gap == "=":  # NAME=value, as in an environment file
         return False
-    if _is_password(key) and gap in ("=", ":") and re.search("[0-9]", value):  # typed, not programmed
+    if _is_password(key) and gap in ("=", ":") and re.search("[0-9]", value):  # typed by a person, not code
         return False
     if _is_password(key) and gap.strip() == ":" and _TYPED.fullmatch(value):  # password: VALUE, in prose
         return False

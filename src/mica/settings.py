@@ -44,7 +44,7 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hooks of coding agents may tell. `mica observe` switches one space; this is for all."""
+    """What hooks of coding agents may tell. `mica upkeep hooks` switches one space; this is for all."""
 
     enabled: bool = True
     prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
@@ -101,15 +101,6 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
         "offer* git.* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
-
-
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where coding agents besides Claude Code keep their transcripts. One without a place is not looked for."""
-
-    codex: Path | None = None  # Codex' own folder, with `sessions` in it
-    gemini: Path | None = None  # a folder with `<project>/chats` in it
-    copilot: Path | None = None  # a folder with one for each session in it
-    opencode: Path | None = None  # the database
 
 
 Tier = Literal["routine", "interactive", "investigative", "critical"]
@@ -208,8 +199,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Everything that can be set, with its default."""
 
     home: Path  # where spaces live, one file each
-    transcripts: Path  # where Claude Code keeps its transcripts
-    clients: ClientSettings = ClientSettings()
+    transcripts: Path | None = None  # Claude Code's; None: where it keeps them by default
+    clients: dict[str, Path] = {}  # by client: its transcripts, where they are not in their usual place
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
     observe: ObserveSettings = ObserveSettings()
@@ -251,11 +242,8 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     given = _read(path, required=bool(environment.get("MICA_CONFIG")))
     values = {
         "home": str(_folder(environment, user_home, "data")),
-        "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
         **given,
     }
-    if isinstance(clients := given.get("clients", {}), dict):
-        values["clients"] = _client_places(environment, user_home) | clients
     for name in FROM_ENVIRONMENT:
         if name in values:
             raise InvalidSettings(f"{path}: `{name}` is not for a file: it comes from the environment")
@@ -380,6 +368,9 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
     for field in msgspec.structs.fields(Settings):
         if field.name in FROM_ENVIRONMENT:
             continue
+        if field.name == "clients":
+            _override_clients(values, environment)
+            continue
         section = field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
         if section is None:
             if value := environment.get(f"MICA_{field.name.upper()}"):
@@ -392,15 +383,14 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
                     table[inner.name] = value
 
 
-def _client_places(environment: Mapping[str, str], user_home: Path) -> dict[str, str]:
-    """Where clients keep their transcripts, as their own variables say."""
-    data = Path(environment.get("XDG_DATA_HOME") or user_home / ".local" / "share") / "opencode"
-    return {
-        "codex": environment.get("CODEX_HOME") or str(user_home / ".codex"),
-        "gemini": str(Path(environment.get("GEMINI_CLI_HOME") or user_home) / ".gemini" / "tmp"),
-        "copilot": str(Path(environment.get("COPILOT_HOME") or user_home / ".copilot") / "session-state"),
-        "opencode": str(data / (environment.get("OPENCODE_DB") or "opencode.db")),
-    }
+def _override_clients(values: dict[str, object], environment: Mapping[str, str]) -> None:
+    """Take MICA_CLIENTS_CODEX and the like; settings know no client by name."""
+    for variable, value in environment.items():
+        name = variable.removeprefix("MICA_CLIENTS_").lower().replace("_", "-")
+        if variable.startswith("MICA_CLIENTS_") and name and value:
+            table = values.setdefault("clients", {})
+            if isinstance(table, dict):
+                table[name] = value
 
 
 def _folder(environment: Mapping[str, str], user_home: Path, kind: str) -> Path:

@@ -105,3 +105,8 @@ def term_of(word: str) -> str:
     if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
         return ""
     return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))
+
+
+def forget_terms() -> None:
+    """Empty the cache of terms."""
+    term_of.cache_clear()

@@ -10,14 +10,19 @@ import pytest
 from tests.crystals.test_crystallizer import SAID
 
 import mica
-from mica.brief.crystal_source import Crystals, recency
-from mica.brief.question import Question
+from mica.brief.crystal_source import CrystalSource
+from mica.brief.excerpt import passage_of
+from mica.brief.mark_source import SharedSearch
+from mica.crystals.relevance import score_recency
 from mica.errors import InvalidInput
-from mica.model.event import EventId, Mark
+from mica.model.brief import PRESETS
+from mica.model.event import EventId
+from mica.model.hit import Hit
+from mica.model.mark import Mark
 from mica.model.trail import freshness
-from mica.search.corrections import corrected
-from mica.search.ranker import Hit
+from mica.search.mark_search import put_corrections_first
 from mica.settings import CrystalSettings, Settings, TrailSettings
+from mica.sources.protocol import Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
 
@@ -40,7 +45,7 @@ async def observe(memory: mica.Memory, clock: HandClock, *, days: int) -> None:
                 clock.move(minutes=1)
                 memory.mark(f"{text} (day {day})")
     clock.move(days=1)
-    await memory.auto_crystallize()
+    await memory.crystals.make_due()
 
 
 def beneath(crystals: dict[EventId, mica.Crystal], identifier: EventId) -> set[EventId]:
@@ -51,12 +56,12 @@ def beneath(crystals: dict[EventId, mica.Crystal], identifier: EventId) -> set[E
     return {*crystal.sources}.union(*(beneath(crystals, source) for source in crystal.sources))
 
 
-async def test_a_brief_never_shows_a_crystal_beside_what_it_stands_for(memory: mica.Memory, clock: HandClock) -> None:
-    """TB-08: nothing is paid for twice, whatever is asked."""
+async def test_a_brief_never_shows_a_crystal_beside_its_sources(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: TB-08. No statement is paid for twice, for any question."""
     await observe(memory, clock, days=9)
     with memory.context(session="now"):
         memory.mark("The cookie of the admin page has no expiry yet")
-    crystals = {crystal.id: crystal for crystal in await memory.crystals(limit=None)}
+    crystals = {crystal.id: crystal for crystal in await memory.crystals.list(limit=None)}
     for query in ("", "cookie redirect", "vault secret deploy", "utils/http.py"):
         for budget in (300, 1_000, 10_000):
             brief = await memory.brief(query, budget_tokens=budget)
@@ -65,10 +70,10 @@ async def test_a_brief_never_shows_a_crystal_beside_what_it_stands_for(memory: m
                 assert not beneath(crystals, one).intersection(shown), (query, budget)
 
 
-async def test_the_highest_level_covers_what_nobody_asks_about(memory: mica.Memory, clock: HandClock) -> None:
-    """TB-09, K-12, B-26: a week stands for its days; where there is room, what it rests on takes its place."""
+async def test_the_highest_level_covers_topics_outside_the_question(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: TB-09, K-12, B-26. A week covers its days; if there is room, its sources replace it."""
     await observe(memory, clock, days=9)
-    [week] = await memory.crystals(level="week")
+    [week] = await memory.crystals.list(level="week")
     brief = await memory.brief(budget_tokens=400)
     shown = [passage.sources[0] for passage in brief.passages if passage.source == "crystals"]
     assert week.id in shown
@@ -84,8 +89,8 @@ async def test_the_highest_level_covers_what_nobody_asks_about(memory: mica.Memo
             break
 
 
-async def test_a_question_gets_its_evidence_not_only_what_covers_it(memory: mica.Memory, clock: HandClock) -> None:
-    """K-11, K-12: marks that answer come first; a crystal that says nothing of the question is left out."""
+async def test_a_question_gets_evidence_and_not_only_a_summary(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-11, K-12. Marks that answer come first; a crystal unrelated to the question is left out."""
     await observe(memory, clock, days=3)
     brief = await memory.brief("who uses utils/http.py", budget_tokens=600)
     assert any("utils/http.py" in passage.text for passage in brief.passages if passage.source == "marks")
@@ -93,37 +98,40 @@ async def test_a_question_gets_its_evidence_not_only_what_covers_it(memory: mica
     assert [passage for passage in nothing.passages if passage.source == "crystals"] == []
 
 
-async def test_presets_are_budgets_by_name(memory: mica.Memory) -> None:
-    """B-68"""
+async def test_presets_are_named_budgets(memory: mica.Memory) -> None:
+    """keeps: B-68"""
     memory.mark("one thing")
-    budgets = {preset: (await memory.brief(preset=preset)).budget_tokens for preset in mica.memory.PRESETS}
+    budgets = {preset: (await memory.brief(preset=preset)).budget_tokens for preset in PRESETS}
     assert budgets == {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}
     for wrong in ({"preset": "huge"}, {"recency_weight": 1.5}, {"recency_weight": -0.1}, {"budget_tokens": -1}):
         with pytest.raises(InvalidInput):
             await memory.brief(**wrong)
 
 
-async def test_how_much_being_fresh_counts_can_be_set(memory: mica.Memory, clock: HandClock) -> None:
-    """B-50, B-51, B-52: with all the weight on it the latest crystal comes first, without any the fitting one."""
+async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: B-50, B-51, B-52. At full weight the latest crystal comes first, at zero the best match."""
     for number, texts in enumerate((SAID, [text.replace("cookie", "header") for text in SAID])):
         with memory.context(session=f"s{number}"):
             for text in texts:
                 clock.move(minutes=1)
                 memory.mark(text)
         clock.move(days=30)
-        await memory.crystallize(session=f"s{number}")
+        await memory.crystals.make(session=f"s{number}")
 
     async def first(weight: float) -> str:
-        question = Question(query="cookie redirect", now=clock(), store=memory._store, recency_weight=weight)
-        return max(await Crystals(memory._store).passages(question), key=lambda passage: passage.score).kind
+        question = Question(task="cookie redirect", now=clock(), recency_weight=weight)
+        source = CrystalSource(memory._store.log, memory._store.crystals, SharedSearch(memory._store))
+        return max(map(passage_of, await source.fragments(question)), key=lambda passage: passage.score).kind
 
     fresh, fitting = await first(1.0), await first(0.0)
     assert "s1" in fresh
     assert "s1" not in fitting
 
 
-async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.Memory, clock: HandClock) -> None:
-    """B-44: when both are found, whichever fits the question better."""
+async def test_a_correction_outranks_the_mark_it_corrects_and_is_labelled(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """keeps: B-44. This holds whichever of the two matches the question better."""
     wrong = memory.mark("The login cookie lives for ninety days in the login cookie store")
     clock.move(minutes=1)
     right = memory.mark("It lives for thirty days: login cookie", parent=wrong, tags=("correction",))
@@ -131,23 +139,23 @@ async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.
     assert [hit.mark.id for hit in hits][:2] == [right.id, wrong.id]
     assert hits[1].corrected_by == right.id
     brief = await memory.brief("login cookie", budget_tokens=1_000)
-    position = (await memory.event(right.id)).position
+    position = (await memory.events.get(right.id)).position
     assert f"corrected by #{position}" in brief.text
 
 
-async def test_crystals_are_found_by_what_they_say_at_a_level(memory: mica.Memory, clock: HandClock) -> None:
-    """B-51, B-27: best first; none where none speaks of it."""
+async def test_crystals_of_a_level_are_found_by_their_text(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: B-51, B-27. The best match comes first; without a match there is no result."""
     await observe(memory, clock, days=3)
-    found = await memory.crystals("vault secret", level="session")
+    found = await memory.crystals.list("vault secret", level="session")
     assert found
     assert {crystal.level for crystal in found} == {"session"}
     assert all("vault" in crystal.text or "secret" in str(crystal.statements) for crystal in found)
-    assert await memory.crystals("quarterly zeppelin") == []
-    assert len(await memory.crystals("vault secret", limit=1)) == 1
+    assert await memory.crystals.list("quarterly zeppelin") == []
+    assert len(await memory.crystals.list("vault secret", limit=1)) == 1
 
 
-async def test_what_is_no_question_or_no_budget_is_refused(memory: mica.Memory) -> None:
-    """B-27: a clear error, not a traceback from within."""
+async def test_an_invalid_question_or_budget_is_refused(memory: mica.Memory) -> None:
+    """keeps: B-27. The error is clear, not a traceback from inside."""
     for wrong in (
         {"query": None},
         {"query": 3},
@@ -162,8 +170,11 @@ async def test_what_is_no_question_or_no_budget_is_refused(memory: mica.Memory) 
         await memory.handoff(budget_tokens=-1)
 
 
-async def test_of_several_corrections_the_latest_comes_first(memory: mica.Memory, clock: HandClock) -> None:
-    """B-44: a correction of a correction, and a second one of the same mark, whichever fits the question best."""
+async def test_the_latest_of_several_corrections_comes_first(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: B-44.
+
+    This covers a correction of a correction and a second correction of one mark, whichever matches best.
+    """
     wrong = memory.mark("The login cookie lives for ninety days in the login cookie store of the login page")
     clock.move(minutes=1)
     better = memory.mark("The login cookie lives sixty days", parent=wrong, tags=("correction",))
@@ -179,11 +190,11 @@ async def test_of_several_corrections_the_latest_comes_first(memory: mica.Memory
     assert [hit.id for hit in hits][:4] == [last.id, best.id, better.id, wrong.id]
 
 
-def test_what_is_a_week_old_counts_half() -> None:
-    """K-52: in a brief; a trail after thirty days. What is yet to come counts whole."""
+def test_a_week_old_mark_counts_half() -> None:
+    """keeps: K-52. A trail counts half after thirty days. Times in the future count in full."""
     now = datetime(2026, 11, 15, tzinfo=UTC)
 
-    assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14, -7)] == [1.0, 0.5, 0.25, 1.0]
+    assert [score_recency(now - timedelta(days=days), now) for days in (0, 7, 14, -7)] == [1.0, 0.5, 0.25, 1.0]
     gates = TrailSettings()
     assert [freshness(now - timedelta(days=days), now=now, gates=gates) for days in (0, 30, 60, -1)] == [
         1,
@@ -191,11 +202,14 @@ def test_what_is_a_week_old_counts_half() -> None:
         0.25,
         1,
     ]
-    assert recency(now + timedelta(days=1), now) == 1.0
+    assert score_recency(now + timedelta(days=1), now) == 1.0
 
 
-def test_corrections_of_one_moment_come_in_the_order_in_which_they_correct() -> None:
-    """B-44: imported marks may share a time; what corrects a correction is still the newer, also among equal scores."""
+def test_simultaneous_corrections_are_ordered_by_what_they_correct() -> None:
+    """keeps: B-44.
+
+    Imported marks may share a time; a correction of a correction is still the newer one, even at equal scores.
+    """
 
     def hit(number: int, parent: int | None = None) -> Hit:
         above = None if parent is None else build(parent).id
@@ -205,7 +219,7 @@ def test_corrections_of_one_moment_come_in_the_order_in_which_they_correct() -> 
         )
         return Hit(mark=mark, score=1.0, parts={})
 
-    told = corrected([hit(4), hit(1, parent=2), hit(2, parent=3), hit(3)])  # 1 corrects 2, which corrects 3
+    told = put_corrections_first([hit(4), hit(1, parent=2), hit(2, parent=3), hit(3)])  # 1 corrects 2, which corrects 3
 
     assert [(each.position, each.corrected_by) for each in told] == [
         (4, None), (1, None), (2, build(1).id), (3, build(1).id),

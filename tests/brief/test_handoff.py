@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 import mica
 from mica.brief import handoff
-from mica.brief.handoff import Told, compose
-from mica.brief.layout import CLOSING, OPENING, at_most
-from mica.model.event import CRYSTAL, Appended, Event, EventId, EventQuery, Mark
+from mica.brief.handoff import HandoffFacts, compose_handoff
+from mica.format.fence import CLOSING, OPENING, bound_tokens
+from mica.model.event import CRYSTAL, Appended, Event, EventId, EventQuery
+from mica.model.mark import Mark
 from mica.settings import Settings
+from mica.store.reference.log import ReferenceLog
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.builders import build
@@ -34,7 +36,7 @@ def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> No
 
 
 async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memory, clock: HandClock) -> None:
-    """B-23, B-28, TB-06, K-16"""
+    """keeps: B-23, B-28, TB-06, K-16"""
     observe(memory, "s1")
     clock.move(minutes=1)
     observe(memory, "s2", task="login loses the session")
@@ -49,7 +51,7 @@ async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memo
     assert "(s1)" not in given.text
     assert (again.new_crystals, again.crystallization_performed) == ((), False)
     assert again.text == given.text
-    assert [crystal.period for crystal in await memory.crystals()] == ["session:s2"]
+    assert [crystal.period for crystal in await memory.crystals.list()] == ["session:s2"]
 
 
 async def test_a_handoff_of_the_current_block_or_of_a_named_session(memory: mica.Memory) -> None:
@@ -66,7 +68,7 @@ async def test_a_handoff_of_the_current_block_or_of_a_named_session(memory: mica
 async def test_the_latest_session_is_found_behind_many_events_without_one(
     memory: mica.Memory, clock: HandClock
 ) -> None:
-    """B-28: tools that ran in no session do not make mica forget the last one."""
+    """keeps: B-28. Tools that ran outside any session do not hide it."""
     observe(memory, "monday")
     for number in range(2_100):
         clock.move(seconds=number % 2)
@@ -75,32 +77,34 @@ async def test_the_latest_session_is_found_behind_many_events_without_one(
     assert (await memory.handoff()).session == "monday"
 
 
-async def test_the_latest_session_is_looked_for_without_reading_the_whole_log(
+async def test_the_latest_session_is_found_without_reading_the_whole_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """B-28: behind very many events of no session the one is found that was marked in last."""
+    """keeps: B-28. Behind very many events without a session, the session with the latest mark is found."""
     monkeypatch.setattr(handoff, "LATEST_MAX", 2_000)
     read: list[int] = []
 
-    class Counting(EphemeralStore):
-        async def events(self, query: EventQuery) -> list[Event]:
-            found = await super().events(query)
+    class CountingLog(ReferenceLog):
+        async def query(self, query: EventQuery) -> list[Event]:
+            found = await super().query(query)
             read.append(len(found))
             return found
 
-    bare, marked = Counting(), Counting()
-    await marked.append([build(1, "mark", {"text": "The proxy drops it"}, context=mica.Context(session="monday"))])
+    bare, marked = EphemeralStore(), EphemeralStore()
     for store in (bare, marked):
-        await store.append([build(number, "tool.ran", {"number": number}) for number in range(2, 5_002)])
+        store.log = CountingLog(store.state)
+    await marked.log.append([build(1, "mark", {"text": "The proxy drops it"}, context=mica.Context(session="monday"))])
+    for store in (bare, marked):
+        await store.log.append([build(number, "tool.ran", {"number": number}) for number in range(2, 5_002)])
 
-    assert await handoff.latest_session(bare) is None
+    assert await handoff.latest_session(bare.log) is None
     assert sum(read) <= 3_000
-    assert await handoff.latest_session(marked) == "monday"
+    assert await handoff.latest_session(marked.log) == "monday"
     assert sum(read) <= 6_001
 
 
-async def test_what_is_open_to_do_failed_and_touched_is_told_with_its_source(memory: mica.Memory) -> None:
-    """B-28, B-69"""
+async def test_open_failed_and_touched_work_is_listed_with_its_source(memory: mica.Memory) -> None:
+    """keeps: B-28, B-69"""
     observe(memory, "s1")
     with memory.context(session="s1", agent="scout"):
         to_do = memory.mark("Look at the logout page too", tags="todo")
@@ -129,13 +133,13 @@ async def test_what_is_open_to_do_failed_and_touched_is_told_with_its_source(mem
     for line in given.lines:
         assert line.sources
         for handle in line.handles:
-            assert (await memory.event(handle)).id in line.sources
+            assert (await memory.events.get(handle)).id in line.sources
 
 
-async def test_a_crystal_never_stands_beside_what_it_is_made_of(memory: mica.Memory, clock: HandClock) -> None:
-    """B-28"""
+async def test_a_crystal_never_appears_beside_its_sources(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: B-28"""
     observe(memory, "s1")
-    await memory.crystallize(level="day")
+    await memory.crystals.make(level="day")
     clock.move(days=1)
     observe(memory, "s2")
 
@@ -161,8 +165,8 @@ async def test_an_empty_space_has_nothing_to_hand_over(memory: mica.Memory) -> N
     assert (given.session, given.text, given.lines, given.errors) == (None, "", (), ())
 
 
-class FullStore(EphemeralStore):
-    """A store with room for marks only."""
+class FullLog(ReferenceLog):
+    """A log with room for marks only."""
 
     async def append(self, events: Sequence[Event]) -> Appended:
         if any(event.name == CRYSTAL for event in events):
@@ -170,9 +174,11 @@ class FullStore(EphemeralStore):
         return await super().append(events)
 
 
-async def test_what_fails_while_crystallizing_is_named_and_the_rest_is_told(home: Settings) -> None:
-    """B-69"""
-    memory = mica.Memory(FullStore(), settings=home)
+async def test_a_failure_while_crystallizing_is_named_and_the_rest_is_shown(home: Settings) -> None:
+    """keeps: B-69"""
+    store = EphemeralStore()
+    store.log = FullLog(store.state)
+    memory = mica.Memory(store, settings=home)
     observe(memory, "s1")
 
     given = await memory.handoff()
@@ -194,21 +200,21 @@ WORDS = st.text(st.sampled_from("abc <>/#`-\n memory 数🚀"), max_size=60)
 def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
     texts: list[tuple[str, str]], task: str | None, budget_tokens: int
 ) -> None:
-    """B-69"""
+    """keeps: B-69"""
     marks = tuple(
         Mark(id=EventId(f"m{number}"), text=text, tags=(tag,), at=HandClock()(), position=number)
         for number, (text, tag) in enumerate(texts, start=1)
     )
-    told = Told(
+    told = HandoffFacts(
         session="s1",
         task=task,
         open=tuple(mark for mark in marks if mark.tags != ("finding",)),
         uncovered=marks,
     )
 
-    given = compose(told, budget_tokens=budget_tokens)
+    given = compose_handoff(told, budget_tokens=budget_tokens)
 
-    assert given.text == "" or at_most(given.text) <= budget_tokens
+    assert given.text == "" or bound_tokens(given.text) <= budget_tokens
     assert given.tokens_used <= budget_tokens
     assert len(given.lines) + given.left_out == len({mark.text for mark in marks})
     lines = given.text.splitlines()
@@ -219,10 +225,10 @@ def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
     assert sum("memory" in line and "</" in line for line in lines) <= 1
 
 
-async def test_a_handoff_says_how_many_marks_it_did_not_look_at(
+async def test_a_handoff_reports_how_many_marks_it_did_not_read(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-28: a very large session is told by its latest marks, and says so."""
+    """keeps: B-28. A very large session is summarized from its latest marks."""
     monkeypatch.setattr(handoff, "MARKS_MAX", 3)
     observe(memory, "s1")
 
@@ -233,22 +239,22 @@ async def test_a_handoff_says_how_many_marks_it_did_not_look_at(
     assert "2 older marks were not looked at" in given.text
 
 
-def test_a_handoff_of_many_lines_is_measured_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B-69: the whole text is not measured again for every line that is added."""
+def test_a_handoff_measures_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: B-69. The whole text is not measured again for every added line."""
     measured = 0
 
     def counted(text: str) -> int:
         nonlocal measured
         measured += len(text)
-        return at_most(text)
+        return bound_tokens(text)
 
-    monkeypatch.setattr(handoff, "at_most", counted)
+    monkeypatch.setattr(handoff, "bound_tokens", counted)
     marks = tuple(
         Mark(id=EventId(f"m{number}"), text=f"thing {number}", at=HandClock()(), position=number)
         for number in range(1, 1_001)
     )
 
-    given = compose(Told(session="s1", uncovered=marks), budget_tokens=100_000)
+    given = compose_handoff(HandoffFacts(session="s1", uncovered=marks), budget_tokens=100_000)
 
     assert len(given.lines) == 1_000
     assert measured < 2 * len(given.text)

@@ -31,7 +31,7 @@ BODY = ["- one", "- two"]
     ],
 )
 def test_only_the_section_changes(before: str, after: str) -> None:
-    """B-29"""
+    """keeps: B-29"""
     assert replaced(before, "Now", BODY) == after
 
 
@@ -57,8 +57,8 @@ LINES = st.sampled_from(
 
 
 @given(lines=st.lists(LINES, max_size=12), ending=st.sampled_from(["\n", "\r\n", "\r"]), is_ended=st.booleans())
-def test_all_around_a_section_stays_to_the_letter(lines: list[str], ending: str, is_ended: bool) -> None:
-    """B-29"""
+def test_text_around_a_section_stays_unchanged(lines: list[str], ending: str, is_ended: bool) -> None:
+    """keeps: B-29"""
     before = ending.join(lines) + (ending if is_ended and lines else "")
     section = find(lines_of(before), "Now")
 
@@ -73,7 +73,7 @@ def test_all_around_a_section_stays_to_the_letter(lines: list[str], ending: str,
 
 
 @given(st.text(st.sampled_from("ab#>-*`~|=+<!>1.)\\ \n\r\u2028\x1b"), max_size=40))
-def test_a_quote_begins_no_part_of_its_own(text: str) -> None:
+def test_a_quote_does_not_begin_a_section(text: str) -> None:
     after = replaced("## Now\n\n## B\n", "Now", [f"- {plain(text)}"])
 
     assert len(lines_of(after)) == len(lines_of("## Now\n\n- x\n\n## B\n"))

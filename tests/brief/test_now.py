@@ -19,7 +19,7 @@ PAGE = "# NOW\r\n\r\nBy hand.\r\n\r\n## What Just Happened\r\n\r\nOld news.\r\n\
 async def commit(memory: mica.Memory, session: str = "s1", *, confidence: float = 0.9) -> Crystal:
     with memory.context(session=session):
         ids = [memory.mark(f"The proxy dropped cookie {number} of the login ({session})").id for number in range(5)]
-        return await memory.commit_crystal(
+        return await memory.crystals.commit(
             [(f"# The proxy drops cookies\n({session})", ids)],
             sources=ids,
             period=f"session:{session}",
@@ -35,10 +35,10 @@ def page(tmp_path: Path) -> Path:
 
 
 async def test_a_proposal_writes_nothing(memory: mica.Memory, page: Path) -> None:
-    """B-29, B-69"""
+    """keeps: B-29, B-69"""
     crystal = await commit(memory)
 
-    proposal = await memory.propose_now(page)
+    proposal = await memory.briefs.now(page)
 
     assert page.read_bytes() == PAGE.encode()
     assert proposal.section == HAPPENED
@@ -52,13 +52,13 @@ async def test_a_proposal_writes_nothing(memory: mica.Memory, page: Path) -> Non
     assert proposal.diff.startswith("--- NOW.md\n+++ NOW.md\n@@ ")
 
 
-async def test_applying_changes_the_section_alone_and_keeps_a_backup(memory: mica.Memory, page: Path) -> None:
-    """B-29"""
+async def test_applying_changes_only_the_section_and_keeps_a_backup(memory: mica.Memory, page: Path) -> None:
+    """keeps: B-29"""
     page.chmod(0o640)
     await commit(memory)
-    proposal = await memory.propose_now(page)
+    proposal = await memory.briefs.now(page)
 
-    applied = await memory.apply_now(proposal)
+    applied = await memory.briefs.apply_now(proposal)
 
     said = proposal.proposed_content.replace("\n", "\r\n")
     assert page.read_bytes().decode() == PAGE.replace("Old news.", said)
@@ -66,37 +66,37 @@ async def test_applying_changes_the_section_alone_and_keeps_a_backup(memory: mic
     assert Path(applied.backup).read_bytes() == PAGE.encode()
     assert {path.stat().st_mode & 0o777 for path in (page, Path(applied.backup))} == {0o640}
     assert sorted(path.name for path in page.parent.glob("*NOW*")) == ["NOW.md", "NOW.md.bak-20261101T090000Z"]
-    assert not (await memory.propose_now(page)).is_change
+    assert not (await memory.briefs.now(page)).is_change
 
 
-async def test_two_backups_of_one_second_are_both_kept(memory: mica.Memory, page: Path) -> None:
+async def test_two_backups_within_one_second_are_both_kept(memory: mica.Memory, page: Path) -> None:
     await commit(memory)
-    first = await memory.apply_now(await memory.propose_now(page))
+    first = await memory.briefs.apply_now(await memory.briefs.now(page))
     page.write_bytes(PAGE.encode())
 
-    second = await memory.apply_now(await memory.propose_now(page))
+    second = await memory.briefs.apply_now(await memory.briefs.now(page))
 
     assert second.backup == f"{first.backup}-2"
 
 
-async def test_a_file_that_changed_meanwhile_is_left_alone(memory: mica.Memory, page: Path) -> None:
+async def test_a_file_that_changed_since_the_proposal_is_left_alone(memory: mica.Memory, page: Path) -> None:
     await commit(memory)
-    proposal = await memory.propose_now(page)
+    proposal = await memory.briefs.now(page)
     page.write_text("somebody else wrote this")
 
     with pytest.raises(mica.InvalidInput, match="has changed since this was proposed"):
-        await memory.apply_now(proposal)
+        await memory.briefs.apply_now(proposal)
 
     assert page.read_text() == "somebody else wrote this"
 
 
-async def test_a_missing_file_is_made_with_the_section(memory: mica.Memory, tmp_path: Path) -> None:
+async def test_a_missing_file_is_created_with_the_section(memory: mica.Memory, tmp_path: Path) -> None:
     await commit(memory)
     path = tmp_path / "new.md"
 
-    proposal = await memory.propose_now(path, section="Today")
+    proposal = await memory.briefs.now(path, section="Today")
     assert proposal.diff.startswith("--- /dev/null\n+++ new.md\n")
-    applied = await memory.apply_now(proposal)
+    applied = await memory.briefs.apply_now(proposal)
 
     assert applied.backup is None
     assert path.read_text() == f"## Today\n\n{proposal.proposed_content}\n"
@@ -105,12 +105,12 @@ async def test_a_missing_file_is_made_with_the_section(memory: mica.Memory, tmp_
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-async def test_a_link_stays_a_link(memory: mica.Memory, page: Path) -> None:
+async def test_a_symbolic_link_stays_a_link(memory: mica.Memory, page: Path) -> None:
     await commit(memory)
     link = page.with_name("link.md")
     link.symlink_to(page)
 
-    applied = await memory.apply_now(await memory.propose_now(link))
+    applied = await memory.briefs.apply_now(await memory.briefs.now(link))
 
     assert link.is_symlink()
     assert applied.file == str(page)
@@ -118,9 +118,7 @@ async def test_a_link_stays_a_link(memory: mica.Memory, page: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["read-only", "a folder", "not UTF-8", "too large", "no folder"])
-async def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(
-    memory: mica.Memory, page: Path, trouble: str
-) -> None:
+async def test_an_unusable_file_is_named_and_left_unchanged(memory: mica.Memory, page: Path, trouble: str) -> None:
     await commit(memory)
     expected = {
         "read-only": "is read-only; make it writable",
@@ -139,47 +137,47 @@ async def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(
     before = page.read_bytes()
 
     with pytest.raises(mica.InvalidInput, match=expected):
-        await memory.apply_now(await memory.propose_now(path))
+        await memory.briefs.apply_now(await memory.briefs.now(path))
 
     assert page.read_bytes() == before
     assert list(page.parent.glob("*.bak-*")) == []
 
 
 @pytest.mark.parametrize("title", ["", "  ", "# Now", "a\nb", "x" * 201])
-async def test_a_title_that_is_none_is_refused(memory: mica.Memory, page: Path, title: str) -> None:
+async def test_an_invalid_title_is_refused(memory: mica.Memory, page: Path, title: str) -> None:
     with pytest.raises(mica.InvalidInput, match="is no title of a section"):
-        await memory.propose_now(page, section=title)
+        await memory.briefs.now(page, section=title)
 
 
-async def test_what_just_happened_is_the_last_day_and_the_sessions_since(
+async def test_just_happened_covers_the_last_day_and_later_sessions(
     memory: mica.Memory, page: Path, clock: HandClock
 ) -> None:
-    """B-29"""
+    """keeps: B-29"""
     old = await commit(memory, "old")
     clock.at += timedelta(days=2)
     inner = await commit(memory, "s1")
-    day = await memory.commit_crystal(
+    day = await memory.crystals.commit(
         [("A day of cookies", inner.insight[0].sources)], sources=[inner.id], period="day:2026-11-03", level="day"
     )
     clock.at += timedelta(hours=3)
     last = await commit(memory, "s2", confidence=0.5)
 
-    proposal = await memory.propose_now(page)
+    proposal = await memory.briefs.now(page)
 
     assert proposal.source_crystals == (day.id, last.id)
     assert old.id not in proposal.source_crystals
     assert proposal.confidence == pytest.approx((day.confidence + 0.5) / 2)
 
 
-async def test_the_status_of_a_session_tells_what_is_open_and_is_less_certain(memory: mica.Memory, page: Path) -> None:
-    """B-69"""
+async def test_a_session_status_lists_open_work_with_lower_confidence(memory: mica.Memory, page: Path) -> None:
+    """keeps: B-69"""
     with memory.context(session="s1"):
         for number in range(6):
             memory.mark(f"The proxy of production dropped cookie {number} of the login page once more")
         memory.mark("Look at the logout page", tags="todo")
-    crystal = (await memory.crystallize())[0]
+    crystal = (await memory.crystals.make())[0]
 
-    proposal = await memory.propose_now(page, section=STATUS)
+    proposal = await memory.briefs.now(page, section=STATUS)
 
     assert proposal.source_crystals == (crystal.id,)
     assert proposal.proposed_content.endswith("- todo: Look at the logout page (#7)")
@@ -190,14 +188,14 @@ async def test_the_status_of_a_session_tells_what_is_open_and_is_less_certain(me
 async def test_without_crystals_nothing_is_proposed(memory: mica.Memory, page: Path) -> None:
     memory.mark("only a mark")
 
-    proposal = await memory.propose_now(page)
+    proposal = await memory.briefs.now(page)
 
     assert (proposal.is_change, proposal.diff, proposal.source_crystals) == (False, "", ())
 
 
-async def test_a_purge_names_a_file_that_quotes_what_went(memory: mica.Memory, page: Path) -> None:
+async def test_a_purge_names_a_file_that_quotes_purged_text(memory: mica.Memory, page: Path) -> None:
     crystal = await commit(memory)
-    await memory.apply_now(await memory.propose_now(page))
+    await memory.briefs.apply_now(await memory.briefs.now(page))
 
     purged = await memory.purge(ids=[crystal.sources[0]])
 

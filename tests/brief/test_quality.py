@@ -29,8 +29,11 @@ def task(number: int, *, is_on: bool, succeeded: bool | None, kind: str = "fix")
     return [prompt, told, *([] if succeeded is None else [ended])]
 
 
-def test_tasks_with_briefs_stand_beside_tasks_without() -> None:
-    """C-50, C-52, TC-16, M-18: the difference with its interval, and the share that was made worse."""
+def test_tasks_with_briefs_are_compared_with_tasks_without() -> None:
+    """keeps: C-50, C-52, TC-16, M-18.
+
+    The report gives the difference with its interval and the share that became worse.
+    """
     tasks = [task(n, is_on=True, succeeded=n % 10 < 9) for n in range(100)]
     tasks += [task(100 + n, is_on=False, succeeded=n % 10 < 3) for n in range(100)]
     tasks += [task(300 + n, is_on=True, succeeded=False, kind="rare") for n in range(10)]
@@ -48,7 +51,7 @@ def test_tasks_with_briefs_stand_beside_tasks_without() -> None:
 
 
 def test_the_interval_is_drawn_by_session_because_sessions_are_held_out() -> None:
-    """C-50, M-18: ten like tasks of one session are one observation, not ten."""
+    """keeps: C-50, M-18. Ten similar tasks of one session are one observation, not ten."""
     alone = [task(n, is_on=n < 80, succeeded=n % 10 < 7) for n in range(160)]
     together = [
         [
@@ -67,8 +70,8 @@ def test_the_interval_is_drawn_by_session_because_sessions_are_held_out() -> Non
     assert (other.high or 0) - (other.low or 0) > 2 * ((one.high or 0) - (one.low or 0)) > 0
 
 
-def test_many_tasks_of_few_sessions_say_nothing() -> None:
-    """TC-16: one session that went well is no proof, however long it was."""
+def test_many_tasks_of_few_sessions_prove_nothing() -> None:
+    """keeps: TC-16. One long session that went well is no proof."""
     tasks = [
         [msgspec.structs.replace(event, context=Context(session=f"t{n < 50}")) for event in each]
         for n, each in enumerate(task(n, is_on=n < 50, succeeded=n < 50) for n in range(100))
@@ -80,8 +83,8 @@ def test_many_tasks_of_few_sessions_say_nothing() -> None:
     assert "of 8 sessions" in helped.verdict
 
 
-def test_what_hooks_told_and_held_out_counts_as_briefs_do() -> None:
-    """C-50: a session that a hook told nothing, to compare, stands beside one that it told a brief."""
+def test_hook_answers_and_hook_holdouts_count_like_briefs() -> None:
+    """keeps: C-50. A session held out by a hook is compared with one that got a brief from it."""
     tasks = [task(n, is_on=True, succeeded=n < 40) for n in range(80)]
     hooked = [
         [event for event in each if event.name != "brief"]
@@ -94,8 +97,8 @@ def test_what_hooks_told_and_held_out_counts_as_briefs_do() -> None:
     assert (helped.on.succeeded, helped.off.succeeded, helped.difference) == (40, 0, 1.0)
 
 
-def test_too_few_tasks_say_nothing_and_mixed_sessions_are_left_out() -> None:
-    """C-35: answers to different inputs are never averaged; unknown outcomes count for nobody."""
+def test_too_few_tasks_prove_nothing_and_mixed_sessions_are_left_out() -> None:
+    """keeps: C-35. Answers to different inputs are never averaged; unknown outcomes do not count."""
     tasks = [task(n, is_on=True, succeeded=True) for n in range(TASKS_MIN)]
     tasks += [task(100 + n, is_on=False, succeeded=None) for n in range(TASKS_MIN)]
     mixed = task(500, is_on=True, succeeded=True)
@@ -107,12 +110,12 @@ def test_too_few_tasks_say_nothing_and_mixed_sessions_are_left_out() -> None:
     assert "too few to say" in helped.verdict
 
 
-async def test_receipts_tell_how_long_the_loop_takes_and_who_contributes(memory: Memory, clock: HandClock) -> None:
-    """C-49, C-51, C-53, C-54: with a time on each hop, and a sum for each week."""
+async def test_receipts_show_the_duration_of_the_loop_and_the_contributors(memory: Memory, clock: HandClock) -> None:
+    """keeps: C-49, C-51, C-53, C-54. Each hop has a time, and each week a sum."""
     with memory.context(session="s1"):
         marks = [memory.mark(f"The proxy dropped cookie {number} of the login page") for number in range(20)]
     clock.move(hours=3)
-    crystal = await memory.commit_crystal(
+    crystal = await memory.crystals.commit(
         [("The proxy drops cookies", [marks[0].id, marks[1].id])],
         sources=[mark.id for mark in marks],
         period="session:s1",
@@ -120,11 +123,11 @@ async def test_receipts_tell_how_long_the_loop_takes_and_who_contributes(memory:
     )
     clock.move(hours=2)
     brief = await memory.brief(budget_tokens=200)
-    memory.register("silent", lambda concept: [])
-    memory.judge("judgment:x:1", "OK", confidence=0.9)
-    await memory.defrag("judgment:x:1")
+    memory.sources.register("silent", lambda concept: [])
+    memory.sources.judge("judgment:x:1", "OK", confidence=0.9)
+    await memory.sources.gather("judgment:x:1")
 
-    found = await memory.quality(weeks=2)
+    found = await memory.briefs.quality(weeks=2)
 
     assert crystal.id in {source for passage in brief.passages for source in passage.sources}
     assert (found.closing.crystals_used, found.closing.to_crystal_h, found.closing.to_use_h) == (1, 3.0, 2.0)
@@ -135,16 +138,16 @@ async def test_receipts_tell_how_long_the_loop_takes_and_who_contributes(memory:
     assert [week.briefs for week in found.weeks] == [0, 1]
 
 
-async def test_what_gathering_cost_is_summed_with_what_was_not_shown(home: Settings) -> None:
-    """C-20, TC-15, U-01: tokens, milliseconds, dollars; junk, duplicates and loops where everybody sees them."""
+async def test_gathering_costs_are_summed_with_what_was_not_shown(home: Settings) -> None:
+    """keeps: C-20, TC-15, U-01. Tokens, milliseconds and dollars are shown, and so are junk, duplicates and loops."""
     async with mica.open(":memory:", settings=home) as memory:
         echo = '<memory from="mica" note="x"> the port is 1 </memory>'
         rows = [{"key": "port", "value": 1}, {"key": "port", "value": "1"}, {"key": "a", "text": echo}]
-        memory.register("app", lambda concept: rows)
-        memory.register("bad", lambda concept: 1 // 0)
-        answers = [await memory.defrag("a:b:c") for _ in range(3)]
+        memory.sources.register("app", lambda concept: rows)
+        memory.sources.register("bad", lambda concept: 1 // 0)
+        answers = [await memory.sources.gather("a:b:c") for _ in range(3)]
 
-        cost = (await memory.quality()).cost
+        cost = (await memory.briefs.quality()).cost
 
     assert (cost.gathers, cost.tokens, cost.dollars) == (3, sum(answer.tokens for answer in answers), 0.0)
     assert cost.milliseconds == pytest.approx(sum(answer.latency_ms for answer in answers), abs=0.01)
@@ -153,8 +156,11 @@ async def test_what_gathering_cost_is_summed_with_what_was_not_shown(home: Setti
     assert (cost.counts["duplicates"], cost.counts["loops"]) == (3, 3)
 
 
-def test_the_cost_of_gathers_is_what_their_receipts_say() -> None:
-    """C-20, K-23: agreement where there is any, shares of the questions, and the slowest beside the usual."""
+def test_the_cost_of_gathers_matches_their_receipts() -> None:
+    """keeps: C-20, K-23.
+
+    The report has agreement where known, shares of the questions, and the slowest beside the median.
+    """
     told: list[dict[str, object]] = [
         {"asked": ["a", "b"], "cached": ["a"], "missing": {"b": "down", "c": "?"}, "latency_ms": 10.0, "tokens": 5},
         {"asked": ["a", "b"], "missing": {}, "latency_ms": 30.0, "tokens": 7, "coherence": 0.5, "conflicts": 2},

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import mica
-from mica.brief import own_sources as own
+from mica.brief import file_source as own
 from mica.model.event import EventId
 from mica.model.walk import Step
 from mica.settings import Settings
-from mica.sources.protocol import Concept
+from mica.sources.protocol import Concept, Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 
@@ -23,44 +23,48 @@ def trail_step(path: str) -> Step:
     return Step(path=path, operation="read", at=START_AT, event=EventId("e"))
 
 
-async def test_a_teaching_that_names_a_concept_is_told_until_it_is_withdrawn(memory: mica.Memory) -> None:
-    """C-12: teachings are a source of the same kind as all others."""
+async def test_a_teaching_that_names_a_concept_is_gathered_until_withdrawn(memory: mica.Memory) -> None:
+    """keeps: C-12. Teachings are a source like all others."""
     with memory.context(session="s1", agent="scout"):
         ids = [memory.mark(f"The login-proxy drops cookie {number} of the page").id for number in range(6)]
-        crystal = await memory.commit_crystal(
+        crystal = await memory.crystals.commit(
             [("The login-proxy drops cookies", ids[:2])], sources=ids, period="session:s1", confidence=0.9
         )
-    teaching = await memory.promote(crystal.id, by="ann")
-    source = memory.every_source["teachings"]
+    teaching = await memory.crystals.promote(crystal.id, by="ann")
+    source = memory.sources.all["teachings"]
     now = teaching.at + timedelta(seconds=1)
 
-    [said] = await source.fragments(Concept("service", "proxy", "login-proxy"), now=now)
+    [said] = await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))
 
     assert said.text == "The login-proxy drops cookies"
     assert (said.confidence, said.locator) == (0.9, f"#{teaching.position}")
     assert said.sources[0] == teaching.id
     assert set(ids[:2]) <= set(said.sources)
-    assert list(await source.fragments(Concept("service", "proxy", "mailer"), now=now)) == []
+    assert list(await source.fragments(Question(concept=Concept("service", "proxy", "mailer"), now=now))) == []
     assert (
-        list(await source.fragments(Concept("service", "proxy", "login-proxy"), now=teaching.at - timedelta(days=1)))
+        list(
+            await source.fragments(
+                Question(concept=Concept("service", "proxy", "login-proxy"), now=teaching.at - timedelta(days=1))
+            )
+        )
         == []
     )
-    await memory.withdraw(teaching.id, reason="fixed")
-    assert list(await source.fragments(Concept("service", "proxy", "login-proxy"), now=now)) == []
+    await memory.crystals.withdraw(teaching.id, reason="fixed")
+    assert list(await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))) == []
 
 
-async def test_a_trail_is_told_by_its_name_and_by_its_files(memory: mica.Memory, clock: HandClock) -> None:
-    """C-12: trails are a source of the same kind as all others; one that is suspended is not told."""
+async def test_a_trail_is_gathered_by_its_name_and_by_its_files(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: C-12. Trails are a source like all others; a suspended one is left out."""
     await memory.trails.create("payment-flow", [trail_step("pay/stripe.py"), trail_step("models/order.py")])
-    source = memory.every_source["trails"]
+    source = memory.sources.all["trails"]
 
     for identifier in ("payment-flow", "nav:payment-flow", "pay/stripe.py", "stripe.py"):
-        [said] = await source.fragments(Concept("code", "file", identifier), now=clock())
+        [said] = await source.fragments(Question(concept=Concept("code", "file", identifier), now=clock()))
         assert said.key == "nav:payment-flow"
         assert said.text == "nav:payment-flow: pay/stripe.py → models/order.py (walked 0 times)"
-    assert list(await source.fragments(Concept("code", "file", "tripe.py"), now=clock())) == []
+    assert list(await source.fragments(Question(concept=Concept("code", "file", "tripe.py"), now=clock()))) == []
     await memory.trails.suspend("payment-flow", reason="moved")
-    assert list(await source.fragments(Concept("code", "file", "stripe.py"), now=clock())) == []
+    assert list(await source.fragments(Question(concept=Concept("code", "file", "stripe.py"), now=clock()))) == []
 
 
 SOON_S = 30  # on a busy machine
@@ -69,13 +73,13 @@ NUMBERS = count()
 
 async def is_asked(memory: mica.Memory) -> bool:
     """Whether trails are asked about something that nobody asked about before."""
-    return "trails" in (await memory.defrag(f"code:file:{next(NUMBERS)}.py")).asked
+    return "trails" in (await memory.sources.gather(f"code:file:{next(NUMBERS)}.py")).asked
 
 
-async def test_a_space_in_which_nobody_opened_a_file_is_not_asked_for_trails_again(
+async def test_a_space_without_file_accesses_is_not_searched_for_trails_again(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long ago it was looked at: only what is recorded can be learned from."""
+    """Trails are learned only from recorded accesses, so the result holds until one is recorded."""
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
     assert await is_asked(memory)
 
@@ -85,13 +89,13 @@ async def test_a_space_in_which_nobody_opened_a_file_is_not_asked_for_trails_aga
     assert await is_asked(memory)
 
 
-async def test_trails_that_are_learned_without_an_event_are_found_after_a_while(
+async def test_trails_learned_without_an_event_are_found_after_a_while(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where files were opened, trails may be learned at any time, and no event says so."""
+    """Where files were opened, trails may be learned at any time without an event."""
     memory.emit("file.read", {"path": "pay/stripe.py"})
     await memory.durable()
-    await memory.position()  # it is stored
+    await memory.events.position()  # it is stored
     assert await is_asked(memory)
     assert not await is_asked(memory)
 
@@ -102,10 +106,10 @@ async def test_trails_that_are_learned_without_an_event_are_found_after_a_while(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_trails_that_another_process_learned_are_told(
+async def test_trails_learned_by_another_process_are_found(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that another process opened end that nobody looks; what it learned of them later is found."""
+    """A file access by another process ends the cached empty result, so later trails are found."""
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
     target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
     async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
@@ -115,12 +119,12 @@ async def test_trails_that_another_process_learned_are_told(
         for session in ("s1", "s2", "s3"):
             steps = [trail_step("pay/stripe.py"), trail_step("models/order.py")]
             await other.trails.log("Pay with a card", steps, outcome="success", session=session)
-        await other.position()  # it is stored, and nothing is learned of it
+        await other.events.position()  # it is stored, and nothing is learned of it
         async with asyncio.timeout(SOON_S):
             while not await is_asked(memory):
                 await asyncio.sleep(0)
         assert await other.trails.learn() == 1
-        [said] = (await memory.defrag("code:file:models/order.py")).fragments
+        [said] = (await memory.sources.gather("code:file:models/order.py")).fragments
 
     assert said.source == "trails"
     assert "pay/stripe.py → models/order.py" in said.text

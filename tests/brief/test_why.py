@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 import mica
+from mica import EventQuery, Memory
 from mica.brief.why import handles
-from mica.model.event import EventId, EventQuery
+from mica.errors import InvalidInput
+from mica.mcp.resources import RECEIPTS, read
+from mica.mcp.tools import BY_NAME
+from mica.model.event import EventId
+from mica.testing.sources import ScriptedSource
 
 
-async def test_every_passage_of_a_brief_names_what_it_rests_on(memory: mica.Memory) -> None:
-    """U-11: a receipt is enough to ask by."""
+async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -> None:
+    """A receipt is enough to look them up."""
     with memory.context(session="s1", agent="scout"):
         seen = memory.mark("The session cookie is set before the redirect", tags=("gotcha",))
         memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
@@ -27,7 +32,7 @@ async def test_every_passage_of_a_brief_names_what_it_rests_on(memory: mica.Memo
     assert [line.tokens for line in why.because] == [passage.tokens for passage in brief.passages]
 
 
-async def test_a_line_of_a_brief_leads_to_its_marks(memory: mica.Memory) -> None:
+async def test_a_line_of_a_brief_resolves_to_its_marks(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         cause = memory.mark("The cookie is set before the redirect")
         memory.mark("Moved the cookie after the redirect", parent=cause)
@@ -45,7 +50,7 @@ async def test_a_line_of_a_brief_leads_to_its_marks(memory: mica.Memory) -> None
 async def test_statements_of_a_crystal_name_their_marks(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         ids = [memory.mark(f"Step {number} of the login sets the session cookie again").id for number in range(5)]
-        crystal = await memory.commit_crystal([("The login sets its cookie five times", ids[1:3])])
+        crystal = await memory.crystals.commit([("The login sets its cookie five times", ids[1:3])])
 
     [why] = await memory.why(crystal.id)
 
@@ -54,7 +59,7 @@ async def test_statements_of_a_crystal_name_their_marks(memory: mica.Memory) -> 
     ]
 
 
-async def test_what_was_purged_is_named_and_not_shown(memory: mica.Memory) -> None:
+async def test_a_purged_source_is_named_and_not_shown(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         secret = memory.mark("The password of the shop is hunter2")
     brief = await memory.brief("password of the shop", budget_tokens=500)
@@ -67,17 +72,17 @@ async def test_what_was_purged_is_named_and_not_shown(memory: mica.Memory) -> No
     assert "hunter2" not in repr(why)
 
 
-async def test_an_event_of_another_that_is_called_brief_leads_to_what_led_to_it(memory: mica.Memory) -> None:
+async def test_a_foreign_event_named_brief_is_explained_by_its_causes(memory: mica.Memory) -> None:
     cause = memory.emit("task.began", {"text": "why was this written"})
     memory.emit("brief", {"anything": [1]}, parent=cause)
-    [event] = await memory.events(EventQuery(names=("brief",)))
+    [event] = await memory.events.query(EventQuery(names=("brief",)))
 
     [why] = await memory.why(event)
 
     assert [line.text for line in why.because] == ["brief", "why was this written"]
 
 
-async def test_what_is_not_there_is_an_error(memory: mica.Memory) -> None:
+async def test_a_missing_reference_is_an_error(memory: mica.Memory) -> None:
     with pytest.raises(mica.UnknownEvent, match="#999"):
         await memory.why("… and so on (#999)")
 
@@ -97,32 +102,36 @@ def test_a_reference_is_an_id_a_number_or_a_line_that_ends_in_numbers(text: str,
 
 
 async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memory) -> None:
-    """B-33: what an agent says of its own session covers all marks of it; a second time it supersedes the first."""
+    """keeps: B-33. An agent's crystal of its own session covers all its marks; a second one supersedes the first."""
     with memory.context(session="s1", agent="scout"):
         ids = [memory.mark(f"Step {number} of the login sets the session cookie again").id for number in range(5)]
-        first = await memory.commit_crystal([("The cookie is set five times", ids[:1])])
+        first = await memory.crystals.commit([("The cookie is set five times", ids[:1])])
         ids.append(memory.mark("The last step of the login sets no cookie at all").id)
-        second = await memory.commit_crystal([("The cookie is set five times, then no more", [ids[0], ids[5]])])
+        second = await memory.crystals.commit([("The cookie is set five times, then no more", [ids[0], ids[5]])])
 
     assert (first.period, set(first.sources)) == ("session:s1", set(ids[:5]))
     assert (second.supersedes, set(second.sources)) == ((first.id,), set(ids))
-    assert await memory.crystals() == [second]
+    assert await memory.crystals.list() == [second]
     with pytest.raises(mica.InvalidInput, match="which period"):
-        await memory.commit_crystal([("Whose?", [EventId(ids[0])])])
+        await memory.crystals.commit([("Whose?", [EventId(ids[0])])])
 
 
-async def test_every_line_of_a_brief_leads_somewhere(memory: mica.Memory) -> None:
-    """U-11: marks, statements, the conflicts in one line, gaps, and that something was compressed."""
+async def test_every_line_of_a_brief_can_be_explained(memory: mica.Memory) -> None:
+    """Lines are marks, statements, conflicts, gaps and the note on compression."""
 
     def away(concept: object) -> None:
         raise RuntimeError("the tracker is down")
 
     with memory.context(session="s1"):
         memory.mark("The login sets the cookie. " + "It does so before the redirect, every time. " * 40)
-    memory.register("readback", lambda concept: [{"key": "port", "value": 8081, "text": "the port is 8081"}], rank=20)
-    memory.register("patterns", lambda concept: [{"key": "port", "value": 8080, "text": "the port is 8080"}], rank=10)
-    memory.register("older", lambda concept: [{"key": "port", "value": 80, "text": "the port is 80"}], rank=30)
-    memory.register("tracker", away)
+    memory.sources.register(
+        "readback", lambda concept: [{"key": "port", "value": 8081, "text": "the port is 8081"}], rank=20
+    )
+    memory.sources.register(
+        "patterns", lambda concept: [{"key": "port", "value": 8080, "text": "the port is 8080"}], rank=10
+    )
+    memory.sources.register("older", lambda concept: [{"key": "port", "value": 80, "text": "the port is 80"}], rank=30)
+    memory.sources.register("tracker", away)
     brief = await memory.brief("login cookie", concept="app:config:web", budget_tokens=300, compress=True)
     lines = [line for line in brief.text.splitlines() if line.startswith("- ")]
 
@@ -135,3 +144,85 @@ async def test_every_line_of_a_brief_leads_somewhere(memory: mica.Memory) -> Non
     [missing] = told["- missing"]
     assert "the tracker is down" in missing.missing["tracker"]
     assert [each.id for each in told["- compressed"]] == [brief.receipt]
+
+
+CONCEPT = "service:api:login"
+
+
+async def test_every_line_resolves_to_its_marks_rows_or_files(memory: Memory) -> None:
+    """keeps: C-54. This works for a whole brief and for a line that names no event."""
+    mark = memory.mark("The login cookie is set before the redirect")
+    memory.sources.add(ScriptedSource("database", {"port": 8080}, rank=10))
+    brief = await memory.brief("login cookie", concept=CONCEPT)
+    assert brief.receipt is not None
+
+    (whole,) = await memory.why(brief.receipt)
+    (line,) = await memory.why(f"- {CONCEPT} [database]: port is 8080 (62%)")
+
+    assert {(because.source, because.origins) for because in whole.because} == {
+        ("marks", ()),
+        ("database", (("database", "row port"),)),
+    }
+    assert [evidence.id for because in whole.because for evidence in because.evidence] == [mark.id]
+    assert [(because.text, because.origins) for because in line.because] == [
+        ("port is 8080 (62%)", (("database", "row port"),))
+    ]
+    gathered = await memory.sources.gather(CONCEPT)
+    assert gathered.receipt is not None
+    assert (("database", "row port"),) in [each.origins for each in (await memory.why(gathered.receipt))[0].because]
+    with pytest.raises(InvalidInput):
+        await memory.why("a line that nobody was shown")
+
+
+async def test_retracted_evidence_is_marked_on_every_surface(memory: Memory) -> None:
+    """Every surface says that the mark or judgment behind a line no longer holds."""
+    mark = memory.mark("The login cookie is set before the redirect")
+    judged = memory.sources.judge(CONCEPT, "GROWL", confidence=0.9)
+    brief = await memory.brief("login cookie", concept=CONCEPT)
+    assert brief.receipt is not None
+    await memory.retract(mark.id, reason="it was the proxy")
+    await memory.retract(judged.id, reason="judged too early")
+
+    (whole,) = await memory.why(brief.receipt)
+    (itself,) = await memory.why(mark.id)
+    told = await BY_NAME["why"].call(memory, {"id": brief.receipt})
+
+    wrong = {mark.id: "it was the proxy", judged.id: "judged too early"}
+    evidence = {each.id: each.retracted for because in whole.because for each in because.evidence}
+    assert evidence == wrong
+    assert (whole.retracted, itself.retracted) == (None, "it was the proxy")
+    for reason in wrong.values():
+        assert f"'retracted': '{reason}'" in str(told.content["because"])
+    assert "is retracted: it was the proxy" in await read(memory, f"{RECEIPTS}/{brief.receipt}")
+
+
+async def test_a_line_of_a_gather_resolves_to_its_own_source_and_concept_only(memory: Memory) -> None:
+    """keeps: C-54. The same words from another source about another concept are another line."""
+    memory.sources.add(ScriptedSource("verdicts", {"verdict": "HOWL"}, rank=10, concepts=("service:api:*",)))
+    memory.sources.add(ScriptedSource("readback", {"verdict": "WAG"}, concepts=("service:api:*",)))
+    memory.sources.add(ScriptedSource("other", {"verdict": "WAG"}, concepts=("shop:*",)))
+    lost = next(line for line in (await memory.sources.gather(CONCEPT)).injection.splitlines() if "conflict on" in line)
+    await memory.sources.gather("shop:review:1")
+
+    (why,) = await memory.why(lost)
+
+    assert (why.text, why.because[0].origins) == (CONCEPT, (("readback", "row verdict"),))
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why(lost.replace("readback", "nobody"))
+    (stated,) = await memory.why("[other] verdict is WAG")
+    assert (stated.text, stated.because[0].origins) == ("shop:review:1", (("other", "row verdict"),))
+
+
+async def test_the_start_of_a_line_is_enough_and_finds_every_concept(memory: Memory) -> None:
+    memory.sources.judge(CONCEPT, "GROWL", confidence=0.52, reasons=["tests passed"])
+    memory.sources.judge("shop:review:1", "GROWL", confidence=0.52, reasons=["no types"])
+    await memory.sources.gather(CONCEPT)
+    await memory.sources.gather("shop:review:1")
+
+    both = await memory.why("[judgments] verdict: GROWL")
+    (one,) = await memory.why("[judgments] verdict: GROWL: tests")
+
+    assert [each.text for each in both] == ["shop:review:1", CONCEPT]
+    assert one.text == CONCEPT
+    with pytest.raises(InvalidInput, match="from its beginning"):
+        await memory.why("GROWL: tests failed")

@@ -1,4 +1,4 @@
-"""mica hook, mica ingest, mica observe: as people and installers call them."""
+"""mica hook, mica ingest, mica upkeep hooks: as people and installers call them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class User:
             check=False,
         )
 
-    def told(self, *words: str, **variables: str) -> dict[str, object]:
+    def document(self, *words: str, **variables: str) -> dict[str, object]:
         done = self.run(*words, "--json", **variables)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
@@ -48,8 +48,8 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
-def test_the_command_observes_and_the_next_command_tells(user: User) -> None:
-    """A-01, A-39: the same as `mica-hook`; nothing on standard error, exit 0."""
+def test_an_event_of_a_hook_is_shown_by_the_next_command(user: User) -> None:
+    """keeps: A-01, A-39. `mica hook` works like `mica-hook`: nothing on standard error, exit 0."""
     done = user.hook("UserPromptSubmit")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -58,28 +58,28 @@ def test_the_command_observes_and_the_next_command_tells(user: User) -> None:
     assert [hit["mark"]["text"] for hit in json.loads(found.stdout)["hits"]] == ["Fix the login"]
 
 
-def test_ingest_tells_what_it_did_and_makes_the_answers(user: User) -> None:
+def test_ingest_prints_counts_and_renders_answers(user: User) -> None:
     user.hook("UserPromptSubmit")
     user.hook("Daydream")
 
-    done = user.told("ingest")
+    done = user.document("ingest")
 
     assert (done["lines"], done["events"], done["repeated"]) == (2, 2, 0)
     assert done["tally"]["unknown"] == {"claude:Daydream": 1}  # type: ignore[index]
-    assert user.told("ingest")["events"] == 0
+    assert user.document("ingest")["events"] == 0
     answered = user.hook("SessionStart")
     assert "Fix the login" in json.loads(answered.stdout)["hookSpecificOutput"]["additionalContext"]
 
 
-def test_observing_is_switched_for_a_space_and_keeps_what_is_there(user: User) -> None:
-    """A-32, A-47, TA-10: off writes nothing; what is stored stays; on goes on."""
+def test_recording_is_switched_for_a_space_and_stored_events_stay(user: User) -> None:
+    """keeps: A-32, A-47, TA-10. While it is off nothing is written; when it is on again, recording continues."""
     user.hook("UserPromptSubmit")
-    assert user.told("observe", "status")["observing"] is True
-    assert user.told("observe", "off")["observing"] is False
+    assert user.document("upkeep", "hooks", "status")["observing"] is True
+    assert user.document("upkeep", "hooks", "off")["observing"] is False
     user.hook("UserPromptSubmit", prompt="never seen", prompt_id="p2")
-    assert user.told("ingest")["events"] == 2
+    assert user.document("ingest")["events"] == 2
 
-    assert user.told("observe", "on", "--no-prompts") | {"folder": ""} == {
+    assert user.document("upkeep", "hooks", "on", "--no-prompts") | {"folder": ""} == {
         "observing": True,
         "prompts": False,
         "folder": "",
@@ -94,35 +94,35 @@ def test_observing_is_switched_for_a_space_and_keeps_what_is_there(user: User) -
 
 
 def test_settings_switch_all_spaces(user: User) -> None:
-    """A-39: a setting for all spaces beside the switch for one."""
-    assert user.told("observe", "status", MICA_OBSERVE_ENABLED="false")["observing"] is False
-    assert user.told("observe", "status", MICA_OBSERVE_PROMPTS="false")["prompts"] is False
+    """keeps: A-39. A setting for all spaces beside the switch for one."""
+    assert user.document("upkeep", "hooks", "status", MICA_OBSERVE_ENABLED="false")["observing"] is False
+    assert user.document("upkeep", "hooks", "status", MICA_OBSERVE_PROMPTS="false")["prompts"] is False
 
 
 def test_failures_of_hooks_are_shown(user: User) -> None:
-    """A-39: a hook is silent; the doctor is not."""
+    """keeps: A-39. Hooks print nothing; `mica doctor` reports their failures."""
     assert user.run("hook", "claude", "Stop", stdin="no JSON").returncode == 0
 
-    status = user.run("observe", "status")
-    assert "standard input is no JSON object" in status.stdout
-    assert user.told("doctor")["hook_failures"] == 1
+    status = user.run("upkeep", "hooks", "status")
+    assert "standard input is not a JSON object" in status.stdout
+    assert user.document("doctor")["hook_failures"] == 1
     assert "hook failed lately" in user.run("doctor").stdout
 
 
-def test_a_client_nobody_names_is_a_failure_that_is_silent(user: User) -> None:
+def test_an_unknown_client_fails_silently(user: User) -> None:
     done = user.run("hook", "Stop", stdin='{"session_id": "s"}', CLAUDECODE="", COPILOT_CLI="")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_walks_of_a_workflow_come_from_a_file_or_standard_input(user: User) -> None:
-    """A-11, A-20: a build workflow pipes what it saw; what is wrong is one line that names it."""
+def test_walks_are_imported_from_a_file_or_standard_input(user: User) -> None:
+    """keeps: A-11, A-20. A build workflow pipes its file accesses; a mistake is reported in one line."""
     walk = {"task": "Build the login page", "workflow": "build", "steps": [{"path": "a.py", "operation": "read"}]}
     (user.project / "walks.jsonl").write_text(json.dumps(walk) + "\n")
 
-    assert user.told("ingest", "walks.jsonl") == {"stored": 2, "repeated": 0}
-    again = user.run("ingest", "-", "--json", stdin=json.dumps(walk))
-    assert user.run("ingest", "-", stdin="\n").stdout == "no walk was given; nothing was stored\n"
-    wrong = user.run("ingest", "-", stdin='{"task": "x", "steps": [5]}\n')
+    assert user.document("trails", "import", "walks.jsonl") == {"stored": 2, "repeated": 0}
+    again = user.run("trails", "import", "-", "--json", stdin=json.dumps(walk))
+    assert user.run("trails", "import", "-", stdin="\n").stdout == "The file has no walk; nothing was stored.\n"
+    wrong = user.run("trails", "import", "-", stdin='{"task": "x", "steps": [5]}\n')
 
     assert json.loads(again.stdout) == {"stored": 0, "repeated": 2}
     assert wrong.returncode == 1

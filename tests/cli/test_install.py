@@ -31,8 +31,8 @@ def run(user_home: Path, *words: str) -> Done:
     )
 
 
-def test_it_shows_a_diff_and_writes_nothing_unless_it_may(user_home: Path) -> None:
-    """A-32: a dry run ends well, a run that could not ask does not."""
+def test_install_shows_a_diff_and_writes_nothing_without_consent(user_home: Path) -> None:
+    """keeps: A-32. A dry run exits 0; a run that cannot ask for consent does not."""
     shown, refused = run(user_home, "install", "--dry-run"), run(user_home, "install")
 
     for done in (shown, refused):
@@ -43,7 +43,7 @@ def test_it_shows_a_diff_and_writes_nothing_unless_it_may(user_home: Path) -> No
     assert [path.name for path in user_home.iterdir()] == [".claude"]
 
 
-def test_it_finds_who_is_here_and_takes_everything_out_again(user_home: Path) -> None:
+def test_install_finds_clients_and_uninstall_removes_everything(user_home: Path) -> None:
     done = run(user_home, "install", "--yes")
     assert done.returncode == 0, done.stderr
     assert "Claude Code" in done.stderr
@@ -58,7 +58,7 @@ def test_it_finds_who_is_here_and_takes_everything_out_again(user_home: Path) ->
     assert "nothing to do" in run(user_home, "uninstall").stderr
 
 
-def test_codex_needs_to_be_told_to_trust(user_home: Path) -> None:
+def test_installing_codex_says_how_to_trust_the_hooks(user_home: Path) -> None:
     done = run(user_home, "install", "codex", "--yes")
 
     assert "/hooks" in done.stderr
@@ -69,7 +69,7 @@ def test_cursor_is_marked_as_unverified(user_home: Path) -> None:
     assert "unverified" in run(user_home, "install", "cursor", "--dry-run").stderr
 
 
-def test_the_document_tells_every_change(user_home: Path) -> None:
+def test_the_json_document_lists_every_change(user_home: Path) -> None:
     told = json.loads(run(user_home, "install", "--yes", "--json").stdout)
 
     assert told["written"] is True
@@ -77,7 +77,7 @@ def test_the_document_tells_every_change(user_home: Path) -> None:
     assert str(user_home / ".claude/settings.json") in [change["path"] for change in told["changes"]]
 
 
-def test_a_broken_file_ends_it_with_an_error(user_home: Path) -> None:
+def test_a_broken_settings_file_ends_an_install_with_an_error(user_home: Path) -> None:
     (user_home / ".claude/settings.json").write_text("{")
 
     done = run(user_home, "install", "--yes")
@@ -87,15 +87,15 @@ def test_a_broken_file_ends_it_with_an_error(user_home: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_nobody_is_here(tmp_path: Path) -> None:
+def test_install_without_any_client_says_so(tmp_path: Path) -> None:
     done = run(tmp_path, "install")
 
     assert done.returncode == 1
     assert "claude-code" in done.stderr
 
 
-def test_a_hook_that_was_installed_runs_and_exits_0_when_mica_is_gone(user_home: Path) -> None:
-    """A-39: the very command that the plugin holds, from a session to its event and past the end of mica."""
+def test_an_installed_hook_runs_and_exits_0_when_mica_is_gone(user_home: Path) -> None:
+    """keeps: A-39. The test runs the plugin's own command, from a session to its event and after mica was removed."""
     run(user_home, "install", "--yes")
     plugin = user_home / ".local/share/mica/plugin/nav"
     hooks = json.loads((plugin / "hooks/hooks.json").read_text())["hooks"]

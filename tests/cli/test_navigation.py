@@ -1,4 +1,4 @@
-"""mica replay: one's own history, walked again with the past alone."""
+"""mica trails replay: one's own history, replayed with the past alone."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ async def _worked(store: Path, root: Path) -> None:
                     memory.emit(f"file.{name}", step, parent=asked)
 
 
-def test_a_replay_tells_what_offers_save_and_cost(project: Path, tmp_path: Path) -> None:
-    """A-18, TA-06: with the files of that time and the tasks before it, cost and saving of each task."""
+def test_a_replay_reports_what_offers_save_and_cost(project: Path, tmp_path: Path) -> None:
+    """keeps: A-18, TA-06. It uses the files of that time and the earlier tasks, and reports each task."""
     store = str(tmp_path / "shop.db")
-    result = CliRunner().invoke(cli, ["replay", "--store", store, "--json"])
+    result = CliRunner().invoke(cli, ["trails", "replay", "--store", store, "--json"])
     assert result.exit_code == 0, result.output
     told = msgspec.json.decode(result.output)["replay"]
     assert told["missing"] == {}
@@ -63,9 +63,9 @@ def test_a_replay_tells_what_offers_save_and_cost(project: Path, tmp_path: Path)
     assert told["rows"][-1]["saved_tokens"] == 900
 
 
-def test_what_mica_costs_each_session_is_told_beside_the_account(project: Path, tmp_path: Path) -> None:
-    """M-15: the tools in the window and the brief at the start are paid for, whatever is offered."""
-    result = CliRunner().invoke(cli, ["replay", "--store", str(tmp_path / "shop.db"), "--json"])
+def test_a_replay_reports_what_mica_costs_each_session(project: Path, tmp_path: Path) -> None:
+    """keeps: M-15. Tool definitions and the first brief cost tokens even without an offer."""
+    result = CliRunner().invoke(cli, ["trails", "replay", "--store", str(tmp_path / "shop.db"), "--json"])
     told = msgspec.json.decode(result.output)
     standing = told["standing"]
 
@@ -76,20 +76,20 @@ def test_what_mica_costs_each_session_is_told_beside_the_account(project: Path, 
     assert standing["net_tokens"] == told["replay"]["net_tokens"] - sessions * each
 
 
-def test_charts_and_a_page_are_written_where_asked(project: Path, tmp_path: Path) -> None:
-    """A-29: pictures for those who would rather look."""
+def test_charts_and_a_page_are_written_to_the_given_paths(project: Path, tmp_path: Path) -> None:
+    """keeps: A-29"""
     page, folder = tmp_path / "replay.html", tmp_path / "charts"
     store = str(tmp_path / "shop.db")
-    result = CliRunner().invoke(cli, ["replay", "--store", store, "--html", str(page), "--svg", str(folder)])
+    result = CliRunner().invoke(cli, ["trails", "replay", "--store", store, "--html", str(page), "--svg", str(folder)])
     assert result.exit_code == 0, result.output
     assert "The basket shows a wrong total" in page.read_text()
     assert sorted(path.name for path in folder.iterdir()) == ["baseline.svg", "calibration.svg", "net.svg"]
 
 
-def test_transcripts_are_replayed_without_being_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TA-01: a path in the place of a space; what cannot be looked at is named."""
+def test_transcripts_are_replayed_without_being_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: TA-01. A path replaces the space; an unreadable file is named."""
     monkeypatch.setenv("MICA_HOME", str(tmp_path / "home"))
-    result = CliRunner().invoke(cli, ["replay", str(FIXTURES), "--json"])
+    result = CliRunner().invoke(cli, ["trails", "replay", str(FIXTURES), "--json"])
     assert result.exit_code == 0, result.output
     told = msgspec.json.decode(result.output)["replay"]
     assert len(told["rows"]) >= 2
@@ -97,25 +97,25 @@ def test_transcripts_are_replayed_without_being_kept(tmp_path: Path, monkeypatch
     assert not list((tmp_path / "home").rglob("*.db"))
 
 
-def test_what_holds_no_transcript_is_said(tmp_path: Path) -> None:
+def test_a_replay_of_a_folder_without_transcripts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text("{}\n")
-    result = CliRunner().invoke(cli, ["replay", str(tmp_path)])
+    result = CliRunner().invoke(cli, ["trails", "replay", str(tmp_path)])
     assert result.exit_code == 1
     assert "no transcript" in result.output
 
 
-def test_a_page_that_cannot_be_written_is_said_before_anything_is_walked(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["replay", "--html", str(tmp_path / "nowhere" / "x.html")])
+def test_a_page_that_cannot_be_written_is_refused_before_the_replay(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["trails", "replay", "--html", str(tmp_path / "nowhere" / "x.html")])
     assert result.exit_code == 1
-    assert "is no folder" in result.output
+    assert "is not a folder" in result.output
 
 
-def test_a_space_without_sessions_is_told_as_such(tmp_path: Path) -> None:
-    """The repository is there; it is the sessions that are not."""
+def test_a_replay_of_a_space_without_sessions_says_so(tmp_path: Path) -> None:
+    """The repository exists, but has no sessions."""
     store = str(tmp_path / "fresh.db")
     assert CliRunner().invoke(cli, ["mark", "one", "--store", store]).exit_code == 0
 
-    result = CliRunner().invoke(cli, ["replay", "--store", store])
+    result = CliRunner().invoke(cli, ["trails", "replay", "--store", store])
 
     assert result.exit_code == 0, result.output
     assert "no session of a coding agent is in this space yet" in result.stderr

@@ -47,8 +47,8 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_it_shows_what_would_go(shell: Shell) -> None:
-    """K-53: nothing goes before somebody agreed."""
+def test_a_dry_run_shows_what_would_be_removed(shell: Shell) -> None:
+    """keeps: K-53. Nothing is removed before a person agrees."""
     shown = shell.run("purge", "--value", SECRET, "--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "1 event: tool.ran ×1" in shown.stdout
@@ -57,11 +57,11 @@ def test_it_shows_what_would_go(shell: Shell) -> None:
 
     refused = shell.run("purge", "--value", SECRET)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "nobody to ask; give --yes" in refused.stderr
+    assert "without a terminal it cannot ask; give --yes" in refused.stderr
     assert residue(shell.store.parent, [SECRET])
 
 
-def test_it_shows_in_which_spellings_a_value_was_found(shell: Shell) -> None:
+def test_a_dry_run_lists_the_spellings_of_a_value(shell: Shell) -> None:
     """Issue 4: purging a value finds its other spellings, and a person sees them before agreeing."""
     other = SECRET.lower().replace("-", " ")
     assert shell.run("mark", f"said: {other}").exit_code == 0
@@ -78,10 +78,10 @@ def test_it_shows_in_which_spellings_a_value_was_found(shell: Shell) -> None:
     assert (done["events"], done["spellings"]) == (2, {})
 
 
-def test_it_purges_and_tells(shell: Shell) -> None:
-    """K-53, U-08, TE-16: also from exports; the event is shown as purged, with the reason."""
+def test_a_purge_removes_content_and_reports_it(shell: Shell) -> None:
+    """keeps: K-53, U-08, TE-16. It reaches exports too; the event is shown as purged, with the reason."""
     file = shell.store.parent / "export.jsonl"
-    assert shell.run("events", "export", str(file)).exit_code == 0
+    assert shell.run("export", str(file)).exit_code == 0
 
     done = shell.run("purge", "--value", SECRET, "--reason", "leaked key", "--yes", "--json")
 
@@ -92,30 +92,30 @@ def test_it_purges_and_tells(shell: Shell) -> None:
     assert "event.purged" in shell.run("events", "tail").stdout
     assert "leaked key" in shell.run("events", "tail").stdout
     assert json.loads(shell.run("events", "show", told["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
-    assert "no event fits" in shell.run("purge", "--value", SECRET, "--yes").stdout
+    assert "no event matches" in shell.run("purge", "--value", SECRET, "--yes").stdout
 
 
-def test_a_purge_that_nothing_fits_says_so(shell: Shell) -> None:
-    """A mistyped name does not look like success; only who insists makes the purge stand for what arrives later."""
+def test_a_purge_that_matches_nothing_says_so(shell: Shell) -> None:
+    """A mistyped name does not look like success; only an explicit option applies the purge to later events."""
     before = shell.run("events", "tail", "--json").stdout
     for arguments in (["--session", "nosuch"], ["--session", "nosuch", "--dry-run"]):
         tried = shell.run("purge", *arguments)
         assert (tried.exit_code, tried.stderr) == (0, "")
-        assert tried.stdout.startswith("no event fits; with --yes")
+        assert tried.stdout.startswith("no event matches; with --yes")
     assert shell.run("events", "tail", "--json").stdout == before
 
     done = shell.run("purge", "--session", "nosuch", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith("no event fits; the purge stands")
+    assert done.stdout.startswith("no event matches; the purge is recorded")
     assert json.loads(shell.run("purge", "--session", "nosuch", "--yes", "--json").stdout)["stands"]
     shell.run("purge", "1", "--yes")
-    assert shell.run("purge", "1").stdout == "no event fits\n"
-    assert shell.run("purge", "1", "--yes").stdout == "no event fits; nothing was purged\n"
+    assert shell.run("purge", "1").stdout == "no event matches\n"
+    assert shell.run("purge", "1", "--yes").stdout == "no event matches; nothing was purged\n"
     assert not json.loads(shell.run("purge", "1", "--yes", "--json").stdout)["stands"]
 
 
-def test_a_value_can_be_asked_for(shell: Shell) -> None:
-    """What is purged need not stand in the history of a shell, nor in what is shown."""
+def test_a_value_can_be_typed_at_a_prompt(shell: Shell) -> None:
+    """The value then appears neither in the shell's history nor in the output."""
     name, cut = f"ran.{SECRET}", "x" * 60 + SECRET
 
     async def more() -> None:
@@ -136,8 +136,8 @@ def test_a_value_can_be_asked_for(shell: Shell) -> None:
     assert SECRET not in done.output
 
 
-def test_it_tells_what_was_made_anew_and_what_ended(shell: Shell) -> None:
-    """K-53: crystals that rested on what is gone; a period is not shown where it says what is to be hidden."""
+def test_a_purge_lists_rebuilt_and_ended_crystals(shell: Shell) -> None:
+    """keeps: K-53. A period is not shown if its name contains the purged text."""
 
     async def crystallized() -> list[int]:
         async with mica.open(shell.store) as memory:
@@ -153,9 +153,9 @@ def test_it_tells_what_was_made_anew_and_what_ended(shell: Shell) -> None:
                         memory.mark(f"The {word} cookie is set before the redirect, so {word} is lost", parent=root)
                         for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
                     ]
-            await memory.crystallize(tree=refs[8].id, label="beginnings")
-            await memory.crystallize(level="day")
-            return [(await memory.event(ref)).position or 0 for ref in refs]
+            await memory.crystals.make(tree=refs[8].id, label="beginnings")
+            await memory.crystals.make(level="day")
+            return [(await memory.events.get(ref)).position or 0 for ref in refs]
 
     marks = asyncio.run(crystallized())
 
@@ -163,11 +163,11 @@ def test_it_tells_what_was_made_anew_and_what_ended(shell: Shell) -> None:
     plain = json.loads(shell.run("purge", str(marks[-2]), "--yes", "--json").stdout)
     hidden = shell.run("purge", "--ask-value", "--yes", input=SECRET)
 
-    assert "✓ 3 crystals made anew of what is left: session ×1, tree ×1, day ×1\n" in told.stdout
+    assert "✓ 3 crystals made again from what is left: session ×1, tree ×1, day ×1\n" in told.stdout
     assert "  beginnings, now revision 2\n" in told.stdout
     assert [each["level"] for each in plain["remade"]] == ["session", "session", "day"]
     assert plain["ended"] == []
-    assert "→ no crystal any more: session:of ***: too little is left that it rests on\n" in hidden.stdout
+    assert "→ no longer a crystal: session:of ***: too little is left that it rests on\n" in hidden.stdout
     assert SECRET not in hidden.output
 
 
@@ -178,7 +178,7 @@ def test_an_empty_value_is_refused(shell: Shell, given: str) -> None:
     assert result.stderr == "mica: standard input holds no value to purge; nothing was purged\n"
 
 
-def test_what_is_not_shown_is_counted(shell: Shell) -> None:
+def test_events_beyond_the_first_are_counted(shell: Shell) -> None:
     async def more() -> None:
         async with mica.open(shell.store) as memory:
             for _ in range(7):
@@ -190,7 +190,7 @@ def test_what_is_not_shown_is_counted(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", False), ("n\n", True), ("\n", True)])
-def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
+def test_a_purge_asks_in_a_terminal(shell: Shell, answer: str, left: bool) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mica", "purge", "1", "--store", str(shell.store)]
     environment = {**os.environ, **shell.variables}
@@ -205,8 +205,8 @@ def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
 
 
 @pytest.mark.parametrize(("argument", "asked"), [("1", b"[y/N]: "), ("--ask-value", b"value: ")])
-def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes) -> None:
-    """K-53: who thinks better of it is not made to insist, and nothing is purged."""
+def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, asked: bytes) -> None:
+    """keeps: K-53. One Ctrl-C is enough, and nothing is purged."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mica", "purge", argument, "--store", str(shell.store)]
     environment = {**os.environ, **shell.variables}
@@ -249,7 +249,7 @@ def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes
         (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains what is to be purged"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_goes(shell: Shell, arguments: list[str], code: int, said: str) -> None:
+def test_bad_input_is_refused_and_nothing_is_removed(shell: Shell, arguments: list[str], code: int, said: str) -> None:
     result = shell.run("purge", *arguments, "--yes")
     assert result.exit_code == code
     assert said in result.stderr
@@ -257,7 +257,7 @@ def test_bad_input_is_one_line_and_nothing_goes(shell: Shell, arguments: list[st
 
 
 def test_a_purged_value_is_allowed_again_by_the_command_that_the_refusal_names(shell: Shell) -> None:
-    """K-53"""
+    """keeps: K-53"""
     shell.run("mark", "the login page is slow")
     shell.run("purge", "--value", "login", "--yes")
     refused = shell.run("mark", "the Login flow was rewritten")
@@ -265,7 +265,7 @@ def test_a_purged_value_is_allowed_again_by_the_command_that_the_refusal_names(s
     assert "`mica purge --allow Login`" in refused.stderr
 
     assert shell.run("purge", "--allow", "Login", "--session", "s1").exit_code == 2
-    assert shell.run("purge", "--allow", "Login").stdout == "it may be said again; what was purged stays gone\n"
+    assert shell.run("purge", "--allow", "Login").stdout == "it is allowed again; what was purged stays gone\n"
 
     assert shell.run("mark", "the Login flow was rewritten").exit_code == 0
     assert shell.run("purge", "--allow", "Login").exit_code == 1

@@ -1,4 +1,4 @@
-"""`mica sources`: what is declared, what would be asked, what is said, and what does not answer."""
+"""mica sources: list, test, explain, gather, judge."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.cli.terminal import Terminal
 
 from mica.cli import cli
 
+CONCEPT = "judgment:code_review:abc123"
+
+
 Run = Callable[..., Result]
+
+
 PASSWORD = "hunter" + "2"
+
+
 SETTINGS = """
 [sources.shop]
 driver = "sqlite"
@@ -53,8 +61,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return running
 
 
-def test_list_names_what_is_declared_and_what_each_covers(run: Run) -> None:
-    """C-12: every source with its rank and concepts, mica's own among them."""
+def test_list_names_declared_sources_and_their_concepts(run: Run) -> None:
+    """keeps: C-12. Every source is shown with its rank and concepts, including mica's own."""
     listed = json.loads(run("sources", "list", "--json").output)
     said = run("sources", "list").output
 
@@ -81,7 +89,7 @@ def test_test_shows_fragments(run: Run) -> None:
     assert document["error"] == ""
 
 
-def test_test_tells_why_there_is_no_answer_and_fails(run: Run) -> None:
+def test_test_says_why_there_is_no_answer_and_exits_1(run: Run) -> None:
     found = run("sources", "test", "state", "person:user:ann")
     document = run("sources", "test", "state", "person:user:ann", "--json")
     unknown = run("sources", "test", "nothing", "person:user:ann")
@@ -106,11 +114,11 @@ def test_explain_shows_the_question_and_its_parameters(run: Run) -> None:
     assert "No declared source covers other:x:y" in run("sources", "explain", "other:x:y").output
 
 
-def test_health_names_what_answers_and_how_its_questions_went(run: Run) -> None:
-    """C-20: the health view shows how often each source was asked and failed."""
+def test_health_shows_which_sources_answer_and_their_history(run: Run) -> None:
+    """keeps: C-20. The health view shows how often each source was asked and failed."""
     run("mark", "something")
-    run("defrag", "judgment:code_review:abc123", "--deadline", "30")
-    run("defrag", "person:user:ann", "--deadline", "30")
+    run("sources", "gather", "judgment:code_review:abc123", "--deadline", "30")
+    run("sources", "gather", "person:user:ann", "--deadline", "30")
 
     found = run("sources", "health")
     shop, state = json.loads(run("sources", "health", "--json").stdout)
@@ -126,7 +134,7 @@ def test_health_names_what_answers_and_how_its_questions_went(run: Run) -> None:
 
 
 def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> None:
-    """A server that takes connections and says nothing holds nobody up."""
+    """A server that accepts connections and never answers does not block it."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -148,7 +156,7 @@ def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> No
 
 
 def test_a_brief_in_a_shell_has_a_second_unless_another_deadline_is_given(run: Run) -> None:
-    """A process that has just begun and a person who waits: 100 ms, as agents have, would tell a part."""
+    """A new process within the agents' 100 ms would show only a part."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -162,11 +170,11 @@ def test_a_brief_in_a_shell_has_a_second_unless_another_deadline_is_given(run: R
     assert re.search(r"api \(no answer within \d{1,2} ms\)", given)
 
 
-def test_a_source_that_is_there_and_never_answers_is_not_called_well(run: Run) -> None:
+def test_a_reachable_source_that_never_answers_is_failing(run: Run) -> None:
     settings = '[sources.slow]\ndriver = "python"\nentry = "time:sleep"\n'  # of a concept, which it cannot do
     run("mark", "something")
     for _ in range(3):
-        run("defrag", "person:user:ann", "--deadline", "30", settings=settings)
+        run("sources", "gather", "person:user:ann", "--deadline", "30", settings=settings)
 
     found = run("sources", "health", settings=settings)
     [slow] = json.loads(run("sources", "health", "--json", settings=settings).stdout)
@@ -177,15 +185,15 @@ def test_a_source_that_is_there_and_never_answers_is_not_called_well(run: Run) -
     assert "source slow is there, but its last 3 questions failed" in doctor
 
 
-def test_a_source_that_was_repaired_is_well_again_once_it_is_tested(run: Run, tmp_path: Path) -> None:
-    """C-20: and the list says when each was tried last."""
+def test_a_repaired_source_counts_as_working_once_it_is_tested(run: Run, tmp_path: Path) -> None:
+    """keeps: C-20. The list shows when each source was last tried."""
     (tmp_path / "state.json").write_text('{"mood": [}', encoding="utf-8")
     settings = f'[sources.state]\ndriver = "json"\npath = "{tmp_path}/state.json"\nselect = "$.*"\n'
     settings += 'fragment = {key = "mood", text = "{mood}"}\n'
     run("mark", "something")
     assert "–" in run("sources", "list", settings=settings).stdout
     for _ in range(3):
-        run("defrag", "person:user:ann", "--deadline", "30", settings=settings)
+        run("sources", "gather", "person:user:ann", "--deadline", "30", settings=settings)
     assert "failed 3 in a row" in run("sources", "list", settings=settings).stdout
     (tmp_path / "state.json").write_text('{"ann": {"mood": "fine"}}', encoding="utf-8")
     assert run("sources", "health", settings=settings).stdout.startswith("failing")
@@ -216,3 +224,76 @@ def test_a_mistake_in_the_settings_is_one_line(run: Run) -> None:
     assert found.exit_code == 1
     assert found.stderr.startswith(f"mica: {os.environ['MICA_CONFIG']}: [sources.shop]: driver = 'sqlit' is not known")
     assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def patient(terminal: Terminal) -> Terminal:
+    """A shell that waits long enough for every source."""
+    terminal.variables["MICA_BRIEF_DEADLINE_S"] = "30"
+    return terminal
+
+
+def test_a_judgment_is_gathered_with_every_field(patient: Terminal) -> None:
+    """keeps: C-08"""
+    judged = patient.run("sources", "judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
+    assert (judged.exit_code, judged.stdout) == (0, f"#1 {CONCEPT}: GROWL {judged.stdout.split('GROWL ')[1]}")
+
+    told = patient.run("sources", "gather", CONCEPT)
+    (document,) = patient.documents("sources", "gather", CONCEPT)
+
+    assert "- [judgments] verdict: GROWL: tests passed (52%)" in told.stdout
+    assert "1 fragment, agreement 75%; " in told.stderr
+    assert "receipt 0" in told.stderr
+    assert {
+        "concept", "injection", "coherence", "fragments", "latency_ms", "tokens", "conflicts", "missing", "degraded",
+    } <= document.keys()  # fmt: skip
+    assert "judgments" in document["cached"], "the second question is answered from what the first one left"
+
+
+def test_gathering_without_a_space_prints_nothing_and_creates_none(patient: Terminal, tmp_path: Path) -> None:
+    told = patient.run("sources", "gather", CONCEPT)
+
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert "receipt" not in told.stderr
+    assert "mica: not recorded: there is no space here yet" in told.stderr
+    assert "mica: not recorded" in patient.run("sources", "test", "judgments", CONCEPT).stderr
+    assert not list(tmp_path.rglob("*.db"))
+
+    patient.run("mark", "There is one now")
+    assert "not recorded" not in patient.run("sources", "gather", CONCEPT).stderr
+
+
+def test_a_late_source_is_named_with_the_option_for_more_time(
+    patient: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """keeps: C-09"""
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[sources.slow]\ndriver = "python"\nentry = "slow_state:wait"\nconcepts = ["judgment:*"]\n')
+    patient.variables["MICA_CONFIG"] = str(settings)
+    (tmp_path / "slow_state.py").write_text(
+        "import asyncio\nasync def wait(concept):\n    await asyncio.Event().wait()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    for command in (["sources", "gather", CONCEPT], ["brief", "--concept", CONCEPT]):
+        told = patient.run(*command, "--deadline", "0.2")
+        assert "missing: slow (no answer within" in told.output
+        assert "mica: --deadline SECONDS gives them more time" in told.stderr
+    assert "--deadline" not in patient.run("sources", "gather", "other:kind:x").stderr
+
+
+def test_an_invalid_concept_is_refused_in_one_line(patient: Terminal) -> None:
+    told = patient.run("sources", "gather", "abc123")
+
+    assert told.exit_code == 1
+    assert told.stderr == "mica: 'abc123' is not a concept; name it domain:type:id, as judgment:code_review:abc123\n"
+    assert patient.run("sources", "judge", CONCEPT, "WAG", "--confidence", "2").exit_code == 2
+
+
+def test_warming_gathers_the_concepts_judged_last(patient: Terminal) -> None:
+    """keeps: C-14"""
+    assert "There are no judgments yet" in patient.run("sources", "warm").stdout
+    patient.run("sources", "judge", CONCEPT, "GROWL", "--confidence", "0.52", "--agent", "scout", "--session", "s1")
+
+    assert [each["concept"] for each in patient.documents("sources", "warm")] == [CONCEPT]
+    assert CONCEPT in patient.run("sources", "warm").stdout

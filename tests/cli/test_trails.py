@@ -23,52 +23,55 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     return CliRunner()
 
 
-def told(run: CliRunner, *arguments: str) -> str:
+def printed(run: CliRunner, *arguments: str) -> str:
     done = run.invoke(cli, [*arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def test_a_trail_is_made_listed_shown_and_published(run: CliRunner, tmp_path: Path) -> None:
-    """A-32, A-31, K-10: the verbs of trails, for people and as JSON."""
-    assert "No trail was learned yet" in told(run, "trails", "list")
-    made = told(run, "trails", "create", "login", "src/auth.py:10-40", "src/session.py", "--description", "Signing in")
+    """keeps: A-32, A-31, K-10. Each command prints text or JSON."""
+    assert "No trails yet" in printed(run, "trails", "list")
+    made = printed(
+        run, "trails", "create", "login", "src/auth.py:10-40", "src/session.py", "--description", "Signing in"
+    )
     assert "1. src/auth.py:10-40" in made
     assert "2. src/session.py (full)" in made
     assert "Saving: unknown, not measured" in made
 
-    (listed,) = json.loads(told(run, "trails", "list", "--json"))
+    (listed,) = json.loads(printed(run, "trails", "list", "--json"))
     assert (listed["name"], listed["entry"], listed["saving"]) == ("nav:login", "src/auth.py", None)
-    assert json.loads(told(run, "trails", "show", "nav:login", "--json"))["key"] == listed["key"]
+    assert json.loads(printed(run, "trails", "show", "nav:login", "--json"))["key"] == listed["key"]
 
-    assert "written   .claude/commands/nav/login.md" in told(run, "trails", "publish", "--write")
+    (tmp_path / ".claude/commands/nav/login.md").unlink()
+    assert "written   .claude/commands/nav/login.md" in printed(run, "trails", "publish", "--write")
     assert (tmp_path / ".claude/commands/nav/login.md").exists()
-    assert told(run, "trails", "rename", "login", "sign-in").startswith("nav:sign-in")
-    fates = json.loads(told(run, "trails", "publish", "--write", "--json"))
+    assert printed(run, "trails", "rename", "login", "sign-in").startswith("nav:sign-in")
+    fates = json.loads(printed(run, "trails", "publish", "--write", "--json"))
     assert {"path": ".claude/commands/nav/login.md", "fate": "removed", "reason": ""} in fates
 
 
 def test_a_trail_is_explored_tracked_suspended_and_measured(run: CliRunner) -> None:
-    """A-33, A-07, TA-12: on request, with the reason for each."""
-    told(run, "trails", "create", "login", "src/auth.py", "src/session.py")
-    assert "2 of its files are there" in told(run, "trails", "explore", "src")
-    assert "No trail leads there" in told(run, "trails", "explore", "nowhere/else")
-    assert json.loads(told(run, "trails", "explore", "src/auth.py", "--json"))[0]["match"] == "shape"
-    assert told(run, "trails", "track", "login", "--outcome", "failure") == "Recorded: login, failure.\n"
-    assert "0 of 1 tasks succeeded, which is too few" in told(run, "trails", "show", "login")
-    assert "Suspended: moved" in told(run, "trails", "suspend", "login", "--reason", "moved")
-    assert json.loads(told(run, "trails", "stats", "--json"))["trails"] == 1
-    assert "1 trail (1 cooling) for 1 kind of task" in told(run, "trails", "stats")
+    """keeps: A-33, A-07, TA-12"""
+    printed(run, "trails", "create", "login", "src/auth.py", "src/session.py")
+    assert "2 of its files are there" in printed(run, "trails", "explore", "src")
+    assert "No trail leads there" in printed(run, "trails", "explore", "nowhere/else")
+    assert json.loads(printed(run, "trails", "explore", "src/auth.py", "--json"))[0]["match"] == "shape"
+    assert printed(run, "trails", "track", "login", "--outcome", "failure") == "Recorded: login, failure.\n"
+    assert "0 of 1 tasks succeeded, which is too few" in printed(run, "trails", "show", "login")
+    assert "Suspended: moved" in printed(run, "trails", "suspend", "login", "--reason", "moved")
+    assert json.loads(printed(run, "trails", "stats", "--json"))["trails"] == 1
+    assert "1 trail (1 cooling) for 1 kind of task" in printed(run, "trails", "stats")
 
 
-def test_learning_is_run_and_switched(run: CliRunner) -> None:
-    """A-32, A-47, A-17: now, off, on; and the day's report."""
-    assert told(run, "trails", "learn") == "0 trails; `mica trails list` shows them.\n"
-    assert told(run, "trails", "learn", "off") == "Learning is off.\n"
-    assert told(run, "trails", "learn", "status") == "Learning is off.\n"
-    assert json.loads(told(run, "trails", "learn", "on", "--json")) == {"learning": True, "trails": None}
-    assert told(run, "evolve") == "0 trails for 0 kinds of task: none\n"
-    assert json.loads(told(run, "evolve", "--json"))["crystallized"] == []
+def test_learning_runs_on_request_and_is_switched_on_and_off(run: CliRunner) -> None:
+    """keeps: A-32, A-47, A-17. The report of the day is printed too."""
+    assert printed(run, "trails", "learn") == "0 trails; `mica trails list` shows them.\n"
+    assert printed(run, "trails", "learn", "off") == "Learning is off.\n"
+    assert printed(run, "trails", "learn", "status") == "Learning is off.\n"
+    assert json.loads(printed(run, "trails", "learn", "on", "--json")) == {"learning": True, "trails": None}
+    assert printed(run, "trails", "evolve") == "0 trails for 0 kinds of task: none\n"
+    assert json.loads(printed(run, "trails", "evolve", "--json"))["crystallized"] == []
 
 
 @pytest.mark.parametrize(
@@ -84,25 +87,48 @@ def test_learning_is_run_and_switched(run: CliRunner) -> None:
         (["publish"], 2, "give --write for this project, or --to"),
     ],
 )
-def test_wrong_use_is_one_line(run: CliRunner, arguments: list[str], code: int, says: str) -> None:
-    """K-03: what cannot be meant is refused, in words."""
+def test_wrong_usage_is_reported_in_one_line(run: CliRunner, arguments: list[str], code: int, says: str) -> None:
+    """keeps: K-03"""
     done = run.invoke(cli, ["trails", *arguments])
     assert done.exit_code == code
     assert says in done.stderr
 
 
 @pytest.mark.parametrize("name", ["help", "explore", "handoff"])
-def test_a_trail_cannot_take_the_name_of_a_command_of_ours(run: CliRunner, name: str) -> None:
-    """K-10, A-23: what is generated never stands over what is there."""
+def test_a_trail_cannot_take_the_name_of_a_built_in_command(run: CliRunner, name: str) -> None:
+    """keeps: K-10, A-23. A generated command never replaces an existing one."""
     result = run.invoke(cli, ["trails", "create", name, "src/auth.py"])
     assert result.exit_code == 1
     assert "command of mica's own" in result.output
 
 
-def test_files_that_have_a_name_keep_it(run: CliRunner) -> None:
-    """A-23: making a second trail of the same files never takes the first away."""
-    told(run, "trails", "create", "login", "src/auth.py:10-40")
+def test_a_second_trail_of_the_same_files_is_refused(run: CliRunner) -> None:
+    """keeps: A-23. The first one stays."""
+    printed(run, "trails", "create", "login", "src/auth.py:10-40")
     result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:50-60"])
     assert result.exit_code == 1
     assert "nav:login already" in result.output
-    assert "nav:login" in told(run, "trails", "show", "login")
+    assert "nav:login" in printed(run, "trails", "show", "login")
+
+
+def test_creating_a_trail_writes_its_command(run: CliRunner, tmp_path: Path) -> None:
+    """keeps: A-14. It reports the file; an option leaves files alone."""
+    made = printed(run, "trails", "create", "login", "src/auth.py:10-40")
+    other = json.loads(printed(run, "trails", "create", "session", "src/session.py", "--no-publish", "--json"))
+
+    assert "written   .claude/commands/nav/login.md" in made
+    assert "src/auth.py:10-40" in (tmp_path / ".claude/commands/nav/login.md").read_text()
+    assert other["published"] == []
+    assert not (tmp_path / ".claude/commands/nav/session.md").exists()
+
+
+def test_a_trail_becomes_a_command_of_the_installed_clients(run: CliRunner, tmp_path: Path) -> None:
+    """keeps: A-14"""
+    (tmp_path / "home" / ".claude").mkdir(parents=True)
+    assert run.invoke(cli, ["install", "claude-code", "--yes"]).exit_code == 0
+
+    made = json.loads(printed(run, "trails", "create", "login", "src/auth.py", "--json"))
+
+    assert [Path(each["path"]).name for each in made["published"] if "login" in each["path"]] == ["login.md"]
+    assert (tmp_path / ".claude/commands/nav/login.md").exists()
+    assert not (tmp_path / ".agents").exists(), "no client that is installed reads it"

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mica.clients import registry as readers
-from mica.clients.hook_events import BRIEFED, Hearing
+from mica.clients.hook_events import HookReader
 from mica.clients.opencode import transcript as opencode
-from mica.clients.records import Tally
-from mica.clients.spool import Line, Remembered
+from mica.clients.records import ImportTally
+from mica.clients.registry import reader_named
+from mica.clients.spool import SessionState, SpoolLine
 from mica.hook import session_of
-from mica.model.event import Event
+from mica.model.event import BRIEFED, Event
 from mica.model.walk import Offer, walks_of
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = sorted((FIXTURES / "hooks").glob("*.jsonl"))
 BEGIN = 1_794_742_952_000_000
 
@@ -68,22 +68,22 @@ NAVIGATION: dict[str, dict[int, list[str]]] = {
 }
 
 
-def recorded(path: Path) -> Iterator[tuple[int, Line]]:
+def recorded(path: Path) -> Iterator[tuple[int, SpoolLine]]:
     client = path.stem.partition("-")[0]
     for number, text in enumerate(path.read_text().splitlines(), start=1):
         payload = json.loads(text)
         event = payload.get("hook_event_name") or payload.pop("_event", None) or payload["k"]
         at = BEGIN + number * 1_000_000
-        yield number, Line(at=at, client=client, event=event, directory="/home/dev/shop", payload=payload)
+        yield number, SpoolLine(at=at, client=client, event=event, directory="/home/dev/shop", payload=payload)
 
 
-def heard(lines: list[Line], tally: Tally | None = None) -> list[Event]:
+def heard(lines: list[SpoolLine], tally: ImportTally | None = None) -> list[Event]:
     """Each session by a hearing of its own, as spools are."""
-    hearings: dict[str, Hearing] = {}
+    hearings: dict[str, HookReader] = {}
     found: list[Event] = []
     for line in lines:
-        hearing = hearings.setdefault(session_of(line.payload), Hearing())
-        found += hearing.take(line, tally=tally or Tally())
+        hearing = hearings.setdefault(session_of(line.payload), HookReader())
+        found += hearing.read(line, tally=tally or ImportTally())
     return found
 
 
@@ -100,14 +100,17 @@ CLIENTS = ("codex", "gemini", "copilot", "opencode", "cursor")
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> None:
-    """A-12, TA-02: files, lines and operations in the order of access; nothing is unknown, nothing is an exception."""
-    hearings: dict[str, Hearing] = {}
-    tally = Tally()
+def test_every_recorded_line_gives_its_navigation_or_nothing(path: Path) -> None:
+    """keeps: A-12, TA-02.
+
+    Files, lines and operations in the order of access; nothing is unknown, nothing is an exception.
+    """
+    hearings: dict[str, HookReader] = {}
+    tally = ImportTally()
     found: dict[int, list[str]] = {}
     for number, line in recorded(path):
-        hearing = hearings.setdefault(session_of(line.payload), Hearing())
-        events = hearing.take(line, tally=tally)
+        hearing = hearings.setdefault(session_of(line.payload), HookReader())
+        events = hearing.read(line, tally=tally)
         if steps := [shown(event) for event in events if event.name.startswith("file.")]:
             found[number] = steps
 
@@ -116,8 +119,8 @@ def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
-    """A-12: what a hook told is a walk, whatever the client."""
+def test_steps_are_children_of_the_prompt_before_them(path: Path) -> None:
+    """keeps: A-12. Hook events of every client form a walk."""
     walks = walks_of(heard([line for _, line in recorded(path)]))
 
     assert any(walk.steps for walk in walks)
@@ -127,8 +130,8 @@ def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
     assert sum(len(walk.steps) for walk in walks) == steps
 
 
-def test_our_own_text_in_a_prompt_is_not_what_somebody_typed() -> None:
-    """TC-11: Gemini gives a session's context back inside the prompt, OpenCode a command's text as a message."""
+def test_memory_inside_a_prompt_does_not_count_as_typed() -> None:
+    """keeps: TC-11. Gemini gives a session's context back inside the prompt, OpenCode a command's text as a message."""
     texts = [
         str(event.data.get("text"))
         for path in RECORDED
@@ -144,13 +147,13 @@ def test_our_own_text_in_a_prompt_is_not_what_somebody_typed() -> None:
 def test_reading_in_pieces_gives_the_same_events(path: Path) -> None:
     """A crash in between doubles nothing: what is remembered between two ingests is enough."""
     lines = [line for _, line in recorded(path)]
-    kept: dict[str, Remembered] = {}
+    kept: dict[str, SessionState] = {}
     pieces: list[Event] = []
     for line in lines:
         session = session_of(line.payload)
-        hearing = Hearing(kept.get(session))
-        pieces += hearing.take(line, tally=Tally())
-        kept[session] = copy.deepcopy(hearing.remembered())
+        hearing = HookReader(kept.get(session))
+        pieces += hearing.read(line, tally=ImportTally())
+        kept[session] = copy.deepcopy(hearing.state())
 
     once = {event.id: event for event in heard(lines)}
     assert {event.id: event for event in reversed(pieces)} == once, "what came first stands"
@@ -175,12 +178,12 @@ def opencode_db(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("client", ["codex", "copilot", "gemini", "opencode"])
-def test_a_hook_and_a_transcript_tell_one_event(client: str, request: pytest.FixtureRequest) -> None:
-    """A-12: prompts, calls and closing words have the ids that the transcript of the same session gives them."""
+def test_a_hook_and_a_transcript_make_one_event(client: str, request: pytest.FixtureRequest) -> None:
+    """keeps: A-12. Prompts, calls and closing words have the ids that the transcript of the same session gives them."""
     name = {"codex": "rollout", "copilot": "events", "gemini": "session"}.get(client, "")
     path = FIXTURES / client / f"{name}.jsonl" if name else request.getfixturevalue("opencode_db")
-    reader = readers.reader_named(client)
-    written = [event for _, found in reader.read(path, root="/home/dev/shop", tally=Tally()) for event in found]
+    reader = reader_named(client)
+    written = [event for _, found in reader.read(path, root="/home/dev/shop", tally=ImportTally()) for event in found]
     (session,) = {event.context.session for event in written}
     hooks = FIXTURES / "hooks" / ("copilot-native.jsonl" if client == "copilot" else f"{client}.jsonl")
     told = heard([line for _, line in recorded(hooks)])
@@ -204,7 +207,7 @@ JUNK = st.recursive(
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> Line:
+def mutated(draw: st.DrawFn) -> SpoolLine:
     """A recorded line with unknown keys added, keys removed, and values of other types."""
     _, line = draw(st.sampled_from([pair for path in RECORDED for pair in recorded(path)]))
     payload = copy.deepcopy(line.payload)
@@ -226,32 +229,34 @@ def mutated(draw: st.DrawFn) -> Line:
     spoil(payload, 3)
     client = draw(st.sampled_from([line.client, *CLIENTS, "somebody"]))
     event = draw(st.sampled_from([line.event, line.event, "PostToolUse", "Stop", "SomethingNew"]))
-    return Line(at=line.at, client=client, event=event, directory=line.directory, payload=payload)
+    return SpoolLine(at=line.at, client=client, event=event, directory=line.directory, payload=payload)
 
 
 @settings(max_examples=400)
 @given(lines=st.lists(mutated(), max_size=4))
-def test_whatever_a_payload_holds_it_is_never_an_exception(lines: list[Line]) -> None:
-    """A-39: unknown keys, missing keys, other types, newer clients: told as far as it can be, or passed over."""
-    hearing = Hearing()
+def test_no_payload_raises(lines: list[SpoolLine]) -> None:
+    """keeps: A-39. Unknown or missing keys, other types and newer clients are read as far as possible, or skipped."""
+    hearing = HookReader()
     for line in lines:
-        for event in hearing.take(line, tally=Tally()):
+        for event in hearing.read(line, tally=ImportTally()):
             assert event.data is not None
 
 
-def test_an_event_that_nobody_taught_us_is_counted_and_passed_over() -> None:
-    tally = Tally()
-    line = Line(at=BEGIN, client="claude", event="Daydream", payload={"session_id": "s"})
+def test_an_unknown_event_is_counted_and_ignored() -> None:
+    tally = ImportTally()
+    line = SpoolLine(at=BEGIN, client="claude", event="Daydream", payload={"session_id": "s"})
 
-    assert Hearing().take(line, tally=tally) == []
+    assert HookReader().read(line, tally=tally) == []
     assert tally.unknown == {"claude:Daydream": 1}
 
 
-def tool(client: str, event: str, number: int, **payload: object) -> Line:
-    return Line(at=BEGIN + number, client=client, event=event, directory="/p", payload={"session_id": "s", **payload})
+def tool(client: str, event: str, number: int, **payload: object) -> SpoolLine:
+    return SpoolLine(
+        at=BEGIN + number, client=client, event=event, directory="/p", payload={"session_id": "s", **payload}
+    )
 
 
-def test_a_call_that_two_kinds_of_hooks_told_is_one() -> None:
+def test_a_call_reported_by_two_kinds_of_hooks_is_one_event() -> None:
     """Cursor runs Claude's hooks too; Copilot its own and a plugin's. Neither makes a second event."""
     shell = {
         "tool_name": "Shell",
@@ -274,8 +279,8 @@ def test_a_call_that_two_kinds_of_hooks_told_is_one() -> None:
 
 
 def test_excluded_tools_and_unwanted_prompts_are_left_out() -> None:
-    """A-39: a setting leaves tools out; without prompts a turn has no text, and its steps stay."""
-    hearing = Hearing(keeps_prompts=False, excluded=("WebFetch",))
+    """keeps: A-39. A setting leaves tools out; without prompts a turn has no text, and its steps stay."""
+    hearing = HookReader(keeps_prompts=False, excluded=("WebFetch",))
     lines = [
         tool("claude", "UserPromptSubmit", 1, prompt="my plan", prompt_id="p1"),
         tool("claude", "PostToolUse", 2, tool_name="WebFetch", tool_use_id="t1", prompt_id="p1"),
@@ -291,7 +296,7 @@ def test_excluded_tools_and_unwanted_prompts_are_left_out() -> None:
         tool("claude", "Stop", 4, last_assistant_message="my closing words", prompt_id="p1"),
     ]
 
-    events = [event for line in lines for event in hearing.take(line, tally=Tally())]
+    events = [event for line in lines for event in hearing.read(line, tally=ImportTally())]
 
     assert [event.name for event in events] == ["session.started", "turn.started", "file.read"]
     assert not [event for event in events if b"my " in event.body]
@@ -299,8 +304,8 @@ def test_excluded_tools_and_unwanted_prompts_are_left_out() -> None:
     assert walk.touched == ("a",)
 
 
-def test_secrets_are_redacted_on_the_way_in() -> None:
-    """U-01: prompts are stored redacted."""
+def test_secrets_are_redacted() -> None:
+    """keeps: U-01. Prompts are stored redacted."""
     secret = "sk-ant-REDACTED" + "b" * 20
     lines = [
         tool("codex", "UserPromptSubmit", 1, prompt=f"use {secret}", turn_id="t1"),
@@ -314,9 +319,9 @@ def test_secrets_are_redacted_on_the_way_in() -> None:
 
 
 @pytest.mark.parametrize("held", [{}, {"held_out": True}])
-def test_what_an_agent_was_shown_or_not_is_recorded_as_recalled(held: dict[str, object]) -> None:
-    """A-18, C-54: an offer is recorded, and is never evidence; so is one that was held out."""
-    line = Line(
+def test_a_brief_shown_or_held_out_is_recorded_as_recalled(held: dict[str, object]) -> None:
+    """keeps: A-18, C-54. An offer is recorded, and is never evidence; so is one that was held out."""
+    line = SpoolLine(
         at=BEGIN,
         client="claude",
         event="SessionStart",
@@ -325,23 +330,23 @@ def test_what_an_agent_was_shown_or_not_is_recorded_as_recalled(held: dict[str, 
         offered={"kind": "session", "receipt": "r1", **held},
     )
 
-    (shown,) = [event for event in Hearing().take(line, tally=Tally()) if event.name == BRIEFED]
+    (shown,) = [event for event in HookReader().read(line, tally=ImportTally()) if event.name == BRIEFED]
 
     assert (shown.origin, shown.data) == ("recalled", {"receipt": "r1", **held})
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_what_a_prompt_was_offered_belongs_to_its_walk(held_out: bool) -> None:
-    """A-18, TA-06: both arms are recorded, so that they can be compared."""
+def test_the_files_offered_for_a_prompt_belong_to_its_walk(held_out: bool) -> None:
+    """keeps: A-18, TA-06. Both arms are recorded, so that they can be compared."""
     offered: dict[str, object] = {"kind": "prompt", "paths": ["a.py"], "characters": 44, "held_out": held_out}
     asked = tool("claude", "UserPromptSubmit", 1, prompt="go", prompt_id="p1")
 
-    (walk,) = walks_of(Hearing().take(msgspec.structs.replace(asked, offered=offered), tally=Tally()))
+    (walk,) = walks_of(HookReader().read(msgspec.structs.replace(asked, offered=offered), tally=ImportTally()))
 
     assert walk.offer == Offer(paths=("a.py",), tokens=11, held_out=held_out)
 
 
-def test_a_turn_that_began_before_we_listened_keeps_its_steps_together() -> None:
+def test_steps_of_a_turn_that_began_before_the_hooks_share_a_parent() -> None:
     read = {"tool_name": "Read", "tool_input": {"file_path": "/p/a"}, "prompt_id": "p7"}
     lines = [tool("claude", "PostToolUse", number, tool_use_id=f"t{number}", **read) for number in (1, 2)]
 

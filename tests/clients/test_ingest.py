@@ -69,58 +69,54 @@ def respond(home: Path, raw: bytes, *words: str, directory: Path | None = None) 
     environment = {b"HOME": os.fsencode(home), b"MICA_HOME": os.fsencode(home / "data")}
     if directory is not None:
         environment[b"CLAUDE_PROJECT_DIR"] = os.fsencode(directory)
-    hook.respond(list(words), environment, raw, hook.Here())
+    hook.respond(list(words), environment, raw, hook.HookPaths())
 
 
 async def steps(memory: mica.Memory) -> list[str]:
-    events = await memory.events(EventQuery(names=("file.*",), limit=None))
+    events = await memory.events.query(EventQuery(names=("file.*",), limit=None))
     return [str(event.data["path"]) for event in events]
 
 
-async def test_whoever_opens_the_space_next_ingests_once_and_in_order(
+async def test_the_next_open_ingests_every_line_once_and_in_order(
     tmp_path: Path, folder: Path, spools: Spools, home: Settings
 ) -> None:
-    """A-01, A-12: no server is needed; the next process stores what hooks told."""
+    """keeps: A-01, A-12. No server is needed; the next process stores the spooled events."""
     write(folder, lines(20))
     write(folder, lines(5, "s2"), "s2")
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         assert len(await steps(memory)) == 25
-        first = await memory.events(EventQuery(session="s1", limit=None))
+        first = await memory.events.query(EventQuery(session="s1", limit=None))
         assert [event.data["path"] for event in first if event.name == "file.read"] == [f"{n}.py" for n in range(20)]
         assert not spools.has_news()
         write(folder, iter([*lines(21)][21:]))
-        again = await memory.events(EventQuery(session="s1", limit=None))
+        again = await memory.events.query(EventQuery(session="s1", limit=None))
         assert [event.id for event in again[:-1]] == [event.id for event in first]
         (walk,) = walks_of(again)
         assert len(walk.steps) == 21
 
 
-async def test_a_space_that_only_hooks_know_is_there_for_readers(tmp_path: Path, folder: Path, home: Settings) -> None:
+async def test_a_space_that_only_hooks_have_used_can_be_read(tmp_path: Path, folder: Path, home: Settings) -> None:
     write(folder, lines(1))
 
     async with mica.open(tmp_path / "space.db", settings=home, must_exist=True) as memory:
         assert await steps(memory) == ["0.py"]
 
 
-async def test_a_short_first_line_is_read_once_however_the_spool_grows(
-    tmp_path: Path, folder: Path, home: Settings
-) -> None:
-    """A-12: what has no name of its own is counted, so reading it again would store it twice."""
+async def test_a_short_first_line_is_read_once_as_the_spool_grows(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """keeps: A-12. Events without an id are numbered, so reading a line again would store it twice."""
     told = {"v": 1, "at": BEGIN, "client": "copilot", "event": "userPromptSubmitted", "payload": {"prompt": "go"}}
     path = write(folder, iter([told]), "s3")
     assert path.stat().st_size < spool.FINGERPRINT_BYTES // 2
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+        assert len(await memory.events.query(EventQuery(names=("mark",)))) == 1
         write(folder, iter([{**told, "at": BEGIN + 1, "event": "agentStop", "payload": {}}]), "s3")
-        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+        assert len(await memory.events.query(EventQuery(names=("mark",)))) == 1
 
 
-async def test_a_character_that_a_client_cut_in_half_costs_nothing_else(
-    tmp_path: Path, folder: Path, home: Settings
-) -> None:
-    """A-12: JavaScript cuts a text between two halves, which no JSON reader but its own takes back."""
+async def test_half_a_character_loses_nothing_else(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """keeps: A-12. JavaScript may cut a text inside a surrogate pair, which other JSON readers refuse."""
     project = tmp_path / "shop"
     project.mkdir()
     cut = rb'{"session_id":"s1","prompt_id":"p1","prompt":"whole \ud83d\ude00 caf\u00e9, cut \ud83d","\udc00":[1]}'
@@ -129,7 +125,7 @@ async def test_a_character_that_a_client_cut_in_half_costs_nothing_else(
     shutil.copytree(written.parent, folder / "spool")
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        (prompt,) = await memory.events(EventQuery(names=("mark",)))
+        (prompt,) = await memory.events.query(EventQuery(names=("mark",)))
         assert prompt.data["text"] == "whole 😀 café, cut ?"
 
 
@@ -139,10 +135,10 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("point", ["before the append", "after the append", "within the cursor", "after the cursor"])
 @pytest.mark.parametrize("number", range(4))
-async def test_cut_off_at_any_point_nothing_is_lost_or_doubled(
+async def test_an_ingest_interrupted_anywhere_loses_and_doubles_nothing(
     tmp_path: Path, folder: Path, home: Settings, monkeypatch: pytest.MonkeyPatch, point: str, number: int
 ) -> None:
-    """K-48 for spools: a line leaves its spool only after it is stored, and stored twice it is the same event."""
+    """keeps: K-48. A spool line is removed only after it is stored; stored twice, it is the same event."""
     monkeypatch.setattr(spool, "BATCH_BYTES", 600)  # a few lines at a time
     write(folder, lines(12))
     copilot = {"toolName": "view", "toolArgs": {"path": "/p/again.py"}, "toolResult": "x", "sessionId": "s3"}
@@ -158,7 +154,7 @@ async def test_cut_off_at_any_point_nothing_is_lost_or_doubled(
                 raise Cut
 
     memory = await mica.open(tmp_path / "space.db", settings=home)
-    append, reached, rename = memory._append, Spools.reached, Path.rename
+    append, save_cursor, rename = memory._log.append, Spools.save_cursor, Path.rename
 
     async def appending(events: object) -> object:
         reach("before the append")
@@ -167,7 +163,7 @@ async def test_cut_off_at_any_point_nothing_is_lost_or_doubled(
         return done
 
     def reaching(self: Spools, *args: object) -> None:
-        reached(self, *args)  # type: ignore[arg-type]
+        save_cursor(self, *args)  # type: ignore[arg-type]
         reach("after the cursor")
 
     def renaming(self: Path, target: Path) -> Path:
@@ -175,23 +171,23 @@ async def test_cut_off_at_any_point_nothing_is_lost_or_doubled(
             reach("within the cursor")
         return rename(self, target)
 
-    assert memory._ingesting is not None
-    memory._ingesting._append = appending  # type: ignore[assignment]
+    assert memory.clients._ingester is not None
+    memory.clients._ingester._append = appending  # type: ignore[assignment]
     with monkeypatch.context() as patched:
-        patched.setattr(Spools, "reached", reaching)
+        patched.setattr(Spools, "save_cursor", reaching)
         patched.setattr(Path, "rename", renaming)
         with pytest.raises(Cut):
-            await memory._ingesting.ingest()
+            await memory.clients._ingester.ingest()
     await memory.close()
 
     async with mica.open(tmp_path / "space.db", settings=home) as later:
-        stored = await later.events(EventQuery(names=("file.*", "mark"), limit=None))
+        stored = await later.events.query(EventQuery(names=("file.*", "mark"), limit=None))
     assert len([event for event in stored if event.context.session == "s1"]) == 13
     assert len([event for event in stored if event.context.session == "s3"]) == 6
 
 
 def test_killed_ingests_lose_and_double_nothing(tmp_path: Path, home: Settings) -> None:
-    """K-41, A-39: `kill -9` in the middle of an ingest, several times, then one that is left in peace."""
+    """keeps: K-41, A-39. Several ingests are killed with `kill -9`, then one runs to its end."""
     folder = hooks_folder(tmp_path / "space.db")
     for number in range(30):
         write(folder, lines(100, f"s{number}"), f"s{number}")
@@ -223,27 +219,27 @@ def test_killed_ingests_lose_and_double_nothing(tmp_path: Path, home: Settings) 
     assert told["healthy"]
 
 
-async def test_two_at_once_store_it_once(tmp_path: Path, folder: Path, home: Settings) -> None:
-    """One process ingests a space at a time; another leaves it to that one."""
+async def test_two_concurrent_ingests_store_each_line_once(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """One process ingests a space at a time; the other skips it."""
     write(folder, lines(50))
     async with (
         mica.open(tmp_path / "space.db", settings=home) as one,
         mica.open(tmp_path / "space.db", settings=home) as two,
     ):
-        results = await asyncio.gather(one.ingest(), two.ingest(), one.ingest())
+        results = await asyncio.gather(one.clients.ingest(), two.clients.ingest(), one.clients.ingest())
 
         assert sum(done.events for done in results) == 52
         assert len(await steps(two)) == 50
 
 
-async def test_torn_and_foreign_lines_cost_nothing_but_themselves(tmp_path: Path, folder: Path, home: Settings) -> None:
+async def test_torn_and_foreign_lines_do_not_affect_others(tmp_path: Path, folder: Path, home: Settings) -> None:
     """A full disk may leave half a line, with the next on it; a last line may still be being written."""
     first, second, third, fourth = [json.dumps(line, separators=(",", ":")) for line in lines(3)]
     path = write(folder, iter(()))
     path.write_text(f"{first}\n{second[:50]}{third}\n[]\n\nnonsense\n{fourth}")
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        done = await memory.ingest()
+        done = await memory.clients.ingest()
         assert done.tally.broken == 3
         assert await steps(memory) == ["1.py"]
         with path.open("a") as opened:
@@ -251,13 +247,13 @@ async def test_torn_and_foreign_lines_cost_nothing_but_themselves(tmp_path: Path
         assert await steps(memory) == ["1.py", "2.py"]
 
 
-async def test_a_spool_goes_when_its_session_is_over_and_stored(tmp_path: Path, folder: Path, home: Settings) -> None:
+async def test_a_stored_spool_is_removed_when_its_session_is_over(tmp_path: Path, folder: Path, home: Settings) -> None:
     end = {"v": 1, "at": BEGIN + 99, "client": "claude", "event": "SessionEnd", "payload": {"session_id": "s1"}}
     path = write(folder, iter([*lines(3), end]))
     other = write(folder, lines(3, "s2"), "s2")
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        await memory.ingest()
+        await memory.clients.ingest()
         assert (path.exists(), other.exists()) == (False, True)
         write(folder, iter(list(lines(5))[4:]))  # the session is taken up again
         assert "3.py" in await steps(memory)
@@ -265,14 +261,12 @@ async def test_a_spool_goes_when_its_session_is_over_and_stored(tmp_path: Path, 
         other.open("a").close()
         os.utime(other, (0, 0))
         write(folder, lines(1, "s5"), "s5")
-        await memory.ingest()
+        await memory.clients.ingest()
         assert not other.exists()
 
 
-async def test_a_hook_that_meets_an_emptied_spool_writes_beside_it(
-    tmp_path: Path, folder: Path, home: Settings
-) -> None:
-    """The one who removes a spool holds it locked; a hook never waits and never writes into a file that is gone."""
+async def test_a_hook_writes_a_new_file_while_a_spool_is_removed(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """The remover holds a lock; a hook never waits and never writes into a removed file."""
     data = tmp_path / "home" / "data"
     project = tmp_path / "shop"
     project.mkdir()
@@ -292,10 +286,10 @@ async def test_a_hook_that_meets_an_emptied_spool_writes_beside_it(
         assert await steps(memory) == ["a.py"]
 
 
-async def test_what_hooks_told_and_what_the_transcript_tells_is_one(
+async def test_events_from_hooks_and_from_the_transcript_are_stored_once(
     tmp_path: Path, folder: Path, home: Settings
 ) -> None:
-    """A-12, TC-11: steps, prompts and closing words have the same ids, whoever comes first."""
+    """keeps: A-12, TC-11. Steps, prompts and closing words have the same ids, whichever comes first."""
     project = tmp_path / "hooked"
     project.mkdir()
     for raw in CLAUDE.read_bytes().splitlines():
@@ -312,13 +306,13 @@ async def test_what_hooks_told_and_what_the_transcript_tells_is_one(
         place = tmp_path / f"{order}.db"
         async with mica.open(place, settings=home) as memory:
             if order == "transcripts first":
-                await memory.import_transcripts(transcripts, root=root)
+                await memory.clients.import_transcripts(transcripts, root=root)
             if order != "transcripts":
                 shutil.copytree(written, hooks_folder(place))
-                await memory.ingest()
+                await memory.clients.ingest()
             if order in ("hooks first", "transcripts"):
-                await memory.import_transcripts(transcripts, root=root)
-            events = await memory.events(EventQuery(limit=None))
+                await memory.clients.import_transcripts(transcripts, root=root)
+            events = await memory.events.query(EventQuery(limit=None))
             told[order] = {
                 (event.id, event.name, str(event.data.get("path") or event.data.get("text")))
                 for event in events
@@ -335,24 +329,24 @@ async def test_what_hooks_told_and_what_the_transcript_tells_is_one(
     assert steps_of["hooks"] == steps_of["transcripts"]
 
 
-async def test_answers_are_rendered_and_stay_the_same_to_the_byte(
+async def test_answers_are_rendered_and_stay_identical(
     tmp_path: Path, folder: Path, spools: Spools, home: Settings
 ) -> None:
-    """A-18: what a hook prints was made before, from the brief, with a receipt; the same knowledge, the same bytes."""
+    """keeps: A-18. A hook prints a brief rendered earlier, with a receipt; the same knowledge gives the same bytes."""
     write(folder, lines(3))
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.mark("The cookie is set before the redirect", tags=("gotcha",))
-        await memory.ingest()
+        await memory.clients.ingest()
         first = (folder / "session.json").read_bytes()
-        await memory.ingest()
+        await memory.clients.ingest()
         assert (folder / "session.json").read_bytes() == first
         answer = spools.session_answer()
         assert answer is not None
         assert "The cookie is set before the redirect" in answer.text
-        assert (await memory.event(str(answer.receipt))).name == "brief"
+        assert (await memory.events.get(str(answer.receipt))).name == "brief"
         for number in range(300):
             memory.mark(f"Fact number {number}: " + "words and more words " * 20)
-        await memory.ingest()
+        await memory.clients.ingest()
         longer = spools.session_answer()
         assert longer is not None
         assert longer.text != answer.text
@@ -360,17 +354,15 @@ async def test_answers_are_rendered_and_stay_the_same_to_the_byte(
         assert longer.text.endswith("</memory>")
 
 
-async def test_the_share_that_is_held_out_reaches_hooks_as_it_is_set(
-    tmp_path: Path, spools: Spools, home: Settings
-) -> None:
-    """C-54: also when it is set while the brief stays the same; the receipt stays, too."""
+async def test_the_hold_out_setting_reaches_hooks(tmp_path: Path, spools: Spools, home: Settings) -> None:
+    """keeps: C-54. This holds if it changes while the brief and its receipt stay the same."""
     told: list[SessionAnswer | None] = []
     for share in (0.0, 0.25):
         settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=share))
         async with mica.open(tmp_path / "space.db", settings=settings) as memory:
             if not told:
                 memory.mark("The cookie is set before the redirect", tags=("gotcha",))
-            await memory.ingest()
+            await memory.clients.ingest()
         told.append(spools.session_answer())
 
     first, second = told
@@ -381,14 +373,14 @@ async def test_the_share_that_is_held_out_reaches_hooks_as_it_is_set(
 
 
 @pytest.mark.parametrize("act", ["purge", "retract"])
-async def test_what_is_taken_back_is_not_answered_any_more(
+async def test_a_purged_or_retracted_mark_is_no_longer_answered(
     tmp_path: Path, folder: Path, spools: Spools, home: Settings, act: str
 ) -> None:
-    """K-53: no answer and no spool keeps what was purged."""
+    """keeps: K-53. No answer and no spool contains purged text."""
     path = write(folder, lines(3))
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         mark = memory.mark("The launch code is swordfish")
-        await memory.ingest()
+        await memory.clients.ingest()
         assert b"swordfish" in (folder / "session.json").read_bytes()
         if act == "purge":
             await memory.purge(value="swordfish")
@@ -396,12 +388,12 @@ async def test_what_is_taken_back_is_not_answered_any_more(
         else:
             await memory.retract(mark.id, reason="it was never true")
         assert spools.session_answer() is None
-        await memory.ingest()
+        await memory.clients.ingest()
         left = (folder / "session.json").read_bytes() if (folder / "session.json").exists() else b""
         assert b"swordfish" not in left
 
 
-async def test_a_store_that_is_away_leaves_the_spool_as_it_is(tmp_path: Path, folder: Path, home: Settings) -> None:
+async def test_an_unavailable_store_leaves_the_spool_as_it_is(tmp_path: Path, folder: Path, home: Settings) -> None:
     path = write(folder, lines(3))
     memory = await mica.open(tmp_path / "space.db", settings=home)
     before = path.read_bytes()
@@ -409,10 +401,10 @@ async def test_a_store_that_is_away_leaves_the_spool_as_it_is(tmp_path: Path, fo
     async def away(_: object) -> object:
         raise StoreUnavailable("nobody answers")
 
-    assert memory._ingesting is not None
-    memory._ingesting._append = away  # type: ignore[assignment]
+    assert memory.clients._ingester is not None
+    memory.clients._ingester._append = away  # type: ignore[assignment]
     with pytest.raises(StoreUnavailable):
-        await memory.events()
+        await memory.events.query()
     brief = await memory.brief()
     assert brief.missing["latest"] == "nobody answers"
     await memory.close()
@@ -426,50 +418,33 @@ async def test_times_are_those_of_the_hook(tmp_path: Path, folder: Path, home: S
     write(folder, lines(1))
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        (event,) = await memory.events(EventQuery(names=("file.read",)))
+        (event,) = await memory.events.query(EventQuery(names=("file.read",)))
 
     assert event.at == datetime.fromtimestamp(BEGIN / 1e6, UTC).replace(microsecond=1)
 
 
-async def test_a_teaching_that_was_withdrawn_is_not_answered_any_more(
-    tmp_path: Path, spools: Spools, home: Settings
-) -> None:
-    """K-53: the next session starts without it, also before anybody renders answers anew."""
+async def test_a_withdrawn_teaching_is_no_longer_answered(tmp_path: Path, spools: Spools, home: Settings) -> None:
+    """keeps: K-53. The next session starts without it, even before answers are rendered again."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         with memory.context(session="s1"):
             marks = [memory.mark(f"Retries hide the error number {number} of the proxy") for number in range(12)]
-            made = await memory.commit_crystal([("Retries hide errors", [mark.id for mark in marks[:3]])])
-        teaching = await memory.promote(made.id, by="ann")
-        await memory.ingest()
+            made = await memory.crystals.commit([("Retries hide errors", [mark.id for mark in marks[:3]])])
+        teaching = await memory.crystals.promote(made.id, by="ann")
+        await memory.clients.ingest()
         assert spools.session_answer() is not None
 
-        await memory.withdraw(teaching.id, reason="mended")
+        await memory.crystals.withdraw(teaching.id, reason="mended")
 
         assert spools.session_answer() is None
 
 
-def test_an_ingest_in_the_background_also_does_what_is_due(tmp_path: Path, home: Settings) -> None:
-    """A-17: where hooks are all that runs, days are evolved and sessions closed all the same."""
+def test_a_background_ingest_also_runs_due_work(tmp_path: Path, home: Settings) -> None:
+    """keeps: A-17. If only hooks run, trails are still evolved daily and sessions closed."""
     write(hooks_folder(tmp_path / "space.db"), lines(3))
     words = [sys.executable, "-m", "mica", "--store", str(tmp_path / "space.db"), "--json"]
     environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off"}
     told = [
-        subprocess.run([*words[:3], command, *words[3:]], env=environment, check=True, capture_output=True).stdout
-        for command in ("ingest", "tick")
+        subprocess.run([*words[:3], *command, *words[3:]], env=environment, check=True, capture_output=True).stdout
+        for command in (["ingest"], ["upkeep", "tick"])
     ]
     assert json.loads(told[1]) == [], "nothing was left to do"
-
-
-async def test_a_store_in_memory_has_no_hooks(home: Settings) -> None:
-    async with mica.open(":memory:", settings=home) as memory:
-        assert memory.spools is None
-        assert await memory.events() == []
-        with pytest.raises(mica.InvalidInput, match="no hooks write"):
-            await memory.ingest()
-
-
-def test_a_session_answer_that_cannot_be_read_is_none(folder: Path, spools: Spools) -> None:
-    spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="a"))
-    (folder / "session.json").write_bytes(b"\xff")
-
-    assert spools.session_answer() is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.clients.jsonc import MISSING, depth_of, parsed, value_at, with_item, with_value, without_item, without_value
+from mica.clients.jsonc import MISSING, depth_of, parse, value_at, with_item, with_value, without_item, without_value
 from mica.errors import InvalidInput
 
 SETTINGS = """{
@@ -28,14 +28,14 @@ SETTINGS = """{
 ENTRY = ("enabledPlugins", "nav@mica")
 
 
-def test_an_entry_stands_behind_the_others_and_comments_stay() -> None:
+def test_an_entry_is_added_after_the_others_and_comments_stay() -> None:
     text = with_value(SETTINGS, ENTRY, True)
 
     assert text == SETTINGS.replace("true // keep", 'true, // keep\n    "nav@mica": true')
     assert without_value(text, ENTRY, known=1) == SETTINGS
 
 
-def test_what_is_missing_on_the_way_is_made_and_goes_again() -> None:
+def test_missing_parents_are_created_and_removed_again() -> None:
     keys = ("extra", "mica", "source")
 
     text = with_value(SETTINGS, keys, {"path": "/x"})
@@ -47,7 +47,7 @@ def test_what_is_missing_on_the_way_is_made_and_goes_again() -> None:
     assert without_value(text, keys, known=depth_of(SETTINGS, keys)) == SETTINGS
 
 
-def test_an_item_goes_into_a_list_and_out_of_it() -> None:
+def test_an_item_is_added_to_a_list_and_removed() -> None:
     text = with_item(SETTINGS, ("list",), {"a": 1})
 
     assert value_at(text, ("list",)) == [1, 2, {"a": 1}]
@@ -55,7 +55,7 @@ def test_an_item_goes_into_a_list_and_out_of_it() -> None:
     assert without_item(text, ("list",), {"a": 1}, known=1) == SETTINGS
 
 
-def test_what_another_put_behind_ours_stays_when_ours_goes() -> None:
+def test_removing_an_entry_keeps_those_added_after_it() -> None:
     ours = with_value(SETTINGS, ENTRY, True)
     later = with_value(ours, ("enabledPlugins", "third@shop"), False)
 
@@ -65,7 +65,7 @@ def test_what_another_put_behind_ours_stays_when_ours_goes() -> None:
 @pytest.mark.parametrize("text", ["", " \n", "\ufeff{}", "{}", "{ }\n", "{\r\n}\r\n", '{"a": 1}', '{"a":1,}', "[1]"])
 def test_small_files_are_changed_or_refused_as_a_whole(text: str) -> None:
     if text == "[1]":
-        with pytest.raises(InvalidInput, match="something else"):
+        with pytest.raises(InvalidInput, match="another kind"):
             with_value(text, ("a", "b"), 1)
         return
     changed = with_value(text, ("b", "c"), [1, {"d": None}])
@@ -79,9 +79,9 @@ def test_small_files_are_changed_or_refused_as_a_whole(text: str) -> None:
     "text",
     ["{", '{"a"}', '{"a":}', '{"a":1 "b":2}', "{'a':1}", "{} {}", '{"a":tru}', "nonsense", "[" * 1_000, '{"a":"\n"}'],
 )
-def test_what_is_no_json_is_refused_with_the_line(text: str) -> None:
+def test_invalid_json_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"line [12] is not JSON"):
-        parsed(text)
+        parse(text)
 
 
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=8)
@@ -105,11 +105,11 @@ def documents(draw: st.DrawFn) -> tuple[str, object]:
 
 
 @given(documents(), st.lists(keys, min_size=1, max_size=3), values)
-def test_put_in_and_taken_out_again_a_file_says_what_it_said(
+def test_adding_and_removing_a_value_keeps_every_other_value(
     document: tuple[str, object], path: list[str], value: object
 ) -> None:
     text, said = document
-    assert parsed(text).value == said
+    assert parse(text).value == said
     if value_at(text, path) is not MISSING:
         return
     known = depth_of(text, path)
@@ -120,12 +120,12 @@ def test_put_in_and_taken_out_again_a_file_says_what_it_said(
 
     assert value_at(changed, path) == value
     back = without_value(changed, path, known=known)
-    assert parsed(back).value == said
+    assert parse(back).value == said
     assert re.sub(r"\s", "", back) == re.sub(r"\s", "", text)
 
 
 @given(documents(), keys, values, values)
-def test_an_item_put_in_and_taken_out_again_leaves_the_list(
+def test_adding_and_removing_an_item_restores_the_list(
     document: tuple[str, object], key: str, first: object, value: object
 ) -> None:
     text, _ = document

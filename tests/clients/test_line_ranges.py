@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.clients.line_ranges import Shown, changed, line_count, numbered, relative, shown
+from mica.clients.line_ranges import (
+    Excerpt,
+    changed_range,
+    count_lines,
+    excerpt_from_counts,
+    excerpt_from_numbers,
+    relative_path,
+)
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), min_size=1, max_size=20)
 
@@ -22,28 +29,28 @@ LINES = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), mi
         ("\n", 1, 2, 2, (1, 1, 1)),  # one empty line
     ],
 )
-def test_counts_may_include_the_line_after_the_end(
+def test_counts_may_include_the_empty_line_after_a_final_line_end(
     text: str, start: int, count: int, total: int, seen: tuple[int | None, int | None, int | None]
 ) -> None:
-    assert shown(text, start=start, count=count, total=total) == Shown(*seen, text)
+    assert excerpt_from_counts(text, start=start, count=count, total=total) == Excerpt(*seen, text)
 
 
 @given(lines=LINES, start=st.integers(1, 10_000), arrow=st.booleans())
-def test_numbered_lines_give_back_the_text(lines: list[str], start: int, arrow: bool) -> None:
+def test_numbered_lines_give_the_text_without_numbers(lines: list[str], start: int, arrow: bool) -> None:
     mark = "→" if arrow else "\t"
     text = "\n".join(f"{number:>6}{mark}{line}" for number, line in enumerate(lines, start))
 
-    seen = numbered(text, limit=len(lines))
+    seen = excerpt_from_numbers(text, limit=len(lines))
 
-    assert seen == Shown(start, start + len(lines) - 1, None, "\n".join(lines))
+    assert seen == Excerpt(start, start + len(lines) - 1, None, "\n".join(lines))
 
 
-def test_an_empty_last_number_is_the_line_after_the_end() -> None:
-    assert numbered("1\ta\n2\t", limit=None) == Shown(1, 1, 1, "a\n")
-    assert numbered("1\ta\n2\t", limit=2) == Shown(1, 2, None, "a\n")
-    assert numbered("1\t", limit=None) == Shown(total=0, text="")
-    assert numbered("1\ta\n\n<system-reminder>x</system-reminder>", limit=None) == Shown(1, 1, None, "a")
-    assert numbered("no number", limit=None) is None
+def test_an_empty_last_number_is_the_line_after_a_final_line_end() -> None:
+    assert excerpt_from_numbers("1\ta\n2\t", limit=None) == Excerpt(1, 1, 1, "a\n")
+    assert excerpt_from_numbers("1\ta\n2\t", limit=2) == Excerpt(1, 2, None, "a\n")
+    assert excerpt_from_numbers("1\t", limit=None) == Excerpt(total=0, text="")
+    assert excerpt_from_numbers("1\ta\n\n<system-reminder>x</system-reminder>", limit=None) == Excerpt(1, 1, None, "a")
+    assert excerpt_from_numbers("no number", limit=None) is None
 
 
 @pytest.mark.parametrize(
@@ -60,12 +67,12 @@ def test_an_empty_last_number_is_the_line_after_the_end() -> None:
     ],
 )
 def test_changed_lines_are_counted_in_the_new_file(lines: list[str], start: int, found: tuple[int, int] | None) -> None:
-    assert changed(lines, start=start) == found
+    assert changed_range(lines, start=start) == found
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n", 1)])
 def test_a_final_line_end_begins_no_line(text: str, count: int) -> None:
-    assert line_count(text) == count
+    assert count_lines(text) == count
 
 
 @pytest.mark.parametrize(
@@ -87,4 +94,4 @@ def test_a_final_line_end_begins_no_line(text: str, count: int) -> None:
     ],
 )
 def test_paths_are_relative_to_the_root(path: str, root: str | None, cwd: str | None, name: str) -> None:
-    assert relative(path, root=root, cwd=cwd) == name
+    assert relative_path(path, root=root, cwd=cwd) == name

@@ -25,7 +25,7 @@ args = [
 KEYS = ("plugins", "nav@mica")
 
 
-def test_a_table_is_put_at_the_end_and_taken_out_again() -> None:
+def test_a_table_is_added_at_the_end_and_removed_again() -> None:
     text = with_table(CONFIG, KEYS, {"enabled": True, "source": "C:\\x"})
 
     assert text == CONFIG + '\n[plugins."nav@mica"]\nenabled = true\nsource = "C:\\\\x"\n'
@@ -34,7 +34,7 @@ def test_a_table_is_put_at_the_end_and_taken_out_again() -> None:
     assert without_table(text, KEYS) == CONFIG
 
 
-def test_what_was_added_behind_it_stays() -> None:
+def test_removing_a_table_keeps_what_follows_it() -> None:
     later = '# mine too\n[tui]\ntheme = "dark"\n'
     text = with_table(CONFIG, KEYS, {"enabled": True}) + later
 
@@ -55,7 +55,7 @@ def test_a_name_that_is_taken_is_refused() -> None:
     st.lists(st.text("ab@ü.", min_size=1, max_size=4), min_size=1, max_size=3, unique=True),
     st.sampled_from(["\n", "\r\n"]),
 )
-def test_every_table_goes_in_and_out(table: dict[str, str | bool], names: list[str], end: str) -> None:
+def test_any_table_can_be_added_and_removed(table: dict[str, str | bool], names: list[str], end: str) -> None:
     text = CONFIG.replace("\n", end)
 
     changed = text

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica import tokens
-from mica.crystals.digest import Digest, Source, Statement, count_mentions, extract
-from mica.crystals.salience import merge, shipped
+from mica.crystals.digest import Digest, DigestSource, count_mentions, extract
 from mica.crystals.sentences import tail
 from mica.errors import InvalidInput
+from mica.model.crystal import Statement
+from mica.model.event import EventId
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SESSION = (
@@ -37,15 +38,19 @@ SESSION = (
 )
 
 
-def session(marks: Sequence[tuple[str, str]] = SESSION) -> list[Source]:
+def source(name: str, text: str, tags: tuple[str, ...] = (), at: datetime | None = None) -> DigestSource:
+    return DigestSource(EventId(name), text, tags, at)
+
+
+def session(marks: Sequence[tuple[str, str]] = SESSION) -> list[DigestSource]:
     return [
-        Source(f"m{number}", text, (tag,), NOON + timedelta(minutes=number))
+        source(f"m{number}", text, (tag,), NOON + timedelta(minutes=number))
         for number, (tag, text) in enumerate(marks, 1)
     ]
 
 
-def test_a_tool_that_names_nothing_says_nothing() -> None:
-    """What a machine prints whatever happens is no insight; what it says of a file is."""
+def test_generic_tool_output_is_not_a_statement() -> None:
+    """Output that names a file or explains something is a statement; "Exit code 1" is not."""
     marks = [
         ("error", "Exit code 1"),
         ("command", "Run lint check"),
@@ -69,8 +74,8 @@ def test_a_tool_that_names_nothing_says_nothing() -> None:
         "Failed to find expected lines in the file to be changed.",
     ],
 )
-def test_an_error_of_words_that_are_common_in_all_work_is_no_statement(printed: str) -> None:
-    """Whatever a tool prints: a sentence says something of this work when it names a thing, or says a rarer word."""
+def test_an_error_of_common_words_only_is_not_a_statement(printed: str) -> None:
+    """A sentence counts as a statement about this work if it names something or contains a rarer word."""
     rarer = "Certificate of the mirror expired on the first of May."
     naming = f"{printed.rstrip('.')} of `auth/session.py`"
 
@@ -79,22 +84,26 @@ def test_an_error_of_words_that_are_common_in_all_work_is_no_statement(printed: 
         assert [statement.text for statement in told] == [telling]
 
 
-def test_what_begins_behind_a_colon_stands_alone_and_is_said_once() -> None:
-    """A whole sentence or what begins in it, whichever tells more for its tokens; never both."""
+def test_text_after_a_colon_can_be_a_statement_of_its_own() -> None:
+    """A digest takes the whole sentence or the part after the colon, whichever is worth more per token, never both."""
     label = "What we found out today when we finally looked at the logs of the proxy"
     fact = "The proxy strips every cookie of a 302 answer"
-    sources = [Source("m1", f"{label}: {fact}."), Source("m2", f"{fact}, said the logs."), Source("m3", "Tea. " * 40)]
+    sources = [
+        source("m1", f"{label}: {fact}."),
+        source("m2", f"{fact}, said the logs."),
+        source("m3", "Tea. " * 40),
+    ]
     for budget in (14, 60):
         told = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
         assert sum(text in (f"{label}: {fact}.", f"{fact}.") for text in told) <= 1
-    lower = extract([Source("m1", f"{label}: only {fact.lower()}."), *sources[2:]], budget_tokens=60)
+    lower = extract([source("m1", f"{label}: only {fact.lower()}."), *sources[2:]], budget_tokens=60)
     assert not any(statement.text.startswith("only") for statement in lower.statements)
     assert tail(f"{label}: {fact}.") == f"{fact}."
     assert tail(f"{label}: {fact.lower()}.") == ""
 
 
-def sources_of(texts: Sequence[str]) -> list[Source]:
-    return [Source(f"m{number}", text) for number, text in enumerate(texts)]
+def sources_of(texts: Sequence[str]) -> list[DigestSource]:
+    return [source(f"m{number}", text) for number, text in enumerate(texts)]
 
 
 def accounted(digest: Digest) -> list[str]:
@@ -105,7 +114,7 @@ def accounted(digest: Digest) -> list[str]:
 
 anything = st.lists(
     st.builds(
-        Source,
+        DigestSource,
         id=st.integers(0, 12).map("m{}".format),
         text=st.one_of(
             st.text(max_size=200),
@@ -126,8 +135,8 @@ budgets = st.integers(0, 120)
 
 
 @given(sources=anything, budget=budgets)
-def test_every_statement_stands_verbatim_in_every_source_it_cites(sources: list[Source], budget: int) -> None:
-    """B-62, TB-13: provenance of each statement, in any script."""
+def test_every_statement_is_verbatim_in_every_source_it_cites(sources: list[DigestSource], budget: int) -> None:
+    """keeps: B-62, TB-13. This holds in any script."""
     texts: dict[str, list[str]] = {}
     for source in sources:
         texts.setdefault(source.id, []).append(source.text)
@@ -139,8 +148,8 @@ def test_every_statement_stands_verbatim_in_every_source_it_cites(sources: list[
 
 
 @given(sources=anything, budget=budgets)
-def test_a_digest_keeps_its_budget_and_is_smaller_than_its_sources(sources: list[Source], budget: int) -> None:
-    """B-16, TB-04: compression is a law, also where the budget is larger than the sources."""
+def test_a_digest_fits_its_budget_and_is_smaller_than_its_sources(sources: list[DigestSource], budget: int) -> None:
+    """keeps: B-16, TB-04. Compression is a law, even if the budget is larger than the sources."""
     digest = extract(sources, budget_tokens=budget)
 
     assert digest.tokens == tokens.estimate("\n".join(each.text for each in sorted_back(digest, sources)))
@@ -149,36 +158,36 @@ def test_a_digest_keeps_its_budget_and_is_smaller_than_its_sources(sources: list
     assert digest.tokens < digest.source_tokens or digest.tokens == 0
 
 
-def sorted_back(digest: Digest, sources: Sequence[Source]) -> list[Statement]:
+def sorted_back(digest: Digest, sources: Sequence[DigestSource]) -> list[Statement]:
     """The statements of all parts in the order of their sources; parts keep that order by themselves."""
     place = {source.id: number for number, source in reversed(list(enumerate(sources)))}
     return sorted(digest.statements, key=lambda each: place[each.sources[0]])
 
 
 @given(sources=anything, budget=budgets)
-def test_every_source_is_cited_or_dropped_once(sources: list[Source], budget: int) -> None:
-    """B-59, TB-10: nothing is left out silently."""
+def test_every_source_is_cited_or_dropped_once(sources: list[DigestSource], budget: int) -> None:
+    """keeps: B-59, TB-10. Nothing is left out silently."""
     assert Counter(accounted(extract(sources, budget_tokens=budget))) == Counter({source.id for source in sources})
 
 
 @given(sources=anything, budget=budgets)
-def test_no_sentence_is_said_twice(sources: list[Source], budget: int) -> None:
+def test_no_sentence_appears_twice(sources: list[DigestSource], budget: int) -> None:
     said = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
 
     assert len(said) == len(set(said))
 
 
 @given(sources=anything, budget=budgets)
-def test_the_same_sources_give_the_same_bytes(sources: list[Source], budget: int) -> None:
-    """TB-15, B-22: no chance, no clock."""
+def test_the_same_sources_give_the_same_bytes(sources: list[DigestSource], budget: int) -> None:
+    """keeps: TB-15, B-22. The result depends neither on chance nor on the clock."""
     first = msgspec.json.encode(extract(sources, budget_tokens=budget))
 
     assert msgspec.json.encode(extract(list(sources), budget_tokens=budget)) == first
 
 
 @given(sources=anything, budget=budgets)
-def test_pausing_changes_nothing_of_a_digest(sources: list[Source], budget: int) -> None:
-    """Work in the background pauses at every source and sentence; what it says is the same, byte for byte."""
+def test_pausing_does_not_change_a_digest(sources: list[DigestSource], budget: int) -> None:
+    """Background work pauses at every source and sentence; the digest is equal byte for byte."""
     pauses: list[None] = []
 
     made = extract(sources, budget_tokens=budget, pause=lambda: pauses.append(None))
@@ -188,13 +197,13 @@ def test_pausing_changes_nothing_of_a_digest(sources: list[Source], budget: int)
     assert count_mentions(sources, pause=lambda: pauses.append(None)) == count_mentions(sources)
 
 
-def test_another_process_gives_the_same_bytes() -> None:
-    """TB-15: the order of sets differs between processes; the digest does not."""
+def test_another_process_makes_the_same_bytes() -> None:
+    """keeps: TB-15. The order of sets differs between processes; the digest does not."""
     import subprocess
 
     code = (
-        "import msgspec, sys; from mica.crystals.digest import Source, extract; "
-        "sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Source]); "
+        "import msgspec, sys; from mica.crystals.digest import DigestSource, extract; "
+        "sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[DigestSource]); "
         "sys.stdout.buffer.write(msgspec.json.encode(extract(sources, budget_tokens=60)))"
     )
     given_bytes = msgspec.json.encode(session())
@@ -215,8 +224,11 @@ def test_another_process_gives_the_same_bytes() -> None:
 # -- What is taken --------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_told_by_its_outcome_and_its_reason() -> None:
-    """B-03, B-17, B-35, K-18: what was decided and why, not how it was looked for; never a template."""
+def test_a_session_digest_states_the_outcome_and_its_reason() -> None:
+    """keeps: B-03, B-17, B-35, K-18.
+
+    It holds the decision and its reason, not the search for it, and never a template.
+    """
     digest = extract(session(), budget_tokens=60)
     told = " ".join(statement.text for statement in digest.statements)
 
@@ -224,23 +236,23 @@ def test_a_session_is_told_by_its_outcome_and_its_reason() -> None:
     assert "because the proxy strips headers" in told
     assert "Let me look" not in told
     assert "Now let me run" not in told
-    assert {dropped.id: dropped.reason for dropped in digest.dropped}["m2"] == "filler"
+    assert {dropped.id: dropped.reason for dropped in digest.dropped}[EventId("m2")] == "filler"
 
 
-def test_statements_stand_in_the_order_of_time_whatever_order_they_come_in() -> None:
+def test_statements_are_in_time_order_for_any_order_of_sources() -> None:
     shuffled = [session()[number] for number in (5, 0, 8, 2, 9, 1, 10, 3, 7, 4, 6)]
 
     assert extract(shuffled, budget_tokens=60) == extract(session(), budget_tokens=60)
 
 
-def test_what_was_asked_for_takes_a_fifth_at_most() -> None:
+def test_requests_take_at_most_a_fifth_of_a_digest() -> None:
     """A crystal that repeats the request is no evidence of work."""
     wanted = (
         "The proxy cache loses cookies.,Session headers expire early.,Redirects drop the query.,Login loses tokens."
     )
     words = "proxy cookies cache session headers redirects query login tokens early".split()
-    asked = [Source(f"p{number}", text, ("prompt",)) for number, text in enumerate(wanted.split(","))]
-    done = [Source(f"n{n}", f"Looked at {words[n % 10]} in file_{n}.py", ("command",)) for n in range(20)]
+    asked = [source(f"p{number}", text, ("prompt",)) for number, text in enumerate(wanted.split(","))]
+    done = [source(f"n{n}", f"Looked at {words[n % 10]} in file_{n}.py", ("command",)) for n in range(20)]
 
     digest = extract([*asked, *done], budget_tokens=60)
 
@@ -249,25 +261,26 @@ def test_what_was_asked_for_takes_a_fifth_at_most() -> None:
     assert "only asked" in {dropped.reason for dropped in digest.dropped}
 
 
-def test_what_is_said_is_not_said_again_with_another_number() -> None:
-    """B-60: the decision says it, so the commit of the same words is left out."""
+def test_a_statement_is_not_repeated_with_another_number() -> None:
+    """keeps: B-60. The decision contains it, so the commit with the same words is left out."""
     digest = extract(session(), budget_tokens=200)
 
-    assert {dropped.id: (dropped.reason, dropped.similar_to) for dropped in digest.dropped}["m10"] == (
+    assert {dropped.id: (dropped.reason, dropped.similar_to) for dropped in digest.dropped}[EventId("m10")] == (
         "said by another",
         "m6",
     )
 
 
-def test_a_conversation_of_requests_alone_is_still_told() -> None:
+def test_a_session_of_requests_only_still_gets_a_digest() -> None:
     digest = extract(
-        [Source("p1", "We moved to PostgreSQL. The old server is off. Tell the team.", ("prompt",))], budget_tokens=9
+        [source("p1", "We moved to PostgreSQL. The old server is off. Tell the team.", ("prompt",))],
+        budget_tokens=9,
     )
 
     assert digest.insight
 
 
-def test_the_task_is_not_repeated_as_news() -> None:
+def test_the_task_is_not_repeated_as_a_result() -> None:
     marks = session()
 
     digest = extract(marks, budget_tokens=24, task=SESSION[0][1])
@@ -275,19 +288,22 @@ def test_the_task_is_not_repeated_as_news() -> None:
     assert not any(statement.text in SESSION[0][1] for statement in digest.statements)
 
 
-def test_a_report_comes_before_the_work_it_reports() -> None:
+def test_a_report_is_preferred_to_the_narration_of_the_same_work() -> None:
     said = [
         "Cookie handling moved behind the redirect in the session module.",
         "Cookie handling moved into session code.",
     ]
 
-    digest = extract([Source("a", said[1], ("narration",)), Source("b", said[0], ("report",))], budget_tokens=14)
+    digest = extract(
+        [source("a", said[1], ("narration",)), source("b", said[0], ("report",))],
+        budget_tokens=14,
+    )
 
     assert [statement.sources for statement in digest.statements] == [("b",)]
 
 
 def test_rules_become_principles_and_reasons_significance() -> None:
-    """B-03, TB-13: only what a source says; no principle is made up."""
+    """keeps: B-03, TB-13. Principles come only from sources; none is invented."""
     digest = extract(session(), budget_tokens=200)
 
     assert [each.text for each in digest.principles] == ["Never set a cookie on a redirect behind this proxy."]
@@ -295,15 +311,15 @@ def test_rules_become_principles_and_reasons_significance() -> None:
     assert extract(session(SESSION[:4]), budget_tokens=200).principles == ()
 
 
-def test_a_wish_is_no_principle() -> None:
-    """What was asked for is not what emerged."""
+def test_a_request_does_not_become_a_principle() -> None:
+    """A request is not a result."""
     texts = (
         "The proxy must never see a cookie.",
         "Login keeps its token for a day.",
         "Ok, go on then, please do it now.",
     )
 
-    digest = extract([Source(text, text, ("prompt",)) for text in texts], budget_tokens=60)
+    digest = extract([source(text, text, ("prompt",)) for text in texts], budget_tokens=60)
 
     assert {texts[0], texts[1]} <= {each.text for each in digest.insight}
     assert digest.principles == ()
@@ -317,26 +333,30 @@ def test_a_wish_is_no_principle() -> None:
         "Find out why the login forgets it.",
     ],
 )
-def test_how_to_go_about_the_work_is_not_what_it_meant(instruction: str) -> None:
-    """An imperative of a prompt tells nothing of the work, though there is room for it."""
-    found = Source("m2", "The report is thrown away.", ("report",))
-    looked = Source("m3", "Let me look at all of it once more. " * 30, ("narration",))
+def test_an_instruction_does_not_become_the_significance(instruction: str) -> None:
+    """An imperative in a prompt says nothing about the result, even if there is room for it."""
+    found = source("m2", "The report is thrown away.", ("report",))
+    looked = source("m3", "Let me look at all of it once more. " * 30, ("narration",))
 
-    digest = extract([Source("m1", instruction, ("prompt",)), found, looked], budget_tokens=90)
+    digest = extract([source("m1", instruction, ("prompt",)), found, looked], budget_tokens=90)
 
     assert [each.text for each in digest.statements] == [found.text]
-    assert {each.id: each.reason for each in digest.dropped}["m1"] == "only asked"
+    assert {each.id: each.reason for each in digest.dropped}[EventId("m1")] == "only asked"
 
 
-def test_an_instruction_alone_is_still_told() -> None:
+def test_a_lone_instruction_still_gets_a_digest() -> None:
     digest = extract(
-        [Source("m1", "Do not change the cookie.", ("prompt",)), Source("m2", "Ok.", ("prompt",))], budget_tokens=9
+        [
+            source("m1", "Do not change the cookie.", ("prompt",)),
+            source("m2", "Ok.", ("prompt",)),
+        ],
+        budget_tokens=9,
     )
 
     assert [each.text for each in digest.insight] == ["Do not change the cookie."]
 
 
-def test_a_lone_rule_is_the_insight() -> None:
+def test_a_lone_rule_becomes_the_insight() -> None:
     digest = extract(sources_of(["Never log a token. Ok, now we go on.", ""]), budget_tokens=6)
 
     assert [each.text for each in digest.insight] == ["Never log a token."]
@@ -344,7 +364,7 @@ def test_a_lone_rule_is_the_insight() -> None:
 
 
 def test_headings_code_and_hashes_are_not_statements() -> None:
-    """No fragments: each statement can be read by itself."""
+    """Each statement can be read by itself."""
     marks = [
         "Changes",
         "String: {executeError && (",
@@ -361,14 +381,14 @@ def test_headings_code_and_hashes_are_not_statements() -> None:
 # -- What is dropped ------------------------------------------------------------------------------------------
 
 
-def test_a_repeated_sentence_cites_everyone_who_says_it() -> None:
+def test_a_repeated_sentence_cites_every_source_that_contains_it() -> None:
     digest = extract(session(), budget_tokens=200)
 
     assert ("m4", "m7") in [statement.sources for statement in digest.statements]
 
 
-def test_a_paraphrase_is_dropped_for_the_one_that_says_it() -> None:
-    """TB-12, B-59, B-60: by its words, whatever their order; unrelated marks never."""
+def test_a_paraphrase_is_dropped_in_favour_of_its_equivalent() -> None:
+    """keeps: TB-12, B-59, B-60. Word order does not matter; unrelated marks are never dropped this way."""
     texts = [
         "Moved the session cookie after the proxy redirect.",
         "After the proxy redirect the session cookie moved.",
@@ -379,7 +399,7 @@ def test_a_paraphrase_is_dropped_for_the_one_that_says_it() -> None:
 
     assert [(each.id, each.reason, each.similar_to) for each in digest.dropped] == [
         ("m0" if digest.insight[0].sources == ("m1",) else "m1", "said by another", digest.insight[0].sources[0]),
-        ("m2", "no room", ""),
+        ("m2", "no room", None),
     ] or {each.id: each.reason for each in digest.dropped} == {"m0": "no room", "m1": "no room"}
     roomy = {each.id: each for each in extract(sources_of(texts), budget_tokens=30).dropped}
     assert {each.reason for each in roomy.values()} == {"said by another"}
@@ -397,23 +417,23 @@ def test_a_paraphrase_is_dropped_for_the_one_that_says_it() -> None:
         ("Both fit. Neither may.", 0, "no room"),
     ],
 )
-def test_what_cannot_be_told_is_dropped_with_its_reason(text: str, budget: int, reason: str) -> None:
-    """B-59, B-61: nothing fits, nothing is cut; the disclosure says so."""
-    digest = extract([Source("m1", text)], budget_tokens=budget)
+def test_sources_that_do_not_fit_are_dropped_with_a_reason(text: str, budget: int, reason: str) -> None:
+    """keeps: B-59, B-61. No sentence is cut; the list of dropped sources gives the reason."""
+    digest = extract([source("m1", text)], budget_tokens=budget)
 
     assert digest.statements == ()
     assert digest.tokens == 0
     assert [(each.id, each.reason) for each in digest.dropped] == [("m1", reason)]
 
 
-def test_nothing_gives_an_empty_digest() -> None:
+def test_no_sources_make_an_empty_digest() -> None:
     assert extract([], budget_tokens=100) == Digest()
 
 
 def test_a_time_without_a_zone_and_a_negative_budget_are_refused() -> None:
-    """TB-16"""
+    """keeps: TB-16"""
     with pytest.raises(InvalidInput, match=r"'m1' is dated .* without a time zone"):
-        extract([Source("m1", "text", (), datetime(2026, 1, 1))], budget_tokens=10)  # noqa: DTZ001
+        extract([source("m1", "text", (), datetime(2026, 1, 1))], budget_tokens=10)  # noqa: DTZ001
     with pytest.raises(InvalidInput, match="-1 tokens"):
         extract([], budget_tokens=-1)
 
@@ -421,8 +441,8 @@ def test_a_time_without_a_zone_and_a_negative_budget_are_refused() -> None:
 # -- Topics ---------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_terms_of_the_work_as_they_are_written() -> None:
-    """B-06: names and words, most telling first; no numbers, no leading verbs."""
+def test_topics_are_names_and_words_as_the_sources_write_them() -> None:
+    """keeps: B-06. The most distinctive come first; numbers and leading verbs are left out."""
     found = extract(session(), budget_tokens=60).topics
 
     assert {"cookie", "redirect", "proxy"} <= set(found)
@@ -433,19 +453,14 @@ def test_topics_are_terms_of_the_work_as_they_are_written() -> None:
 # -- Levels ---------------------------------------------------------------------------------------------------
 
 
-def test_counts_of_parts_add_up_to_the_count_of_the_whole() -> None:
-    """B-18: a level sums the counts of the level below."""
-    marks = sources_of([text for _, text in SESSION])
-
-    assert merge([count_mentions(marks[:4]), count_mentions(marks[4:])]) == count_mentions(marks)
-    assert merge([]) == count_mentions([])
-
-
-def test_counts_carried_up_decide_what_a_higher_level_tells() -> None:
-    """B-18: what many marks said outweighs what one said, though each stands in one statement now."""
+def test_counts_from_the_level_below_decide_what_a_higher_level_keeps() -> None:
+    """keeps: B-18. A statement of many marks outweighs a statement of one, although each is now a single statement."""
     often = [f"The proxy strips cookies, case {number}." for number in range(12)]
     below = sources_of([*often, "The footer colour is grey now."])
-    statements = [Source("c1", "The proxy strips cookies, case 3."), Source("c2", "The footer colour is grey now.")]
+    statements = [
+        source("c1", "The proxy strips cookies, case 3."),
+        source("c2", "The footer colour is grey now."),
+    ]
 
     composed = extract(statements, budget_tokens=11, counted=count_mentions(below))
     alone = extract([statements[0], msgspec.structs.replace(statements[1], weight=40.0)], budget_tokens=11)
@@ -457,9 +472,9 @@ def test_counts_carried_up_decide_what_a_higher_level_tells() -> None:
 def test_several_statements_of_one_crystal_share_its_id() -> None:
     digest = extract(
         [
-            Source("c1", "The proxy strips cookies."),
-            Source("c1", "Login keeps the session."),
-            Source("c2", "Tests pass again."),
+            source("c1", "The proxy strips cookies."),
+            source("c1", "Login keeps the session."),
+            source("c2", "Tests pass again."),
         ],
         budget_tokens=14,
     )
@@ -470,11 +485,11 @@ def test_several_statements_of_one_crystal_share_its_id() -> None:
 # -- Size -----------------------------------------------------------------------------------------------------
 
 
-def many(count: int) -> list[Source]:
+def many(count: int) -> list[DigestSource]:
     words = "cookie proxy header session redirect server cache worker queue table index".split()
     topics = ["".join(chr(97 + (n * k) % 23) for k in (3, 5, 7, 11, 13)) for n in range(count)]
     return [
-        Source(
+        source(
             f"m{n}",
             f"Fixed the {topics[n]} {words[n % 11]} in module_{n % 97}.py. The {words[n % 7]} {n} is kept.",
             ("commit",),
@@ -499,8 +514,8 @@ def calls(work: Callable[[], object]) -> int:
     return made
 
 
-def test_work_grows_with_the_sources_and_not_with_their_square() -> None:
-    """Counted in calls, not in seconds."""
+def test_cost_grows_linearly_with_the_sources() -> None:
+    """The test counts calls, not seconds."""
     extract(many(10), budget_tokens=50)
     small, large = (calls(partial(extract, many(count), budget_tokens=count)) for count in (500, 2_000))
 
@@ -518,40 +533,14 @@ def test_ten_thousand_sources_are_digested() -> None:
 @pytest.mark.parametrize(
     "text", ["." * 200_000, "a: " * 60_000, "word\n" * 40_000, "(" * 200_000, "x" * 500_000, "é. A" * 50_000]
 )
-def test_hostile_texts_do_not_cost_squared_time(text: str) -> None:
-    """They end at all: one of squared cost would run for hours."""
-    digest = extract([Source("m1", text), Source("m2", "A short sentence about cookies.")], budget_tokens=40)
+def test_hostile_texts_do_not_cost_quadratic_time(text: str) -> None:
+    """A quadratic algorithm would run for hours here."""
+    digest = extract(
+        [source("m1", text), source("m2", "A short sentence about cookies.")],
+        budget_tokens=40,
+    )
 
     assert len(accounted(digest)) == 2
-
-
-def test_the_table_ships_and_is_whole() -> None:
-    table = shipped()
-
-    assert len(table.weights) > 20
-    assert 1_000 < len(table.words) < 2_000
-    assert all(0 < rarity < 1 for rarity, _ in table.words.values())
-    assert table.rarity("zzz") == table.rare
-
-
-def test_a_known_tag_makes_a_mark_weigh_more() -> None:
-    """B-46: of two that say as much, the decision is told, not the command; an unknown tag changes nothing."""
-    first, second = (
-        "The login service keeps its sessions in Redis.",
-        "The search service keeps its indexes in Postgres.",
-    )
-    room = 14
-
-    def told(*tags: str) -> list[str]:
-        marks = [
-            Source(f"m{number}", text, (tag,))
-            for number, (text, tag) in enumerate(zip((first, second), tags, strict=True))
-        ]
-        return [statement.text for statement in extract(marks, budget_tokens=room).insight]
-
-    assert told("decision", "command") == [first]
-    assert told("command", "decision") == [second]
-    assert told("anything", "else") == told("", "")
 
 
 @pytest.mark.parametrize(
@@ -564,10 +553,10 @@ def test_a_known_tag_makes_a_mark_weigh_more() -> None:
         "The session cookie is lost on the way from",
     ],
 )
-def test_what_goes_on_from_other_words_is_no_statement(part: str) -> None:
+def test_a_sentence_that_depends_on_the_one_before_is_not_a_statement(part: str) -> None:
     whole = "The cookie is set on a response that is thrown away."
 
-    digest = extract([Source("m1", part), Source("m2", whole)], budget_tokens=60)
+    digest = extract([source("m1", part), source("m2", whole)], budget_tokens=60)
 
     assert [statement.text for statement in digest.statements] == [whole]
 
@@ -575,19 +564,22 @@ def test_what_goes_on_from_other_words_is_no_statement(part: str) -> None:
 def test_a_sentence_is_not_cut_at_a_semicolon_or_before_a_capital() -> None:
     sentence = "Signing in works again: `login()` attaches the cookie to the redirect; Only tests had another response."
 
-    digest = extract([Source("m1", sentence), Source("m2", "Let me look at that.")], budget_tokens=60)
+    digest = extract([source("m1", sentence), source("m2", "Let me look at that.")], budget_tokens=60)
 
     assert [statement.text for statement in digest.statements] == [sentence]
 
 
-def test_questions_and_headings_of_a_prompt_are_no_statements() -> None:
-    """What was asked is not what came of it."""
+def test_questions_and_headings_of_a_prompt_are_not_statements() -> None:
+    """A request is not a result."""
     prompt = (
         "Fix the session lifetime of the shop. Is the session lifetime wrong?\n\nFiles to change\n\nauth/session.py"
     )
 
     digest = extract(
-        [Source("m1", prompt, ("prompt",)), Source("m2", "The lifetime is right, but nobody renews the session.")],
+        [
+            source("m1", prompt, ("prompt",)),
+            source("m2", "The lifetime is right, but nobody renews the session."),
+        ],
         budget_tokens=60,
     )
 
@@ -597,10 +589,10 @@ def test_questions_and_headings_of_a_prompt_are_no_statements() -> None:
     assert "The lifetime is right, but nobody renews the session." in said
 
 
-def test_where_no_sentence_has_room_a_clause_of_one_is_told() -> None:
-    """A crystal over one long statement must be smaller than it."""
+def test_a_clause_is_used_if_no_whole_sentence_fits() -> None:
+    """A crystal of one long statement must be shorter than that statement."""
     sentence = "Carts are claimed before anything is charged; old databases need a migration that nobody has run yet"
 
-    digest = extract([Source("m1", sentence)], budget_tokens=60)
+    digest = extract([source("m1", sentence)], budget_tokens=60)
 
     assert [statement.text for statement in digest.statements] == [sentence.partition("; ")[0]]

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.crystals.digest import Source
+import mica
+from mica.crystals.digest import DigestSource
 from mica.crystals.mood import blend, mood, similarity
 from mica.model.crystal import Mood
+from mica.model.event import EventId
+from mica.testing import HandClock
 
 SEVEN = ("warmth", "weight", "tempo", "texture", "brightness", "saturation", "complexity")
 
 
-def marks(*texts: str, tags: tuple[str, ...] = ()) -> list[Source]:
-    return [Source(f"m{number}", text, tags) for number, text in enumerate(texts)]
+def marks(*texts: str, tags: tuple[str, ...] = ()) -> list[DigestSource]:
+    return [DigestSource(EventId(f"m{number}"), text, tags) for number, text in enumerate(texts)]
 
 
-def test_nothing_has_a_neutral_mood() -> None:
-    """B-47: seven numbers, one half by default."""
+def test_the_default_mood_is_neutral() -> None:
+    """keeps: B-47. A mood is seven numbers, each one half by default."""
     assert Mood.__struct_fields__ == SEVEN
     assert mood([]) == Mood()
     assert set(Mood().parts) == {0.5}
     assert Mood().dominant is None
 
 
-def test_words_that_say_nothing_move_no_feeling() -> None:
-    """B-48: honest, not cheerful."""
+def test_neutral_words_do_not_change_the_mood() -> None:
+    """keeps: B-48. Moods are honest, not cheerful."""
     found = mood(marks("The sky is blue", "Das Wasser ist nass"))
 
     assert (found.brightness, found.texture, found.warmth, found.weight, found.complexity) == (0.5,) * 5
@@ -44,29 +49,29 @@ def test_words_that_say_nothing_move_no_feeling() -> None:
         ("The compass points north", (), 0.5, 0.5),
     ],
 )
-def test_success_brightens_and_failure_roughens(
+def test_success_raises_brightness_and_failure_raises_roughness(
     text: str, tags: tuple[str, ...], brightness: float, texture: float
 ) -> None:
-    """B-48"""
+    """keeps: B-48"""
     found = mood(marks(text, tags=tags))
 
     assert found.brightness == pytest.approx(brightness)
     assert found.texture == pytest.approx(texture)
 
 
-def test_commits_tests_and_many_marks_count() -> None:
-    """B-48"""
+def test_commits_tests_and_many_marks_change_the_mood() -> None:
+    """keeps: B-48"""
     found = mood([*marks("a", "b", tags=("commit",)), *marks("c", "d", tags=("test",))])
 
     assert found.warmth == pytest.approx(0.7)
     assert found.weight == pytest.approx(0.7)
     assert found.complexity == pytest.approx(0.4)
     assert found.tempo == pytest.approx(4 / 50)
-    assert mood([Source("c", "a crystal of many", (), None, 60.0)]).saturation == 1.0
+    assert mood([DigestSource(EventId("c"), "a crystal of many", (), None, 60.0)]).saturation == 1.0
 
 
 def test_moods_blend_by_weight_and_compare_by_angle() -> None:
-    """B-49"""
+    """keeps: B-49"""
     bright, dark = Mood(brightness=1.0), Mood(brightness=0.0)
 
     assert blend([(bright, 3), (dark, 1)]).brightness == pytest.approx(0.75)
@@ -80,7 +85,7 @@ def test_moods_blend_by_weight_and_compare_by_angle() -> None:
 @given(
     st.lists(
         st.builds(
-            Source,
+            DigestSource,
             id=st.text(max_size=3),
             text=st.text(),
             tags=st.lists(st.sampled_from(["error", "commit", "test", "pass"])).map(tuple),
@@ -89,9 +94,62 @@ def test_moods_blend_by_weight_and_compare_by_angle() -> None:
         )
     )
 )
-def test_every_part_stays_between_0_and_1(sources: list[Source]) -> None:
-    """B-47: clamped, whatever is counted."""
+def test_every_mood_component_stays_between_0_and_1(sources: list[DigestSource]) -> None:
+    """keeps: B-47. Values are clamped for any counts."""
     found = mood(sources)
 
     assert all(0 <= part <= 1 for part in found.parts)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Mood) == found
+
+
+MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
+
+
+SAID = (
+    "The cookie is set before the redirect, so the session is lost on every login.",
+    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
+    "Never set a cookie before a redirect: browsers drop it when the host changes.",
+    "The staging deploy failed because the secret was missing in the vault.",
+    "Added the secret to the vault and the deploy went through; login works on staging.",
+    "The old cookie helper in utils/http.py is used by nobody and can go.",
+)
+
+
+OTHER = (
+    "The invoice total is rounded twice, once in the cart and once in the mailer.",
+    "Rounding happens in billing/money.py only; the mailer prints what it is given.",
+    "Always keep amounts in cents until they are printed.",
+    "The nightly report counted refunds as sales, so Monday's numbers were too high.",
+    "Refunds have a type of their own in the ledger now, and the report leaves them out.",
+    "Thirty invoices of October were sent again with the right total.",
+)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(MONDAY)
+
+
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
+    """A session of some minutes, each mark from another."""
+    refs = []
+    with memory.context(session=session, agent="scout"):
+        for text in says:
+            clock.move(minutes=1)
+            refs.append(memory.mark(f"{text} ({session})"))
+    return refs
+
+
+async def test_the_mood_of_a_day_is_weighted_by_the_marks_of_its_sessions(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """keeps: B-49"""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2", says=(*OTHER, "The nightly build failed again, and nobody knows the error yet."))
+
+    made = await memory.crystals.make(level="day")
+
+    sessions = [crystal for crystal in made if crystal.level == "session"]
+    [day] = [crystal for crystal in made if crystal.level == "day"]
+    assert len({crystal.mood for crystal in sessions}) == len({crystal.marks for crystal in sessions}) == 2
+    assert day.mood == blend([(crystal.mood, crystal.marks) for crystal in sessions])

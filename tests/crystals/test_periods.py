@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mica.crystals import periods as closings
-from mica.crystals.periods import Calendar, Closing
+from mica.crystals.periods import Calendar, DuePeriod
 from mica.model.crystal import Crystal, Level, Statement, Waiting
-from mica.model.event import EMPTY, EventId, Mark
+from mica.model.event import EMPTY, EventId
+from mica.model.mark import Mark
 
 BERLIN = Calendar(ZoneInfo("Europe/Berlin"))
 NOON = datetime(2026, 11, 4, 12, tzinfo=UTC)  # a Wednesday
@@ -53,74 +54,74 @@ def crystal(
 
 def closed_sessions(
     given: Iterable[Mark], live: Sequence[Crystal] = (), *, now: datetime, **more: object
-) -> list[Closing[Mark] | Waiting]:
+) -> list[DuePeriod[Mark] | Waiting]:
     asked: dict[str, object] = {"calendar": BERLIN, "last_at": {}, "idle": IDLE, **more}
     return list(closings.sessions(given, live, now=now, **asked))  # type: ignore[arg-type]
 
 
-def periods(found: Iterable[Closing[Mark] | Closing[Crystal] | Waiting]) -> list[str]:
-    return [each.period for each in found if isinstance(each, Closing)]
+def periods(found: Iterable[DuePeriod[Mark] | DuePeriod[Crystal] | Waiting]) -> list[str]:
+    return [each.period for each in found if isinstance(each, DuePeriod)]
 
 
-def test_a_session_is_over_when_nothing_happened_for_a_while() -> None:
-    """B-08, B-23, TB-07"""
+def test_a_session_closes_after_a_period_without_events() -> None:
+    """keeps: B-08, B-23, TB-07"""
     given = marks(6)
     assert periods(closed_sessions(given, now=given[-1].at + IDLE)) == ["session:s1"]
     [waits] = closed_sessions(given, now=given[-1].at + IDLE - timedelta(seconds=1))
-    assert waits == Waiting(period="session:s1", count=6, reason="the session goes on")
+    assert waits == Waiting(period="session:s1", count=6, reason="the session is still active")
 
 
-def test_a_session_goes_on_while_anything_happens_in_it() -> None:
-    """B-08: an edit keeps it open as a mark does."""
+def test_any_event_keeps_a_session_open() -> None:
+    """keeps: B-08. An edit counts as much as a mark."""
     given = marks(6)
     now = given[-1].at + 2 * IDLE
     assert periods(closed_sessions(given, now=now, last_at={"s1": now})) == []
     assert periods(closed_sessions(given, now=now, last_at={"s2": now})) == ["session:s1"]
 
 
-def test_a_session_that_was_ended_or_is_asked_for_is_over() -> None:
-    """B-23: manual, and by its end."""
+def test_an_ended_or_requested_session_is_closed() -> None:
+    """keeps: B-23. A session closes by its end event or by an explicit request."""
     given = marks(6)
     assert periods(closed_sessions(given, now=NOON, ended={"s1"})) == ["session:s1"]
     assert periods(closed_sessions(given, now=NOON, forced=True)) == ["session:s1"]
 
 
-def test_small_sessions_of_a_day_are_pooled_when_it_is_over() -> None:
-    """B-16: rather one crystal over all of them than one that is longer than what it stands for."""
+def test_small_sessions_are_pooled_at_the_end_of_the_day() -> None:
+    """keeps: B-16. One crystal over all of them is shorter than its sources; one for each would not be."""
     given = [*marks(2), *marks(2, session="s2", at=NOON + timedelta(hours=1)), *marks(1, session=None)]
     [waits] = closed_sessions(given, now=NOON + timedelta(hours=3))
     assert (waits.period, isinstance(waits, Waiting) and waits.count) == ("pool:2026-11-04", 5)
     [pool] = closed_sessions(given, now=NOON + timedelta(hours=12))
-    assert isinstance(pool, Closing)
+    assert isinstance(pool, DuePeriod)
     assert (pool.period, [mark.at for mark in pool.sources]) == ("pool:2026-11-04", sorted(mark.at for mark in given))
 
 
 def test_late_marks_revise_the_crystal_of_their_session() -> None:
-    """K-19: a new revision that supersedes, never an edit."""
+    """keeps: K-19. The new revision supersedes the old one, which is never edited."""
     before = crystal("session:s1")
     late = marks(1, at=NOON + timedelta(minutes=20))
     [revision] = closed_sessions(late, [before], now=NOON + timedelta(hours=5))
-    assert isinstance(revision, Closing)
+    assert isinstance(revision, DuePeriod)
     assert (revision.period, revision.supersedes, revision.revision) == ("session:s1", (before,), 2)
 
 
-def test_a_session_that_goes_on_for_days_gets_one_crystal_for_each() -> None:
-    """B-08: a daemon's session never ends, and what was said of last week is not said again."""
+def test_a_session_of_several_days_gets_one_crystal_per_day() -> None:
+    """keeps: B-08. The session of a daemon never ends, and last week's statements are not repeated."""
     before = crystal("session:s1")
     next_day = marks(6, at=NOON + timedelta(days=1))
     [fresh] = closed_sessions(next_day, [before], now=NOON + timedelta(days=2))
-    assert isinstance(fresh, Closing)
+    assert isinstance(fresh, DuePeriod)
     assert (fresh.period, fresh.supersedes) == ("session:s1 2026-11-05", ())
     both = [before, crystal("session:s1 2026-11-05", start=NOON + timedelta(days=1))]
     late = [*marks(1, at=NOON), *marks(1, at=NOON + timedelta(days=1))]
     assert periods(closed_sessions(late, both, now=NOON + timedelta(days=2))) == ["session:s1", "session:s1 2026-11-05"]
 
 
-def test_a_session_whose_name_begins_like_another_is_another() -> None:
-    """B-13"""
+def test_sessions_with_a_common_name_prefix_are_kept_apart() -> None:
+    """keeps: B-13"""
     other = crystal("session:fix login")
     [fresh] = closed_sessions(marks(6, session="fix"), [other], now=NOON + timedelta(hours=5))
-    assert isinstance(fresh, Closing)
+    assert isinstance(fresh, DuePeriod)
     assert (fresh.period, fresh.supersedes) == ("session:fix", ())
     [long] = closed_sessions(marks(6, session="x" * 4_000), now=NOON + timedelta(hours=5))
     assert len(long.period) < 400
@@ -130,16 +131,16 @@ def test_a_session_whose_name_begins_like_another_is_another() -> None:
     ("zone", "day"),
     [("Europe/Berlin", "2026-11-04"), ("Asia/Tokyo", "2026-11-05"), ("America/Los_Angeles", "2026-11-04")],
 )
-def test_a_day_is_that_of_the_zone(zone: str, day: str) -> None:
-    """K-19, TB-07: midnight where people are."""
+def test_a_day_begins_at_midnight_in_the_configured_zone(zone: str, day: str) -> None:
+    """keeps: K-19, TB-07"""
     late = crystal("session:s1", start=datetime(2026, 11, 4, 16, tzinfo=UTC))
     calendar = Calendar(ZoneInfo(zone))
     [closing] = closings.days([late], {}, now=NOON + timedelta(days=3), calendar=calendar)
     assert closing.period == f"day:{day}"
 
 
-def test_a_day_ends_at_midnight_also_when_the_clocks_change() -> None:
-    """TB-07: a day of 25 hours, in Berlin on 2026-10-25, and one of 23."""
+def test_a_day_ends_at_midnight_when_the_clocks_change() -> None:
+    """keeps: TB-07. Berlin has a day of 25 hours on 2026-10-25, and one of 23 in spring."""
     for start, end in (
         (datetime(2026, 10, 25, 10, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC)),  # 24:00 is 23:00 UTC
         (datetime(2026, 3, 29, 10, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)),
@@ -150,7 +151,7 @@ def test_a_day_ends_at_midnight_also_when_the_clocks_change() -> None:
 
 
 def test_a_week_ends_on_sunday_at_midnight() -> None:
-    """B-10, K-19: ISO weeks, also across the turn of the year."""
+    """keeps: B-10, K-19. Weeks are ISO weeks, across the turn of the year too."""
     day = crystal("day:2026-12-30", level="day", start=datetime(2026, 12, 30, 9, tzinfo=UTC))
     sunday_24 = datetime(2027, 1, 3, 23, tzinfo=UTC)  # in Berlin
     assert periods(closings.weeks([day], {}, now=sunday_24 - timedelta(seconds=1), calendar=BERLIN)) == []
@@ -158,19 +159,19 @@ def test_a_week_ends_on_sunday_at_midnight() -> None:
 
 
 def test_a_revised_session_revises_its_day_at_once() -> None:
-    """K-19, K-20"""
+    """keeps: K-19, K-20"""
     day = crystal("day:2026-11-04", level="day", sources=("crystal of session:s1", "crystal of session:s2"))
     again = crystal("session:s1")
     [closing] = closings.days([again], {day.period: day}, now=NOON, calendar=BERLIN)
-    assert isinstance(closing, Closing)
+    assert isinstance(closing, DuePeriod)
     other = crystal("session:s2", start=NOON - timedelta(hours=2))
-    whole = closings.revised(closing, {other.id: other})
+    whole = closings.with_sources(closing, {other.id: other})
     assert [source.period for source in whole.sources] == ["session:s2", "session:s1"]
     assert whole.revision == 2
 
 
 def test_a_milestone_ends_an_epoch_and_names_the_next() -> None:
-    """B-11, B-23"""
+    """keeps: B-11, B-23"""
     weeks = [
         crystal(f"week:2026-W{45 + number}", level="week", start=NOON + timedelta(weeks=number), hours=100)
         for number in range(4)
@@ -179,12 +180,12 @@ def test_a_milestone_ends_an_epoch_and_names_the_next() -> None:
     [early] = closings.epochs(weeks[:2], [first], now=first.at, calendar=BERLIN)
     assert isinstance(early, Waiting)
     found = list(closings.epochs(weeks, [second, first], now=NOON + timedelta(weeks=9), calendar=BERLIN))
-    assert [[week.period for week in each.sources] for each in found if isinstance(each, Closing)] == [
+    assert [[week.period for week in each.sources] for each in found if isinstance(each, DuePeriod)] == [
         ["week:2026-W45", "week:2026-W46"],
         ["week:2026-W47"],
     ]
-    assert [each.label for each in found if isinstance(each, Closing)] == [None, None]  # the words are the mark's own
+    assert [each.label for each in found if isinstance(each, DuePeriod)] == [None, None]  # the words are the mark's own
     assert isinstance(found[-1], Waiting)
     [forced] = closings.epochs(weeks, [], now=NOON, calendar=BERLIN, forced=True, label="beginnings")
-    assert isinstance(forced, Closing)
+    assert isinstance(forced, DuePeriod)
     assert (len(forced.sources), forced.label) == (4, "beginnings")

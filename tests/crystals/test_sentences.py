@@ -10,7 +10,7 @@ from mica.crystals.sentences import parts, split
 
 
 @given(text=st.text())
-def test_sentences_stand_in_the_text_in_their_order(text: str) -> None:
+def test_sentences_are_found_in_the_text_in_order(text: str) -> None:
     place = 0
     for sentence in split(text):
         assert sentence == sentence.strip() != ""
@@ -45,11 +45,11 @@ def test_sentences_stand_in_the_text_in_their_order(text: str) -> None:
         (" \n\t \n", []),
     ],
 )
-def test_a_text_is_parted_where_a_reader_would(text: str, sentences: list[str]) -> None:
+def test_a_text_is_split_where_a_reader_would_split_it(text: str, sentences: list[str]) -> None:
     assert list(split(text)) == sentences
 
 
-def test_a_long_sentence_is_counted_by_its_clauses() -> None:
+def test_a_long_sentence_is_split_into_its_clauses() -> None:
     text = "Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index"
 
     assert list(parts(text)) == text.split(": ")

@@ -15,7 +15,7 @@ from mica.settings import Settings
 from mica.testing import HandClock
 
 
-async def test_a_session_is_open_until_it_ends_or_nobody_writes(memory: Memory, clock: HandClock) -> None:
+async def test_a_session_is_open_until_it_ends_or_goes_silent(memory: Memory, clock: HandClock) -> None:
     with memory.context(session="over", agent="a"):
         memory.emit("step")
         memory.emit("session.ended")
@@ -27,30 +27,30 @@ async def test_a_session_is_open_until_it_ends_or_nobody_writes(memory: Memory, 
         memory.emit("step")
     with memory.context(session="busy", agent="coder"):
         last = memory.emit("step")
-    assert [each.session for each in await memory.open_sessions()] == ["idle", "busy"]
+    assert [each.session for each in await memory.events.open_sessions()] == ["idle", "busy"]
     clock.move(minutes=2)
-    [busy] = await memory.open_sessions()
+    [busy] = await memory.events.open_sessions()
     assert (busy.session, busy.agents, busy.last.id) == ("busy", ("coder", "scout"), last.id)
 
 
-async def test_a_session_goes_on_where_it_stopped(memory: Memory) -> None:
-    """E-40: the context and the chain of its last event."""
+async def test_a_resumed_session_continues_its_last_chain(memory: Memory) -> None:
+    """keeps: E-40. It takes over the context and the chain of the session's last event."""
     with memory.context(session="s1", agent="scout", task="login", client="cli"):
         first = memory.emit("asked")
         last = memory.emit("answered", parent=first)
-    with await memory.resumed("s1"):
+    with await memory.events.resume("s1"):
         next_ = memory.emit("went.on")
-    event = await memory.event(next_.id)
-    assert event.context == (await memory.event(last.id)).context
+    event = await memory.events.get(next_.id)
+    assert event.context == (await memory.events.get(last.id)).context
     assert (event.parent_id, event.root_id, event.depth) == (last.id, first.id, 2)
 
 
-async def test_a_session_that_nobody_knows_is_not_resumed(memory: Memory) -> None:
+async def test_an_unknown_session_is_not_resumed(memory: Memory) -> None:
     memory.emit("elsewhere")
     with pytest.raises(InvalidInput, match="no session 's9'"):
-        await memory.resumed("s9")
+        await memory.events.resume("s9")
     with pytest.raises(InvalidInput, match="no session None"):
-        await memory.resumed(None)  # type: ignore[arg-type]  # it is what must be refused
+        await memory.events.resume(None)  # type: ignore[arg-type]  # it is what must be refused
 
 
 KILLED = """
@@ -70,7 +70,10 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("lines", [1, 50, 5_000])
 async def test_sessions_of_a_killed_process_are_restored(tmp_path: Path, home: Settings, lines: int) -> None:
-    """E-06, E-40, TE-09, TE-20: contexts, sessions, then their chains, whatever of it had been stored."""
+    """keeps: E-06, E-40, TE-09, TE-20.
+
+    Contexts, sessions and chains are restored, whether or not they had been stored.
+    """
     path = tmp_path / "space.db"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, path, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
@@ -82,14 +85,14 @@ async def test_sessions_of_a_killed_process_are_restored(tmp_path: Path, home: S
     await child.wait()
 
     async with mica.open(path, settings=home) as memory:
-        [session] = await memory.open_sessions()
+        [session] = await memory.events.open_sessions()
         assert session.last.id >= [*acknowledged, *rest][-1]
-        with await memory.resumed("s1"):
+        with await memory.events.resume("s1"):
             on = memory.emit("went.on")
-        chain = await memory.chain(await memory.event(on.id))
+        chain = await memory.events.chain(await memory.events.get(on.id))
         assert [event.depth for event in chain] == list(range(len(chain)))
         assert {event.context.agent for event in chain} == {"scout"}
-        assert len(await memory.events(EventQuery(session="s1", limit=None))) == len(chain)
+        assert len(await memory.events.query(EventQuery(session="s1", limit=None))) == len(chain)
 
 
 RECOVERED_WITH_FAULTS = """
@@ -97,7 +100,7 @@ import asyncio, os, shutil, signal, sys
 from pathlib import Path
 import apsw, mica
 from mica.errors import StoreFull
-from mica.store.sqlite.store import SqliteCore
+from mica.testing.sqlite import DirectStore
 
 LEFT, FULL = 2_500, 9  # events, in three batches; how a process ends whose store had no room
 
@@ -120,7 +123,7 @@ async def leave(path):
 
 async def recover(path, fault, step):
     memory = await opened(path)
-    connection = memory._store._core._connection
+    connection = memory._store._worker.core.connection
 
     def reach():
         nonlocal step
@@ -144,26 +147,26 @@ async def recover(path, fault, step):
     else:
         connection.exec_trace = trace
     try:
-        await memory.position()
+        await memory.events.position()
     except StoreFull:
         await memory.close()
         os._exit(FULL)
     await memory.close()
 
 async def look(path):
-    core = SqliteCore(path)
-    stored = [event.data["n"] for event in core.log(0, limit=LEFT + 1)]
+    core = DirectStore(path)
+    stored = [event.data["n"] for event in core.log.read(0, limit=LEFT + 1)]
     assert stored == list(range(len(stored))), "of what is stored nothing is missing before it"
-    assert core.verify() == [], "and it has its contexts and parents"
+    assert core.files.verify() == [], "and it has its contexts and parents"
     core.close()
     async with opened(path) as memory:
-        [session] = await memory.open_sessions()
+        [session] = await memory.events.open_sessions()
         assert (session.agents, session.last.data["n"]) == (("a0", "a1", "a2"), LEFT - 1)
-        with await memory.resumed("s1"):
-            on = await memory.event(memory.emit("went.on").id)
-        assert [event.depth for event in await memory.chain(on)] == list(range(LEFT + 1))
-        assert (await memory.sizes()).events == LEFT + 1
-        assert await memory.verify() == []
+        with await memory.events.resume("s1"):
+            on = await memory.events.get(memory.emit("went.on").id)
+        assert [event.depth for event in await memory.events.chain(on)] == list(range(LEFT + 1))
+        assert (await memory.upkeep.sizes()).events == LEFT + 1
+        assert await memory.upkeep.verify() == []
 
 folder, fault = Path(sys.argv[1]), sys.argv[2]
 assert in_child(leave, folder / "left" / "space.db") == -signal.SIGKILL
@@ -180,8 +183,11 @@ print(steps)
 
 
 @pytest.mark.parametrize("fault", ["BEGIN IMMEDIATE", "COMMIT", "committed", "full"])
-def test_recovery_goes_on_after_a_fault_at_each_step(tmp_path: Path, fault: str) -> None:
-    """E-04, E-40, K-48, TE-20: killed before, in and after each commit, or without room: nothing lost or doubled."""
+def test_recovery_continues_after_a_fault_at_any_step(tmp_path: Path, fault: str) -> None:
+    """keeps: E-04, E-40, K-48, TE-20.
+
+    A kill before, during or after each commit, or a full disk, loses and doubles nothing.
+    """
     command = [sys.executable, "-c", RECOVERED_WITH_FAULTS, str(tmp_path), fault]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -10,7 +10,8 @@ from mica import Context, EventQuery, Memory
 from mica.errors import InvalidEvent, InvalidInput, UnknownEvent
 from mica.events.chains import Difference, compare
 from mica.model.event import Event
-from mica.testing import HandClock, History, build, histories
+from mica.testing import HandClock, build
+from mica.testing.histories import History, histories
 
 
 def names(events: list[Event] | tuple[Event, ...]) -> list[str]:
@@ -20,8 +21,8 @@ def names(events: list[Event] | tuple[Event, ...]) -> list[str]:
 # -- Impact and failures --------------------------------------------------------------------------------------
 
 
-async def test_impact_tells_what_was_caused_from_what_came_later(memory: Memory, clock: HandClock) -> None:
-    """TE-17, E-30: the same correlation is no cause."""
+async def test_impact_separates_effects_from_later_events(memory: Memory, clock: HandClock) -> None:
+    """keeps: TE-17, E-30. A shared correlation is not a cause."""
     root = memory.emit("root")
     clock.move(seconds=1)
     cause = memory.emit("cause", parent=root)
@@ -32,16 +33,16 @@ async def test_impact_tells_what_was_caused_from_what_came_later(memory: Memory,
     clock.move(seconds=1)
     memory.emit("deeper", parent=effect)
 
-    found = await memory.impact(await memory.event(cause))
+    found = await memory.events.impact(await memory.events.get(cause))
 
     assert names(found.descendants) == ["effect", "deeper"]
     assert names(found.correlated) == ["sibling"]
-    last = await memory.impact(await memory.event(6))
+    last = await memory.events.impact(await memory.events.get(6))
     assert (last.descendants, last.correlated) == ((), ())
 
 
-async def test_a_failure_comes_with_what_led_to_it_and_its_agents(memory: Memory) -> None:
-    """E-30, TE-18: an error is a field, and not a word in a name."""
+async def test_a_failure_comes_with_its_causes_and_agents(memory: Memory) -> None:
+    """keeps: E-30, TE-18. An error is a field, not a word in the event's name."""
     with memory.context(session="s1", agent="planner"):
         plan = memory.emit("plan")
     with memory.context(session="s1", agent="scout", parent=plan):
@@ -52,8 +53,8 @@ async def test_a_failure_comes_with_what_led_to_it_and_its_agents(memory: Memory
         memory.emit("retried")
     memory.emit("other", error=True)
 
-    [failure] = await memory.failures(EventQuery(session="s1"))
-    every = await memory.failures()
+    [failure] = await memory.events.failures(EventQuery(session="s1"))
+    every = await memory.events.failures()
 
     assert failure.event.id == failed.id
     assert names(failure.led) == ["plan", "file.read"]
@@ -65,45 +66,45 @@ async def test_a_failure_comes_with_what_led_to_it_and_its_agents(memory: Memory
 # -- References -----------------------------------------------------------------------------------------------
 
 
-async def test_references_resolve_in_order_and_what_is_missing_is_named(memory: Memory) -> None:
-    """E-28"""
+async def test_references_resolve_in_order_and_missing_ones_are_named(memory: Memory) -> None:
+    """keeps: E-28"""
     first, second = memory.emit("first"), memory.emit("second")
 
-    found = await memory.resolve([second, "#1", first.id, 99, build(7).id])
+    found = await memory.events.resolve([second, "#1", first.id, 99, build(7).id])
 
     assert names(found.found) == ["second", "first", "first"]
     assert found.missing == ("99", build(7).id)
-    assert names((await memory.resolve("#2")).found) == ["second"]
-    assert (await memory.resolve([])).found == ()
+    assert names((await memory.events.resolve("#2")).found) == ["second"]
+    assert (await memory.events.resolve([])).found == ()
 
 
 async def test_at_most_a_hundred_references_are_resolved_at_once(memory: Memory) -> None:
-    """E-28"""
+    """keeps: E-28"""
     memory.emit("x")
-    assert len((await memory.resolve([1] * 100)).found) == 100
+    assert len((await memory.events.resolve([1] * 100)).found) == 100
     with pytest.raises(InvalidInput, match="101 references"):
-        await memory.resolve([1] * 101)
+        await memory.events.resolve([1] * 101)
     with pytest.raises(InvalidEvent, match="'nonsense' is not an event id"):
-        await memory.resolve(["nonsense"])
+        await memory.events.resolve(["nonsense"])
 
 
-async def test_questions_about_a_chain_take_any_reference(memory: Memory) -> None:
-    """E-28, E-30: what `emit` returned is enough to ask, and so are an id and a position."""
+async def test_chain_queries_accept_any_kind_of_reference(memory: Memory) -> None:
+    """keeps: E-28, E-30. The result of `emit`, an id and a position all work."""
     root = memory.emit("root")
     child = memory.emit("child", parent=root)
-    event = await memory.event(root)
+    event = await memory.events.get(root)
     for asked in (event, root, root.id, 1, "#1"):
-        assert names(await memory.chain(asked)) == ["root", "child"]
-        assert names(await memory.descendants(asked)) == ["child"]
-        assert names((await memory.impact(asked)).descendants) == ["child"]
-        assert [each.name async for each in memory.replay(asked)] == ["root", "child"]
-    assert names(await memory.ancestors(child)) == ["root"]
-    for ask in (memory.chain, memory.ancestors, memory.descendants, memory.impact):
+        assert names(await memory.events.chain(asked)) == ["root", "child"]
+        assert names(await memory.events.descendants(asked)) == ["child"]
+        assert names((await memory.events.impact(asked)).descendants) == ["child"]
+        assert [each.name async for each in memory.events.replay(asked)] == ["root", "child"]
+    assert names(await memory.events.ancestors(child)) == ["root"]
+    for ask in (memory.events.chain, memory.events.ancestors, memory.events.descendants, memory.events.impact):
         with pytest.raises(UnknownEvent, match="'99'"):
             await ask(99)
     for depth in (-1, "x", 1.5):
         with pytest.raises(InvalidInput, match="depth is"):
-            await memory.descendants(root, depth=depth)  # type: ignore[arg-type]  # it is what must be refused
+            await memory.events.descendants(root, depth=depth)  # type: ignore[arg-type]  # it is what must be refused
 
 
 class Watch:
@@ -125,7 +126,7 @@ class Watch:
 
 
 async def test_a_chain_is_replayed_from_a_point_in_order(memory: Memory, clock: HandClock) -> None:
-    """E-37"""
+    """keeps: E-37"""
     refs = []
     with memory.context(correlation="run-1"):
         for name in ("a", "b", "c", "d"):
@@ -133,13 +134,13 @@ async def test_a_chain_is_replayed_from_a_point_in_order(memory: Memory, clock: 
             clock.move(seconds=2)
     memory.emit("elsewhere")
 
-    replayed = [event.name async for event in memory.replay(await memory.event(refs[1]))]
+    replayed = [event.name async for event in memory.events.replay(await memory.events.get(refs[1]))]
 
     assert replayed == ["b", "c", "d"]
 
 
 async def test_replay_keeps_the_recorded_pace(memory: Memory, clock: HandClock) -> None:
-    """E-37: by the clock it is given; a slow reader is not delayed further."""
+    """keeps: E-37. It follows the clock it is given; a slow reader is not delayed further."""
     with memory.context(correlation="run-1"):
         first = memory.emit("a")
         clock.move(seconds=4)
@@ -148,7 +149,7 @@ async def test_replay_keeps_the_recorded_pace(memory: Memory, clock: HandClock) 
         memory.emit("c")
     watch = Watch()
     came: list[tuple[str, float]] = []
-    async for event in memory.replay(await memory.event(first), speed=2, clock=watch, sleep=watch.sleep):
+    async for event in memory.events.replay(await memory.events.get(first), speed=2, clock=watch, sleep=watch.sleep):
         came.append((event.name, watch.now))
         watch.now += 1.5  # the reader's work
 
@@ -157,10 +158,10 @@ async def test_replay_keeps_the_recorded_pace(memory: Memory, clock: HandClock) 
 
 
 @pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan"), "x"])
-async def test_a_speed_that_is_none_is_refused(memory: Memory, speed: float) -> None:
-    event = await memory.event(memory.emit("x"))
+async def test_an_invalid_speed_is_refused(memory: Memory, speed: float) -> None:
+    event = await memory.events.get(memory.emit("x"))
     with pytest.raises(InvalidInput, match="replayed at"):
-        _ = [e async for e in memory.replay(event, speed=speed)]
+        _ = [e async for e in memory.events.replay(event, speed=speed)]
 
 
 # -- Comparison -----------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def run(start: int, *steps: dict[str, object], context: Context | None = None) -
 
 
 def test_runs_are_compared_without_ids_times_and_sessions() -> None:
-    """E-37"""
+    """keeps: E-37"""
     left = run(1, {"n": 1}, {"n": 2}, context=Context(session="s1", agent="scout"))
     right = run(100, {"n": 1}, {"n": 2}, context=Context(session="s2", agent="scout"))
 
@@ -186,8 +187,8 @@ def test_runs_are_compared_without_ids_times_and_sessions() -> None:
     assert found.same == 2
 
 
-def test_the_first_divergence_is_found_with_what_differs() -> None:
-    """E-37"""
+def test_the_first_divergence_is_reported_with_the_difference() -> None:
+    """keeps: E-37"""
     left = run(1, {"n": 1}, {"n": 2, "only": True, "same": {"a": 1, "b": 2}}, {"n": 3})
     right = run(100, {"n": 1}, {"n": 5, "same": {"b": 2, "a": 1}}, {"n": 4})
 
@@ -201,14 +202,14 @@ def test_the_first_divergence_is_found_with_what_differs() -> None:
     assert compare(left, right, ignore=["data.n", "data.only"]).is_equal
 
 
-def test_a_run_that_ends_earlier_parts_there() -> None:
+def test_a_run_that_ends_earlier_diverges_at_its_end() -> None:
     left, right = run(1, {}, {}), run(100, {})
     assert (compare(left, right).left, compare(left, right).right) == (left[1], None)
     assert (compare(right, left).left, compare(right, left).right) == (None, left[1])
     assert not compare(left, right).is_equal
 
 
-def test_another_parent_error_or_agent_is_a_divergence() -> None:
+def test_a_different_parent_error_or_agent_is_a_divergence() -> None:
     root = build(1)
     steps = [root, build(2, parent=root)]
     flat = [root, build(2)]
@@ -220,12 +221,12 @@ def test_another_parent_error_or_agent_is_a_divergence() -> None:
     assert [d.field for d in compare(steps, other).differences] == ["context.agent"]
 
 
-def test_true_is_not_one() -> None:
+def test_true_is_not_equal_to_one() -> None:
     assert not compare(run(1, {"x": True}), run(9, {"x": 1})).is_equal
 
 
 @given(histories(), histories())
-def test_comparing_is_the_same_from_both_sides(left: History, right: History) -> None:
+def test_comparison_is_symmetric(left: History, right: History) -> None:
     one, other = compare(left, right), compare(right, left)
     assert (one.same, one.left, one.right) == (other.same, other.right, other.left)
     assert {d.field for d in one.differences} == {d.field for d in other.differences}

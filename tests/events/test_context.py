@@ -33,7 +33,7 @@ def agent(memory: Memory) -> str | None:
 
 
 async def test_inner_blocks_inherit_override_and_restore(memory: Memory) -> None:
-    """E-01, E-19, E-33"""
+    """keeps: E-01, E-19, E-33"""
     whole = Context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", labels=(("host", "a"),))
     with memory.context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", host="a") as outer:
         assert outer.context == whole
@@ -43,23 +43,23 @@ async def test_inner_blocks_inherit_override_and_restore(memory: Memory) -> None
                 labels = (("env", "test"), ("host", "b"))
                 assert inner.context == msgspec.structs.replace(whole, labels=labels, **{name: "other"})
                 assert memory.here == inner
-                assert (await memory.event(memory.emit("step").id)).context == inner.context
+                assert (await memory.events.get(memory.emit("step").id)).context == inner.context
             assert memory.here == outer
     assert memory.here == Here()
 
 
 async def test_two_roots_in_one_task_have_different_chains(memory: Memory) -> None:
-    """TE-01: a root never becomes the parent of what comes after it."""
+    """keeps: TE-01. A root never becomes the parent of what comes after it."""
     with memory.context(session="s1"):
         one, two = memory.emit("first"), memory.emit("second")
 
-    events = [await memory.event(ref.id) for ref in (one, two)]
+    events = [await memory.events.get(ref.id) for ref in (one, two)]
     assert [event.depth for event in events] == [0, 0]
     assert events[0].correlation != events[1].correlation
 
 
 async def test_siblings_have_equal_depth(memory: Memory) -> None:
-    """TE-01: also in tasks that run at the same time."""
+    """keeps: TE-01. Also in tasks that run at the same time."""
     root = memory.emit("root")
 
     async def child() -> int:
@@ -74,7 +74,7 @@ async def test_siblings_have_equal_depth(memory: Memory) -> None:
 
 
 async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: Memory) -> None:
-    """E-13, TE-01, TE-02"""
+    """keeps: E-13, TE-01, TE-02"""
 
     async def worker(number: int) -> None:
         with memory.context(agent=f"a{number}"):
@@ -92,7 +92,7 @@ async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: M
     with memory.context(parent=root, session="s1"):
         await asyncio.gather(*(worker(number) for number in range(8)))
 
-    events: dict[str, mica.Event] = {event.id: event for event in await memory.events(EventQuery(limit=None))}
+    events: dict[str, mica.Event] = {event.id: event for event in await memory.events.query(EventQuery(limit=None))}
     assert len(events) == 1 + 8 * 3
     for event in events.values():
         if event.name == "root":
@@ -102,11 +102,11 @@ async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: M
         assert event.context.session == "s1"
         if event.name != "step":
             assert (parent.data["n"], parent.context.agent) == (event.data["n"], event.context.agent)
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
 
 
 async def test_a_block_is_reset_after_an_exception_and_after_cancellation(memory: Memory) -> None:
-    """TE-01, E-33"""
+    """keeps: TE-01, E-33"""
     with pytest.raises(ZeroDivisionError), memory.context(agent="scout"):
         1 / 0  # noqa: B018
     assert agent(memory) is None
@@ -132,8 +132,8 @@ async def test_a_child_task_changes_nothing_for_its_parent(memory: Memory) -> No
     assert agent(memory) is None
 
 
-async def test_interleaved_generators_restore_nothing_stale(memory: Memory) -> None:
-    """TE-01: blocks that close out of order leave what was there before them."""
+async def test_interleaved_generators_restore_no_stale_context(memory: Memory) -> None:
+    """keeps: TE-01. Blocks that close out of order restore the context from before them."""
 
     def walk(name: str) -> Iterator[str | None]:
         with memory.context(agent=name):
@@ -149,7 +149,7 @@ async def test_interleaved_generators_restore_nothing_stale(memory: Memory) -> N
     assert agent(memory) is None
 
 
-async def test_a_generator_closed_in_another_context_disturbs_nobody(memory: Memory) -> None:
+async def test_a_generator_closed_in_another_context_affects_no_other_code(memory: Memory) -> None:
     def walk() -> Iterator[None]:
         with memory.context(agent="walker"):
             yield
@@ -183,7 +183,7 @@ async def test_a_decorated_generator_keeps_its_context_to_itself(memory: Memory)
     assert seen == ["walker", "outer"] * 2 + ["async walker", "outer"] * 2
 
 
-async def test_a_decorated_generator_still_takes_what_is_sent_and_thrown(memory: Memory) -> None:
+async def test_a_decorated_generator_still_accepts_send_and_throw(memory: Memory) -> None:
     events: list[object] = []
 
     @memory.context(agent="walker")
@@ -205,7 +205,7 @@ async def test_a_decorated_generator_still_takes_what_is_sent_and_thrown(memory:
     assert events == ["hello", "walker", "closed"]
 
 
-async def test_an_error_of_a_decorated_generator_comes_out(memory: Memory) -> None:
+async def test_an_error_in_a_decorated_generator_propagates(memory: Memory) -> None:
     @memory.context(agent="walker")
     def walk() -> Iterator[int]:
         yield 1
@@ -251,7 +251,7 @@ async def test_one_block_cannot_be_entered_twice_at_once(memory: Memory) -> None
     assert agent(memory) is None
 
 
-async def test_plain_threads_start_without_a_context_and_carry_one_when_told(memory: Memory) -> None:
+async def test_plain_threads_start_without_a_context_unless_one_is_passed(memory: Memory) -> None:
     seen: list[str | None] = []
     with memory.context(agent="scout"):
         thread = threading.Thread(target=lambda: seen.append(agent(memory)))
@@ -263,7 +263,7 @@ async def test_plain_threads_start_without_a_context_and_carry_one_when_told(mem
 
 
 async def test_two_spaces_in_one_task_do_not_see_each_other(memory: Memory, home: Settings) -> None:
-    """U-09: a space is a wall; a parent from one is never a parent in the other."""
+    """keeps: U-09. A parent in one space is never a parent in another."""
     async with mica.open(":memory:", settings=home) as other:
         ref = memory.emit("here")
         with memory.context(agent="scout", parent=ref), other.context(agent="smith"):
@@ -273,13 +273,13 @@ async def test_two_spaces_in_one_task_do_not_see_each_other(memory: Memory, home
 
 
 async def test_an_explicit_context_gives_the_same_event_as_a_block(memory: Memory) -> None:
-    """E-33, K-44: two paths, one implementation."""
+    """keeps: E-33, K-44. Both ways share one implementation."""
     root = memory.emit("root")
     with memory.context(session="s1", agent="scout", parent=root, branch="main"):
         here = memory.here
-        implicit = await memory.event(memory.emit("step", {"n": 1}).id)
-    explicit = await memory.event(memory.emit("step", {"n": 1}, context=here).id)
-    by_context = await memory.event(memory.emit("step", {"n": 1}, context=here.context, parent=root).id)
+        implicit = await memory.events.get(memory.emit("step", {"n": 1}).id)
+    explicit = await memory.events.get(memory.emit("step", {"n": 1}, context=here).id)
+    by_context = await memory.events.get(memory.emit("step", {"n": 1}, context=here.context, parent=root).id)
 
     def shape(event: mica.Event) -> object:
         return (event.name, event.data, event.context, event.parent_id, event.root_id, event.depth)
@@ -290,7 +290,7 @@ async def test_an_explicit_context_gives_the_same_event_as_a_block(memory: Memor
 
 
 async def test_unusable_context_values_are_named(memory: Memory) -> None:
-    """E-19: whatever could not be stored is refused at once."""
+    """keeps: E-19. A value that could not be stored is refused at once."""
     for bad in ({"agent": 3}, {"task": ""}, {"note": "x" * 5_000}, {"session": "\ud800"}):
         with pytest.raises(InvalidContext, match=f"context {next(iter(bad))}"), memory.context(**bad):
             pass
@@ -311,8 +311,8 @@ VALUES = st.sampled_from([None, "one", "two", "three", "\u00e9", Word("one"), ""
 
 
 @given(st.lists(st.tuples(*[VALUES] * 5, st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)), max_size=8))
-def test_what_is_known_of_contexts_lets_nothing_else_through(given: list[tuple[Any, ...]]) -> None:
-    """E-19: the same is refused, whatever was accepted before, and what is accepted is text."""
+def test_the_context_cache_accepts_no_invalid_value(given: list[tuple[Any, ...]]) -> None:
+    """keeps: E-19. Invalid values are refused whatever was accepted before, and accepted values are plain text."""
 
     def plain(value: object) -> object:
         return "one" if value == "one" else value
@@ -346,8 +346,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40
     ),
     depth=st.integers(0, 1000),
 )
-def test_a_carrier_takes_everything_across(context: Context, depth: int) -> None:
-    """E-36: headers, `_meta` and environment variables carry the same value."""
+def test_a_carrier_transports_the_whole_context(context: Context, depth: int) -> None:
+    """keeps: E-36. Headers, `_meta` and environment variables carry the same value."""
     parent = ref_of(build(7).id, build(3).id, depth)
     for here in (Here(context, parent), Here(context)):
         fields = carrier(here, space="space")
@@ -362,7 +362,7 @@ def test_a_foreign_or_damaged_carrier_never_raises(fields: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("depth", ["9" * 30, str(2**63), "-1", "1_0x", ""])
-def test_a_depth_that_no_chain_has_is_no_parent(depth: str) -> None:
+def test_an_impossible_depth_is_not_accepted_as_a_parent(depth: str) -> None:
     fields = carrier(Here(Context(), build(1).ref), space="space")
     spoiled = fields["tracestate"].rsplit(":", 1)[0] + f":{depth}"
     assert received(fields | {"tracestate": spoiled}, space="space").parent is None
@@ -374,14 +374,14 @@ def test_a_foreign_trace_becomes_the_correlation() -> None:
     assert received(fields, space="space") == Here(Context(correlation=trace))
 
 
-def test_a_trace_goes_on_under_its_own_id() -> None:
+def test_a_foreign_trace_keeps_its_id() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     fields = carrier(Here(Context(correlation=trace), build(1).ref), space="space")
     assert fields["traceparent"].split("-")[1] == trace
 
 
-def test_a_parent_does_not_cross_the_wall() -> None:
-    """U-09: from another space only the correlation comes along."""
+def test_a_parent_does_not_cross_a_space_boundary() -> None:
+    """keeps: U-09. From another space only the correlation is taken over."""
     fields = carrier(Here(Context(agent="scout"), build(1).ref), space="one")
     here = received(fields, space="two")
     assert here.parent is None
@@ -409,12 +409,12 @@ asyncio.run(main())
 
 
 async def test_a_subprocess_continues_the_chain(tmp_path: Path, home: Settings) -> None:
-    """E-11, E-36: the exact parent survives a process boundary."""
+    """keeps: E-11, E-36. The exact parent survives a process boundary."""
     path = tmp_path / "space.db"
     async with mica.open(path, settings=home) as memory:
         root = memory.emit("root")
         with memory.context(parent=root, session="s1", agent="scout"):
-            variables = {"HOME": str(tmp_path), "PATH": "", **memory.environment()}
+            variables = {"HOME": str(tmp_path), "PATH": "", **memory.events.environment()}
         await memory.durable()
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", CHILD, path, env=variables, stderr=asyncio.subprocess.PIPE
@@ -422,7 +422,7 @@ async def test_a_subprocess_continues_the_chain(tmp_path: Path, home: Settings) 
         _, complaints = await child.communicate()
         assert child.returncode == 0, complaints.decode()
 
-        below = await memory.descendants(await memory.event(root.id))
+        below = await memory.events.descendants(await memory.events.get(root.id))
 
         assert [(event.name, event.depth, event.root_id) for event in below] == [
             ("in.child", 1, root.id),

@@ -12,7 +12,7 @@ import pytest
 from mica.errors import StoreBusy
 from mica.events import fold as folding_module
 from mica.events.context import Here
-from mica.events.fold import BATCH_MAX, BURST_EVENTS, Folding
+from mica.events.fold import BATCH_MAX, BURST_EVENTS, JournalFold
 from mica.events.journal import Journal
 from mica.events.leftovers import leftovers
 from mica.model.event import Appended, Event
@@ -55,7 +55,7 @@ class Flood:
     @asynccontextmanager
     async def folding(self) -> AsyncIterator[None]:
         self.loop = asyncio.get_running_loop()
-        folding = Folding(self.append, self._folder)
+        folding = JournalFold(self.append, self._folder)
         self.journal = Journal(self._folder, space="test", base=Here(), clock=None, wake=folding.wake)
         for _ in range(BACKLOG):
             self.journal.emit("step")
@@ -84,25 +84,25 @@ def flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flood:
     return flood
 
 
-async def test_a_backlog_beyond_its_limit_is_stored_without_a_pause(
+async def test_a_backlog_over_its_limit_is_stored_without_a_pause(
     flood: Flood, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal is bounded: above a limit storing comes before leaving time to others."""
+    """The journal is bounded: above a limit storing takes priority over other work."""
     monkeypatch.setattr(folding_module, "HURRY_BYTES", 1)
     async with flood.folding():
         await flood.changed.wait()
     assert (flood.naps, flood.stored >= BACKLOG) == (0, True)
 
 
-async def test_below_the_limit_the_fold_takes_a_small_share_of_the_time(flood: Flood) -> None:
-    """What is emitted without a pause waits in segments; the fold takes one batch and leaves the rest of the time."""
+async def test_below_the_limit_the_fold_uses_a_small_share_of_the_time(flood: Flood) -> None:
+    """Events of a steady stream wait in segments; the fold stores one batch and then yields."""
     async with flood.folding():
         await flood.changed.wait()
     assert (flood.naps, flood.stored <= BATCH_MAX) == (1, True)
 
 
 async def test_a_burst_is_stored_when_it_ends(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While events come in a burst the fold waits: storing them takes the time of who emits them."""
+    """During a burst the fold waits, because storing would slow down the emitting code."""
     monkeypatch.setattr(folding_module, "LULL_S", 3_600)
     flood.bursts = 5
     async with flood.folding():
@@ -110,8 +110,8 @@ async def test_a_burst_is_stored_when_it_ends(flood: Flood, monkeypatch: pytest.
     assert (flood.stored_at_bursts, flood.stored > 0) == ([0] * 5, True)
 
 
-async def test_a_burst_without_end_is_stored_all_the_same(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fold waits for a lull, but not for ever: other processes read what is stored."""
+async def test_an_endless_burst_is_stored_too(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fold waits for a lull, but not forever: other processes read only stored events."""
     monkeypatch.setattr(folding_module, "LULL_S", 0)
     flood.bursts = 1_000_000
     async with flood.folding():
@@ -119,8 +119,8 @@ async def test_a_burst_without_end_is_stored_all_the_same(flood: Flood, monkeypa
     assert flood.stored > 0
 
 
-async def test_whatever_comes_later_is_stored_by_itself(tmp_path: Path) -> None:
-    """One event, a pause, another one: nobody has to read for the fold to go on."""
+async def test_later_events_are_stored_without_a_read(tmp_path: Path) -> None:
+    """After a pause the fold starts again by itself."""
     stored: list[str] = []
     changed = asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_whatever_comes_later_is_stored_by_itself(tmp_path: Path) -> None:
         changed.set()
         return Appended(stored=len(events))
 
-    folding = Folding(append, tmp_path)
+    folding = JournalFold(append, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     for name in ("one", "two", "three"):
@@ -145,10 +145,10 @@ async def test_whatever_comes_later_is_stored_by_itself(tmp_path: Path) -> None:
     assert stored == ["one", "two", "three"]
 
 
-async def test_events_that_come_one_by_one_gather_before_they_are_stored(
+async def test_single_events_are_batched_before_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each append is a sync of the disk: one for every mark would stand in the way of those who wait for `durable`."""
+    """Each append is a disk sync; one per mark would delay callers that wait for `durable`."""
     gathered: list[int] = []  # how many appends there were whenever the fold let events gather
     appends = 0
     enough = asyncio.Event()
@@ -168,7 +168,7 @@ async def test_events_that_come_one_by_one_gather_before_they_are_stored(
         return Appended(stored=len(events))
 
     monkeypatch.setattr(asyncio, "sleep", nap)
-    folding = Folding(append, tmp_path)
+    folding = JournalFold(append, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     journal.emit("step")
     folding.begin(journal)
@@ -182,10 +182,8 @@ async def test_events_that_come_one_by_one_gather_before_they_are_stored(
     assert gathered[:5] == [0, 1, 2, 3, 4]
 
 
-async def test_closing_does_not_wait_again_for_a_store_that_was_busy_all_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """U-04: a command that was told after a minute that the file is locked does not stand there for another."""
+async def test_closing_does_not_wait_again_for_a_busy_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: U-04. A command that failed after a minute because the file is locked does not wait another minute."""
     monkeypatch.setattr(folding_module, "CLOSE_S", 0.01)
     asked = 0
 
@@ -196,7 +194,7 @@ async def test_closing_does_not_wait_again_for_a_store_that_was_busy_all_the_tim
             await asyncio.Event().wait()
         raise StoreBusy("locked for a minute")
 
-    folding = Folding(append, tmp_path)
+    folding = JournalFold(append, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     journal.emit("step")
@@ -210,14 +208,16 @@ async def test_closing_does_not_wait_again_for_a_store_that_was_busy_all_the_tim
     journal.close()
 
 
-async def test_who_closes_holds_nothing_of_dead_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TE-07: a claim that closing has begun is ended, also where closing takes no time: the next can have it."""
+async def test_a_closing_memory_releases_segments_of_dead_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """keeps: TE-07. Its claim ends even if closing takes no time, so the next process can take over."""
     monkeypatch.setattr(folding_module, "CLOSE_S", 0)
 
     async def append(events: Sequence[Event]) -> Appended:
         return Appended(stored=len(events))
 
-    folding = Folding(append, tmp_path)
+    folding = JournalFold(append, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     for _ in range(5):

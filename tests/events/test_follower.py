@@ -23,11 +23,12 @@ from mica.events import follower as follow
 from mica.model.event import Event
 from mica.settings import Settings
 from mica.store import listener as listening
-from mica.store.postgres.listen import PostgresListener
+from mica.store.postgres.notices import PostgresListener
+from mica.store.reference.log import ReferenceLog
+from mica.store.reference.state import ReferenceState
 from mica.store.reference.store import EphemeralStore
 from mica.testing import build
-from mica.testing.pooler import pooled
-from mica.testing.postgres import APP, Server
+from mica.testing.postgres import APP, LocalPostgres, pooled
 
 SOON_S = 20  # a test that waits so long has failed
 
@@ -37,24 +38,30 @@ async def take(following: follow.Following, number: int) -> list[Event]:
         return [await anext(following) for _ in range(number)]
 
 
-class Restarting(EphemeralStore):
-    """A store that cannot be read now and then."""
+class RestartingLog(ReferenceLog):
+    """A log that cannot be read now and then."""
 
-    def __init__(self, *, outages: Collection[int], error: Exception) -> None:
-        super().__init__()
+    def __init__(self, state: ReferenceState, *, outages: Collection[int], error: Exception) -> None:
+        super().__init__(state)
         self.outages = set(outages)  # which reads fail
         self.error = error
         self.reads = count()
 
-    async def log(self, after: int, *, limit: int) -> list[Event]:
+    async def read(self, after: int, *, limit: int) -> list[Event]:
         if next(self.reads) in self.outages:
             raise self.error
-        return await super().log(after, limit=min(limit, 3))
+        return await super().read(after, limit=min(limit, 3))
+
+
+def restarting(*, outages: Collection[int], error: Exception) -> EphemeralStore:
+    store = EphemeralStore()
+    store.log = RestartingLog(store.state, outages=outages, error=error)
+    return store
 
 
 async def test_a_burst_of_10_000_arrives_complete_and_in_order(memory: Memory) -> None:
-    """TE-19, E-29: a follower that is slower than the burst still gets every matching event once."""
-    following = memory.follow(EventQuery(names=("step",)), after=await memory.position())
+    """keeps: TE-19, E-29. A follower slower than the burst still gets every matching event once."""
+    following = memory.events.follow(EventQuery(names=("step",)), after=await memory.events.position())
     first = asyncio.create_task(take(following, 1))
     await asyncio.sleep(0)
 
@@ -68,15 +75,15 @@ async def test_a_burst_of_10_000_arrives_complete_and_in_order(memory: Memory) -
     assert positions == sorted(set(positions))
 
 
-async def test_follow_begins_after_a_position_or_now(memory: Memory) -> None:
+async def test_follow_starts_after_a_position_or_now(memory: Memory) -> None:
     memory.emit("first")
     memory.emit("second")
-    after = (await memory.event(1)).position
+    after = (await memory.events.get(1)).position
 
-    assert [event.name for event in await take(memory.follow(after=after), 1)] == ["second"]
-    assert [event.name for event in await take(memory.follow(after=0), 2)] == ["first", "second"]
+    assert [event.name for event in await take(memory.events.follow(after=after), 1)] == ["second"]
+    assert [event.name for event in await take(memory.events.follow(after=0), 2)] == ["first", "second"]
 
-    now = memory.follow()
+    now = memory.events.follow()
     waiting = asyncio.create_task(take(now, 1))
     while now._after is None:
         await asyncio.sleep(0)
@@ -85,18 +92,18 @@ async def test_follow_begins_after_a_position_or_now(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("after", [-1, "5", 1.5, True, float("nan"), 2**70])
-async def test_what_is_no_position_is_refused_alike_by_every_store(memory: Memory, after: object) -> None:
-    """TE-19"""
+async def test_an_invalid_position_is_refused_by_every_store(memory: Memory, after: object) -> None:
+    """keeps: TE-19"""
     with pytest.raises(InvalidInput, match=r"after is .*; give a whole number, 0 or more"):
-        memory.follow(after=after)  # type: ignore[arg-type]  # it is what must be refused
+        memory.events.follow(after=after)  # type: ignore[arg-type]  # it is what must be refused
     with pytest.raises(InvalidInput, match="after is"):
-        await anext(memory.log(after=after))  # type: ignore[arg-type]  # it is what must be refused
+        await anext(memory.events.log(after=after))  # type: ignore[arg-type]  # it is what must be refused
 
 
-async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(memory: Memory) -> None:
-    """E-29: a position of another log, or from before a restore, lets nothing be stepped over."""
+async def test_a_reader_ahead_of_the_log_resumes_at_its_end(memory: Memory) -> None:
+    """keeps: E-29. A position from another log, or from before a restore, makes it skip no event."""
     memory.emit("first")
-    following = memory.follow(after=99)
+    following = memory.events.follow(after=99)
     waiting = asyncio.create_task(take(following, 1))
     while following._after is None:
         await asyncio.sleep(0)
@@ -108,7 +115,7 @@ async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(mem
 
 async def test_events_of_this_process_wake_a_follower_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
-    following = memory.follow(after=0)
+    following = memory.events.follow(after=0)
     waiting = asyncio.create_task(take(following, 1))
     while following._after is None:
         await asyncio.sleep(0)
@@ -118,8 +125,8 @@ async def test_events_of_this_process_wake_a_follower_at_once(memory: Memory, mo
     assert [event.name for event in await waiting] == ["now"]
 
 
-async def test_follow_sees_what_other_processes_write(tmp_path: Path, home: Settings) -> None:
-    """E-29: without a server between them."""
+async def test_follow_sees_events_of_other_processes(tmp_path: Path, home: Settings) -> None:
+    """keeps: E-29. No server is needed between them."""
     script = (
         "import asyncio, sys, mica\n"
         "async def main():\n"
@@ -129,7 +136,7 @@ async def test_follow_sees_what_other_processes_write(tmp_path: Path, home: Sett
     )
     path = tmp_path / "space.db"
     async with mica.open(path, settings=home) as memory:
-        following = memory.follow(after=0)
+        following = memory.events.follow(after=0)
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", script, path, env={**os.environ, "HOME": str(tmp_path)}, stderr=subprocess.PIPE
         )
@@ -139,24 +146,24 @@ async def test_follow_sees_what_other_processes_write(tmp_path: Path, home: Sett
     assert [event.data["n"] for event in found] == list(range(500))
 
 
-async def test_an_outage_delays_and_loses_nothing(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TE-19, U-04: after a reconnect it goes on from the last position."""
+async def test_an_outage_delays_events_and_loses_none(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: TE-19, U-04. After a reconnect the follower continues at its last position."""
     monkeypatch.setattr(follow, "RETRY_FIRST_S", 0.0)
-    store = Restarting(outages=range(0, 60, 2), error=StoreUnavailable("restarting"))
+    store = restarting(outages=range(0, 60, 2), error=StoreUnavailable("restarting"))
     memory = Memory(store, settings=home)
     for number in range(50):
         memory.emit("step", {"n": number})
 
-    found = await take(memory.follow(after=0), 50)
+    found = await take(memory.events.follow(after=0), 50)
     await memory.close()
 
     assert [event.data["n"] for event in found] == list(range(50))
 
 
-async def test_a_store_that_will_never_answer_is_told(home: Settings) -> None:
-    memory = Memory(Restarting(outages=[0], error=NotAStore("something else")), settings=home)
+async def test_a_permanent_store_failure_is_reported(home: Settings) -> None:
+    memory = Memory(restarting(outages=[0], error=NotAStore("something else")), settings=home)
     with pytest.raises(NotAStore):
-        await take(memory.follow(after=0), 1)
+        await take(memory.events.follow(after=0), 1)
     await memory.close()
 
 
@@ -170,10 +177,10 @@ async def test_retries_slow_down_to_a_limit(home: Settings, monkeypatch: pytest.
         else:
             waits.append(seconds)
 
-    store = Restarting(outages=range(10), error=StoreUnavailable("gone"))
-    await store.append([build(1)])
+    store = restarting(outages=range(10), error=StoreUnavailable("gone"))
+    await store.log.append([build(1)])
     memory = Memory(store, settings=home)
-    following = memory.follow(after=0)
+    following = memory.events.follow(after=0)
     monkeypatch.setattr(asyncio, "sleep", instead)
     await anext(following)
     monkeypatch.undo()
@@ -183,7 +190,7 @@ async def test_retries_slow_down_to_a_limit(home: Settings, monkeypatch: pytest.
 
 
 async def test_a_cancelled_step_can_be_taken_again(memory: Memory) -> None:
-    following = memory.follow(after=0)
+    following = memory.events.follow(after=0)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(following), 0.001)
 
@@ -192,14 +199,14 @@ async def test_a_cancelled_step_can_be_taken_again(memory: Memory) -> None:
     assert [event.name for event in await take(following, 1)] == ["late"]
 
 
-async def test_breaking_out_leaves_nothing_behind(memory: Memory) -> None:
+async def test_leaving_the_loop_frees_every_resource(memory: Memory) -> None:
     before = asyncio.all_tasks()
     memory.emit("one")
 
-    async for event in memory.follow(after=0):
+    async for event in memory.events.follow(after=0):
         assert event.name == "one"
         break
-    task = asyncio.create_task(take(memory.follow(), 1))
+    task = asyncio.create_task(take(memory.events.follow(), 1))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
@@ -207,33 +214,33 @@ async def test_breaking_out_leaves_nothing_behind(memory: Memory) -> None:
     assert asyncio.all_tasks() <= before
 
 
-async def test_a_follower_of_a_closed_memory_is_told(home: Settings) -> None:
+async def test_a_follower_of_a_closed_memory_raises(home: Settings) -> None:
     memory = await mica.open(":memory:", settings=home)
-    waiting = asyncio.create_task(take(memory.follow(after=0), 1))
+    waiting = asyncio.create_task(take(memory.events.follow(after=0), 1))
     await asyncio.sleep(0)
     await memory.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         await waiting
 
 
-async def test_a_question_without_words_is_refused_at_once(memory: Memory) -> None:
-    with pytest.raises(InvalidInput, match="nothing to look for"):
-        memory.follow(EventQuery(text="the"))
+async def test_a_query_without_words_is_refused_at_once(memory: Memory) -> None:
+    with pytest.raises(InvalidInput, match="nothing to search for"):
+        memory.events.follow(EventQuery(text="the"))
 
 
 async def test_the_log_is_walked_in_commit_order(memory: Memory) -> None:
     for number in range(2_500):
         memory.emit("even" if number % 2 == 0 else "odd", {"n": number})
 
-    found = [event.data["n"] async for event in memory.log(EventQuery(names=("odd",)), after=1_000)]
+    found = [event.data["n"] async for event in memory.events.log(EventQuery(names=("odd",)), after=1_000)]
 
     assert found == list(range(1_001, 2_500, 2))
 
 
 async def test_the_position_of_an_empty_memory_is_0(memory: Memory) -> None:
-    assert await memory.position() == 0
+    assert await memory.events.position() == 0
     memory.emit("x")
-    assert await memory.position() == 1
+    assert await memory.events.position() == 1
 
 
 # -- Being rung -----------------------------------------------------------------------------------------------
@@ -252,7 +259,7 @@ async def begun(memory: Memory, following: follow.Following) -> asyncio.Task[lis
     """A step of a follower that has looked in vain and hears now what others append."""
     waiting = asyncio.create_task(take(following, 1))
     async with asyncio.timeout(SOON_S):
-        while not (listener := getattr(memory._store, "_listener", None)) or not listener.is_listening:
+        while not (listener := getattr(memory._store.notices, "_listener", None)) or not listener.is_listening:
             await asyncio.sleep(0.01)
     return waiting
 
@@ -264,27 +271,27 @@ async def listeners(connection: asyncpg.Connection) -> list[int]:
 
 
 async def test_a_notification_wakes_a_follower_of_another_store(
-    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+    server: LocalPostgres, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E-29: without a look of its own in between: it would come too late to pass."""
+    """keeps: E-29. The test would time out if the follower had to poll."""
     monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
     address = server.address()
     async with mica.open(address, settings=home) as reader, mica.open(address, settings=home) as writer:
-        following = reader.follow(after=0)
+        following = reader.events.follow(after=0)
         for number in range(3):
             waiting = await begun(reader, following)
             writer.emit("step", {"n": number})
             assert [event.data["n"] for event in await waiting] == [number]
 
 
-async def test_one_connection_listens_while_somebody_follows(server: Server, home: Settings) -> None:
-    """Nothing is left behind: no task, no connection, though nobody says that a loop was left."""
+async def test_followers_share_one_listening_connection(server: LocalPostgres, home: Settings) -> None:
+    """It is closed after the last one; no task and no connection remains, even if a loop was abandoned."""
     before = asyncio.all_tasks()
     async with connected(server.dsn()) as connection:
         async with mica.open(server.address(), settings=home) as memory:
             own = asyncio.all_tasks()
             assert await listeners(connection) == []
-            one, two = memory.follow(after=0), memory.follow(after=0)
+            one, two = memory.events.follow(after=0), memory.events.follow(after=0)
             tasks = [await begun(memory, one), await begun(memory, two)]
             assert len(await listeners(connection)) == 1
             async with asyncio.timeout(SOON_S):  # a look that one of them has begun is a task of the driver
@@ -300,7 +307,7 @@ async def test_one_connection_listens_while_somebody_follows(server: Server, hom
                     gc.collect()
                     await asyncio.sleep(0)
 
-            waiting = await begun(memory, memory.follow(after=0))
+            waiting = await begun(memory, memory.events.follow(after=0))
         with pytest.raises(StoreUnavailable, match="closed"):
             await waiting
         async with asyncio.timeout(SOON_S):
@@ -311,9 +318,9 @@ async def test_one_connection_listens_while_somebody_follows(server: Server, hom
 
 @pytest.mark.parametrize("breakage", ["the connection is ended", "nobody notifies", "listening is refused"])
 async def test_without_notifications_a_follower_misses_nothing(
-    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch, breakage: str
+    server: LocalPostgres, home: Settings, monkeypatch: pytest.MonkeyPatch, breakage: str
 ) -> None:
-    """TE-19: a notification is a hint; the position is what counts."""
+    """keeps: TE-19. A notification is a hint; the position is what counts."""
     address = server.address()
     monkeypatch.setattr(listening, "RETRY_FIRST_S", 0.01)
     if breakage == "listening is refused":
@@ -323,7 +330,7 @@ async def test_without_notifications_a_follower_misses_nothing(
         mica.open(address, settings=home) as writer,
         connected(server.dsn()) as connection,
     ):
-        following = reader.follow(after=0)
+        following = reader.events.follow(after=0)
         found = []
         for number in range(20):
             waiting = asyncio.create_task(take(following, 5))
@@ -332,8 +339,8 @@ async def test_without_notifications_a_follower_misses_nothing(
             if breakage == "the connection is ended":
                 for process in await listeners(connection):
                     await connection.execute(f"SELECT pg_terminate_backend({process})")
-            elif breakage == "nobody notifies" and reader._store._listener:  # type: ignore[attr-defined]
-                reader._store._listener._rings.clear()  # type: ignore[attr-defined]
+            elif breakage == "nobody notifies" and reader._store.notices._listener:  # type: ignore[attr-defined]
+                reader._store.notices._listener._rings.clear()  # type: ignore[attr-defined]
             found += await waiting
 
     assert [event.data["n"] for event in found] == list(range(100))
@@ -344,13 +351,13 @@ async def _refused(_: PostgresListener) -> bool:
     raise OSError("no way to the server")
 
 
-async def test_a_listener_that_lost_its_connection_listens_again(
-    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+async def test_a_listener_reconnects_after_losing_its_connection(
+    server: LocalPostgres, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "RETRY_FIRST_S", 0.01)
     monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
     async with mica.open(server.address(), settings=home) as memory, connected(server.dsn()) as connection:
-        following = memory.follow(after=0)
+        following = memory.events.follow(after=0)
         waiting = await begun(memory, following)
         (process,) = await listeners(connection)
         await connection.execute(f"SELECT pg_terminate_backend({process})")
@@ -362,14 +369,14 @@ async def test_a_listener_that_lost_its_connection_listens_again(
             assert [event.name for event in await waiting] == ["now"]
 
 
-async def test_behind_a_pooler_a_follower_looks_by_itself(server: Server, home: Settings) -> None:
-    """No connection is one's own behind a pooler in transaction mode; that is no failure."""
+async def test_behind_a_pooler_a_follower_polls(server: LocalPostgres, home: Settings) -> None:
+    """A pooler in transaction mode cannot deliver notifications; this is not a failure."""
     async with (
         pooled(server.address()) as (_, address),
         mica.open(address, settings=home) as reader,
         mica.open(address, settings=home) as writer,
     ):
-        following = reader.follow(after=0)
+        following = reader.events.follow(after=0)
         found = []
         for number in range(10):
             writer.emit("step", {"n": number})

@@ -34,7 +34,7 @@ def both(decorate: Callable[[Callable[[], object]], Callable[[], object]]) -> li
 
 
 async def test_a_call_without_the_required_fields_is_refused(memory: Memory) -> None:
-    """E-34: session, agent and the like, a parent, labels."""
+    """keeps: E-34. Fields are session, agent and the like, a parent, and labels."""
     for function in both(requires(memory, fields=["session", "branch", "parent"])):
         with pytest.raises(InvalidContext, match=r"needs session, branch, parent .*memory\.context\(session=…\)"):
             await called(function)
@@ -44,15 +44,15 @@ async def test_a_call_without_the_required_fields_is_refused(memory: Memory) -> 
             assert await called(function) == "done"
 
 
-async def test_a_label_that_is_called_nearly_as_a_field_is_asked_about(memory: Memory) -> None:
-    """E-34: a slip would be refused for ever, with advice that sets a label."""
+async def test_a_label_that_resembles_a_field_is_questioned(memory: Memory) -> None:
+    """keeps: E-34. A typing error would be refused forever, with advice that sets a label."""
     for function in both(requires(memory, fields=["sesion", "branch"])):
         with pytest.raises(InvalidContext, match=r"'sesion' is taken for a label, was 'session' meant\?$"):
             await called(function)
 
 
 async def test_a_call_above_the_minimum_depth_is_refused(memory: Memory) -> None:
-    """E-34"""
+    """keeps: E-34"""
     root = memory.emit("root")
     child = memory.emit("child", parent=root)
     for function in both(requires(memory, min_depth=2)):
@@ -64,7 +64,7 @@ async def test_a_call_above_the_minimum_depth_is_refused(memory: Memory) -> None
 
 
 async def test_a_call_in_an_old_context_is_refused(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E-34"""
+    """keeps: E-34"""
     now = 1_000.0
     monkeypatch.setattr(context_module, "monotonic", lambda: now)
     for function in both(requires(memory, max_age_s=60)):
@@ -81,7 +81,7 @@ async def test_a_call_in_an_old_context_is_refused(memory: Memory, monkeypatch: 
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_and_recorded(memory: Memory) -> None:
-    """E-34, E-20: a failure below what was going on."""
+    """keeps: E-34, E-20. The failure is recorded as a child of the current event."""
     ended: list[str] = []
 
     @timeout(memory, 0.01)
@@ -95,7 +95,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_and_recorded(memory: Memo
     with memory.context(parent=root, agent="scout"), pytest.raises(TimeoutError):
         await hang()
 
-    [failure] = await memory.failures()
+    [failure] = await memory.events.failures()
     assert ended == ["cancelled"]
     assert failure.event.name == "call.timed_out"
     assert failure.event.parent_id == root.id
@@ -104,7 +104,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_and_recorded(memory: Memo
     assert failure.agents == ("scout",)
 
 
-async def test_a_timely_call_and_its_own_timeouts_are_left_alone(memory: Memory) -> None:
+async def test_a_timely_call_and_its_own_timeouts_are_unaffected(memory: Memory) -> None:
     @timeout(memory, 30)
     async def double(number: int) -> int:
         if number < 0:
@@ -114,25 +114,25 @@ async def test_a_timely_call_and_its_own_timeouts_are_left_alone(memory: Memory)
     assert await double(4) == 8
     with pytest.raises(TimeoutError, match="mine"):
         await double(-1)
-    assert await memory.events() == []
+    assert await memory.events.query() == []
 
 
-async def test_tags_add_up(memory: Memory) -> None:
-    """E-34, E-20"""
+async def test_nested_tags_accumulate(memory: Memory) -> None:
+    """keeps: E-34, E-20"""
     for function in both(tagged(memory, "slow", "db")):
         assert await called(function) == "done"
     with tagged(memory, "b"), tagged(memory, "a", "b"):
         memory.emit("inside")
     memory.emit("outside")
 
-    inside, outside = await memory.events()
+    inside, outside = await memory.events.query()
 
     assert inside.context.labels == (("tags", "a,b"),)
     assert outside.context.labels == ()
 
 
 async def test_tagged_functions_emit_with_their_tags(memory: Memory) -> None:
-    """E-34"""
+    """keeps: E-34"""
 
     @tagged(memory, "nightly")
     async def work() -> None:
@@ -140,11 +140,14 @@ async def test_tagged_functions_emit_with_their_tags(memory: Memory) -> None:
         memory.emit("worked")
 
     await work()
-    assert (await memory.event(1)).context.labels == (("tags", "nightly"),)
+    assert (await memory.events.get(1)).context.labels == (("tags", "nightly"),)
 
 
 async def test_a_chain_is_sampled_as_a_whole(memory: Memory) -> None:
-    """E-34, E-20: about the given share, always the same ones, each labelled with its rate."""
+    """keeps: E-34, E-20.
+
+    About the given share of chains is recorded, always the same ones, each labelled with its rate.
+    """
 
     @sampled(memory, 0.25)
     def observe() -> str:
@@ -159,7 +162,7 @@ async def test_a_chain_is_sampled_as_a_whole(memory: Memory) -> None:
     assert all(len(results) == 1 for results in ran.values())
     share = sum(results == {"ran"} for results in ran.values()) / len(ran)
     assert 0.18 < share < 0.32
-    events = await memory.events(EventQuery(limit=None))
+    events = await memory.events.query(EventQuery(limit=None))
     assert {event.context.session for event in events} == {s for s, results in ran.items() if results == {"ran"}}
     assert {event.context.labels for event in events} == {(("sample_rate", "0.25"),)}
 
@@ -175,7 +178,7 @@ async def test_coroutines_are_sampled_too(memory: Memory) -> None:
 
 
 @given(st.text(min_size=1), st.floats(0, 1), st.floats(0, 1))
-def test_who_is_in_a_smaller_share_is_in_a_larger_one(key: str, one: float, other: float) -> None:
+def test_a_chain_in_a_smaller_sample_is_in_every_larger_one(key: str, one: float, other: float) -> None:
     key = key.encode("utf-8", "replace").decode()
     here = Here(Context(correlation=key, session="ignored"))
     low, high = sorted((one, other))
@@ -184,7 +187,7 @@ def test_who_is_in_a_smaller_share_is_in_a_larger_one(key: str, one: float, othe
     assert not is_sampled(here, 0)
 
 
-async def test_wrong_arguments_are_named_where_they_stand(memory: Memory) -> None:
+async def test_invalid_decorator_arguments_are_refused_at_definition(memory: Memory) -> None:
     with pytest.raises(InvalidInput, match="give a list"):
         requires(memory, fields="session")
     with pytest.raises(InvalidInput, match="more than 0"):
@@ -210,7 +213,7 @@ async def test_wrong_arguments_are_named_where_they_stand(memory: Memory) -> Non
         requires(memory, fields=[5])  # type: ignore[list-item]  # the point
 
 
-async def test_names_and_kinds_of_functions_stay(memory: Memory) -> None:
+async def test_decorated_functions_keep_their_name_and_kind(memory: Memory) -> None:
     @requires(memory)
     @tagged(memory, "x")
     async def named() -> None:

@@ -18,7 +18,7 @@ from mica.errors import UnknownEvent
 from mica.events import hot
 from mica.events.context import Here
 from mica.events.journal import Journal
-from mica.events.segment import SUFFIX, Frame, Segment
+from mica.events.segment import SUFFIX, Segment, SegmentFrame
 from mica.model.event import Context, EventId, Tombstone, event_id, make_event, new_writer
 from mica.settings import Settings
 from mica.store.purges import Selection
@@ -63,12 +63,17 @@ def emit_some(memory: Memory, chance: random.Random, known: list[Ref], count: in
 
 async def everything(memory: Memory, known: list[Ref]) -> list[object]:
     """What the reads say that need no position."""
-    found: list[object] = [await memory.events(query) for query in QUERIES]
+    found: list[object] = [await memory.events.query(query) for query in QUERIES]
     for ref in known[::29]:
-        event = await memory.event(ref.id)
-        found += [event, await memory.chain(event), await memory.ancestors(event), await memory.descendants(event)]
-        found += [await memory.descendants(event, depth=1), await memory.impact(event)]
-    found.append((await memory.sizes()).events)
+        event = await memory.events.get(ref.id)
+        found += [
+            event,
+            await memory.events.chain(event),
+            await memory.events.ancestors(event),
+            await memory.events.descendants(event),
+        ]
+        found += [await memory.events.descendants(event, depth=1), await memory.events.impact(event)]
+    found.append((await memory.upkeep.sizes()).events)
     return found
 
 
@@ -84,51 +89,51 @@ def unplaced(value: object) -> object:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_waits_is_read_as_if_it_were_stored(
+async def test_pending_events_are_read_like_stored_ones(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """E-25, K-41: one log for readers, whatever of it is in the store."""
+    """keeps: E-25, K-41. Readers see one log, however much of it is in the store."""
     chance = random.Random(seed)
     known: list[Ref] = []
     emit_some(memory, chance, known, 150)
-    await memory.position()  # all of that is stored
+    await memory.events.position()  # all of that is stored
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
-    monkeypatch.setattr(memory._folding, "wake", lambda: None)
-    memory._folding._task.cancel()
+    monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
+    memory._log._folding._task.cancel()
     emit_some(memory, chance, known, 150)
     before = await everything(memory, known)
     assert memory._journal.waiting > 0
 
-    await memory.position()
+    await memory.events.position()
     assert memory._journal.waiting == 0
     after = await everything(memory, known)
     assert [unplaced(each) for each in before] == [unplaced(each) for each in after]
 
 
-async def test_an_event_that_is_stored_meanwhile_comes_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading while what waits is being stored: each event exactly once, at any moment."""
+async def test_an_event_stored_during_a_read_appears_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event appears exactly once, at any moment of the fold."""
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     for number in range(3_000):
         memory.emit("step", {"n": number})
 
     async def read() -> None:
         for _ in range(12):
-            events = await memory.events(EventQuery(limit=None))
+            events = await memory.events.query(EventQuery(limit=None))
             assert sorted(int(str(event.data["n"])) for event in events) == list(range(3_000))
-            assert (await memory.sizes()).events == 3_000
+            assert (await memory.upkeep.sizes()).events == 3_000
             await asyncio.sleep(0)
 
-    await asyncio.gather(read(), read(), memory.position())
+    await asyncio.gather(read(), read(), memory.events.position())
 
 
-async def test_data_that_json_cannot_hold_is_told_where_it_waits(
+async def test_data_outside_json_is_reported_while_still_pending(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.emit("odd")
         memory.emit("odd", {1: "a key that is no text"})  # type: ignore[dict-item]  # what a caller may do
-        _, event = await memory.events()
+        _, event = await memory.events.query()
         assert (event.name, event.data["name"]) == ("event.refused", "odd")
 
 
@@ -138,7 +143,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     decoded: list[int] = []
     frames = Segment.frames
 
-    def counted(segment: Segment, first: int, last: int) -> list[Frame]:
+    def counted(segment: Segment, first: int, last: int) -> list[SegmentFrame]:
         decoded.append(last - first)
         return frames(segment, first, last)
 
@@ -155,23 +160,23 @@ def leave(folder: Path, events: int) -> list[Ref]:
     return refs
 
 
-async def test_only_frames_that_may_be_wanted_are_decoded(tmp_path: Path, home: Settings, unread: list[int]) -> None:
-    """E-40: of a backlog the last events are read without decoding all of it."""
+async def test_only_frames_that_may_match_are_decoded(tmp_path: Path, home: Settings, unread: list[int]) -> None:
+    """keeps: E-40. Reading the last events of a backlog does not decode all of it."""
     leave(tmp_path, 20_000)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        memory._folding._task.cancel()
-        latest = await memory.events(EventQuery(limit=100))
-        first = (await memory.events(EventQuery(until=latest[0].at, limit=1)))[0]
+        memory._log._folding._task.cancel()
+        latest = await memory.events.query(EventQuery(limit=100))
+        first = (await memory.events.query(EventQuery(until=latest[0].at, limit=1)))[0]
         assert [event.data["n"] for event in latest] == list(range(19_900, 20_000))
         assert first.data["n"] == 19_899
         assert sum(unread) < 6_000
 
 
 @pytest.mark.parametrize("at", ["time", "name", "array"])
-async def test_a_damaged_frame_hides_no_other_and_is_told_when_it_is_stored(
+async def test_a_damaged_frame_hides_no_other_and_is_reported_when_stored(
     tmp_path: Path, home: Settings, at: str
 ) -> None:
-    """TB-11: what power loss tore, read where it lies; the read answers with what is whole."""
+    """keeps: TB-11. A frame torn by power loss is skipped in place; the read returns the intact ones."""
     refs = leave(tmp_path, 8_000)
     path = max(tmp_path.rglob(f"*{SUFFIX}"))
     body = bytearray(path.read_bytes())
@@ -179,14 +184,14 @@ async def test_a_damaged_frame_hides_no_other_and_is_told_when_it_is_stored(
     body[{"time": name - 10, "name": name - 1, "array": name - 11}[at]] = 0xC1  # which no MessagePack has
     path.write_bytes(body)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        latest = await memory.events(EventQuery(limit=None))
+        latest = await memory.events.query(EventQuery(limit=None))
         numbers = [int(str(event.data["n"])) for event in latest]
         [missing] = set(range(8_000)) - set(numbers)
         with pytest.raises(UnknownEvent):
-            await memory.event(refs[missing].id)
-        assert await memory.event(refs[missing + 1].id) in latest
-        await memory.position()
-        assert any("is damaged" in problem for problem in memory.damaged)
+            await memory.events.get(refs[missing].id)
+        assert await memory.events.get(refs[missing + 1].id) in latest
+        await memory.events.position()
+        assert any("is damaged" in problem for problem in memory.upkeep.damaged)
 
 
 MANY = """
@@ -204,10 +209,10 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_process_leaves_a_log_that_is_read_at_once(
+async def test_the_events_of_a_killed_process_are_readable_at_once(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E-40: everything is there before any of it is stored, and once it is, nothing is doubled."""
+    """keeps: E-40. They are readable before any of them is stored, and storing doubles none."""
     path = tmp_path / "space.db"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MANY, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
@@ -219,45 +224,45 @@ async def test_a_killed_process_leaves_a_log_that_is_read_at_once(
 
     appended: list[object] = []
     async with mica.open(path, settings=home) as memory:
-        monkeypatch.setattr(memory._folding, "_append", appended.append)
-        assert (await memory.sizes()).events == 20_000
-        latest = await memory.events(EventQuery(session="s3", limit=10))
+        monkeypatch.setattr(memory._log._folding, "_append", appended.append)
+        assert (await memory.upkeep.sizes()).events == 20_000
+        latest = await memory.events.query(EventQuery(session="s3", limit=10))
         assert [event.data["n"] for event in latest] == list(range(19_953, 20_000, 5))
-        assert await memory.event(latest[0].id) == latest[0]
+        assert await memory.events.get(latest[0].id) == latest[0]
         assert appended == []
         monkeypatch.undo()
-        assert await memory.position() == 20_000
-        assert (await memory.sizes()).events == 20_000
-        stored = await memory.event(EventId(latest[0].id))
+        assert await memory.events.position() == 20_000
+        assert (await memory.upkeep.sizes()).events == 20_000
+        stored = await memory.events.get(EventId(latest[0].id))
         assert stored.position is not None
         assert stored.context == Context(session="s3")
 
 
-async def test_what_is_asked_for_by_position_is_stored_first(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_by_position_stores_pending_events_first(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     first, second = memory.emit("first"), memory.emit("second")
-    assert (await memory.event(2)).id == second.id
-    assert [event.id for event in (await memory.resolve(["1", first.id])).found] == [first.id, first.id]
+    assert (await memory.events.get(2)).id == second.id
+    assert [event.id for event in (await memory.events.resolve(["1", first.id])).found] == [first.id, first.id]
 
 
-async def test_what_another_process_purged_is_not_read_where_it_waits(
+async def test_pending_events_purged_by_another_process_are_not_read(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-08, E-25: what waits is answered as it will be stored, as tombstones that no question about content finds."""
+    """keeps: U-08, E-25. They appear as they will be stored: as tombstones that no content query matches."""
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
-    monkeypatch.setattr(memory._folding, "wake", lambda: None)
-    memory._folding._task.cancel()
+    monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
+    memory._log._folding._task.cancel()
     with memory.context(session="s1", correlation="c1"):
         gone = memory.emit("tool.ran", {"text": "hunter2"})
         memory.emit("tool.ran", {"text": "below"}, parent=gone)
     known = [memory.emit("tool.ran", {"text": "open"}), gone]
     told = Tombstone(purge=build(1_000).id, reason="leaked")
-    kept = Selection(session="s1", value="hunter2").kept(at=(await memory.event(gone)).at, told=told)
+    kept = Selection(session="s1", value="hunter2").kept(at=(await memory.events.get(gone)).at, told=told)
     assert kept is not None
 
-    await memory._store.keep_purge(kept)
+    await memory._store.purges.add(kept)
 
-    assert (await memory.event(gone)).name == "event.purged"
+    assert (await memory.events.get(gone)).name == "event.purged"
     for query, names in (
         (EventQuery(), ["event.purged", "tool.ran", "tool.ran"]),
         (EventQuery(session="s1"), ["tool.ran"]),
@@ -265,8 +270,8 @@ async def test_what_another_process_purged_is_not_read_where_it_waits(
         (EventQuery(text="hunter2"), []),
         (EventQuery(session="s1", limit=1), ["tool.ran"]),
     ):
-        assert [event.name for event in await memory.events(query)] == names
+        assert [event.name for event in await memory.events.query(query)] == names
     before = await everything(memory, known)
     assert memory._journal.waiting > 0
-    await memory.position()
+    await memory.events.position()
     assert [unplaced(each) for each in before] == [unplaced(each) for each in await everything(memory, known)]

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.errors import InvalidInput
-from mica.format.documents import BUNDLES, FULL, chosen, event_document, event_line
+from mica.format.documents import BUNDLES, FULL, event_document, event_line, select_fields
 from mica.model.event import Context
-from mica.testing import History, build, histories
+from mica.testing import build
+from mica.testing.histories import History, histories
 
 CONTEXT = Context(session="s1", agent="scout", labels=(("branch", "main"),))
 ROOT = build(1, context=CONTEXT)
@@ -27,11 +28,11 @@ EVENT = build(
 
 
 def sent(*fields: str, bundle: str | None = None) -> object:
-    return json.loads(event_line(EVENT, chosen(bundle=bundle, fields=fields)))
+    return json.loads(event_line(EVENT, select_fields(bundle=bundle, fields=fields)))
 
 
 def test_small_bundles_grow_from_each_other() -> None:
-    """E-22: minimal, monitoring, debugging."""
+    """keeps: E-22. Minimal, monitoring, debugging."""
     minimal = {"id": EVENT.id, "name": "tool.failed", "correlation": ROOT.id}
     monitoring = minimal | {"depth": 1, "context": {"agent": "scout"}}
 
@@ -41,7 +42,7 @@ def test_small_bundles_grow_from_each_other() -> None:
 
 
 def test_timing_errors_and_full_bundles() -> None:
-    """E-23, E-20: and the saving is a fact of the bytes, not of a formula."""
+    """keeps: E-23, E-20. And the saving is a fact of the bytes, not of a formula."""
     assert sent(bundle="timing") == {
         "id": EVENT.id,
         "name": "tool.failed",
@@ -61,7 +62,7 @@ def test_timing_errors_and_full_bundles() -> None:
 
 
 def test_a_field_list_takes_dotted_names_and_leaves_out_what_is_not_there() -> None:
-    """E-21, E-10"""
+    """keeps: E-21, E-10"""
     assert sent("id", "data.path", "context.session", "data.deep.er", "data.none", "context.user") == {
         "id": EVENT.id,
         "data": {"path": "a.py", "deep": {"er": [1]}},
@@ -75,18 +76,18 @@ def test_a_field_list_takes_dotted_names_and_leaves_out_what_is_not_there() -> N
 
 @pytest.mark.parametrize("field", ["nmae", "context.x", "data.", "context.labels.", "", "id.x", "body", "context."])
 def test_an_unknown_field_is_refused_with_the_known_ones(field: str) -> None:
-    """E-21"""
+    """keeps: E-21"""
     with pytest.raises(InvalidInput, match=r"there is no field .*id, name, at.*context\.session.*data\.NAME"):
-        chosen(fields=[field])
+        select_fields(fields=[field])
 
 
 def test_an_unknown_bundle_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="'tiny'; there are minimal, monitoring, debugging, timing, errors, full"):
-        chosen(bundle="tiny")
+        select_fields(bundle="tiny")
 
 
 def test_nothing_chosen_is_everything() -> None:
-    assert chosen() == FULL
+    assert select_fields() == FULL
 
 
 def test_whole_data_goes_out_as_the_bytes_it_is_stored_in() -> None:
@@ -105,6 +106,6 @@ def test_what_is_chosen_is_a_part_of_the_whole(history: History, fields: set[str
         return small == whole
 
     for event in history:
-        picked = json.loads(event_line(event, chosen(fields=sorted(fields))))
+        picked = json.loads(event_line(event, select_fields(fields=sorted(fields))))
         assert is_part(picked, json.loads(event_line(event)))
         assert event_document(event, ("data",)).keys() == {"data"}

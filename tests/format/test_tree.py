@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.format.mermaid import EDGES_MAX, TEXT_CHARACTERS_MAX, flowchart
+from mica.format.tree import EDGES_MAX, TEXT_CHARACTERS_MAX, flowchart
 from mica.model.event import Context, Event
 from mica.testing import build
 
@@ -31,7 +31,7 @@ def labels(chart: str) -> list[str]:
 
 
 def test_a_chain_is_drawn_with_its_failures() -> None:
-    """E-30"""
+    """keeps: E-30"""
     root = build(1, "session.started", context=Context(agent="scout"))
     child = build(2, "tool.failed", parent=root, error=True)
 
@@ -46,7 +46,7 @@ def test_a_chain_is_drawn_with_its_failures() -> None:
 
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=70)), max_size=5))
 def test_hostile_names_stay_labels(names: list[tuple[str, str]]) -> None:
-    """E-30"""
+    """keeps: E-30"""
     chain: list[Event] = []
     for number, (name, agent) in enumerate(names, start=1):
         usable = re.sub(r"[\s*?\x00-\x1f]|[\ud800-\udfff]", "_", name)

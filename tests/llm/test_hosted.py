@@ -15,7 +15,7 @@ import pytest
 from mica.errors import ModelRefused, ModelUnavailable, NoModel, StreamBroken
 from mica.llm.hosted import HostedModel
 from mica.llm.models import Models
-from mica.llm.protocol import Answer, Image, Message, Request, Usage, question
+from mica.llm.protocol import Answer, Image, ModelMessage, ModelUsage, Request, question
 from mica.llm.tiers import open_models
 from mica.settings import ProviderSettings, load_settings
 from mica.testing import HandClock, ScriptedProvider, Turn
@@ -27,8 +27,8 @@ KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_answer_names_its_model_and_what_it_took(hosted: Hosted, provider: str) -> None:
-    """D-10: usage for each request, whichever protocol the provider speaks."""
+async def test_an_answer_names_its_model_and_usage(hosted: Hosted, provider: str) -> None:
+    """keeps: D-10. Every provider protocol reports the usage of each request."""
     models, server = hosted("Hello there", provider=provider)
     async with models:
         answer = await models.ask(question("Say hello", system="Be brief"))
@@ -43,8 +43,8 @@ async def test_an_answer_names_its_model_and_what_it_took(hosted: Hosted, provid
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_stream_yields_its_text_as_it_comes(hosted: Hosted, provider: str) -> None:
-    """D-10: streaming with partial results, and the whole answer last."""
+async def test_a_stream_yields_text_as_it_arrives(hosted: Hosted, provider: str) -> None:
+    """keeps: D-10. Partial results come first, and the whole answer last."""
     models, server = hosted("one two three", provider=provider)
     async with models:
         pieces = [piece async for piece in models.stream(question("Count"))]
@@ -56,8 +56,8 @@ async def test_a_stream_yields_its_text_as_it_comes(hosted: Hosted, provider: st
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_broken_stream_keeps_what_came(hosted: Hosted, provider: str) -> None:
-    """Neither the half nor a second beginning is passed off as the answer; what came is counted as spent."""
+async def test_a_broken_stream_keeps_what_arrived(hosted: Hosted, provider: str) -> None:
+    """Neither the half nor a second start passes for the answer; the received part counts as spent."""
     models, server = hosted(Turn("one two three four", breaks_after=2), "never asked", provider=provider)
     seen: list[object] = []
 
@@ -75,7 +75,7 @@ async def test_a_broken_stream_keeps_what_came(hosted: Hosted, provider: str) ->
     assert models.ledger.spent().tokens > 0
 
 
-async def test_an_answer_nobody_watched_is_asked_again_when_it_breaks(hosted: Hosted, clock: HandClock) -> None:
+async def test_an_unwatched_answer_is_retried_when_it_breaks(hosted: Hosted, clock: HandClock) -> None:
     models, server = hosted(Turn(status=503), Turn(status=500), "There")
     before = clock()
     async with models:
@@ -92,7 +92,7 @@ async def test_retry_after_is_obeyed(hosted: Hosted, clock: HandClock) -> None:
     assert (clock() - before).total_seconds() == pytest.approx(7)
 
 
-async def test_nobody_waits_for_minutes(hosted: Hosted, clock: HandClock) -> None:
+async def test_a_retry_after_of_minutes_is_not_waited_for(hosted: Hosted, clock: HandClock) -> None:
     models, server = hosted(Turn(status=429, headers={"retry-after": "600"}))
     before = clock()
     async with models:
@@ -101,7 +101,7 @@ async def test_nobody_waits_for_minutes(hosted: Hosted, clock: HandClock) -> Non
     assert (len(server.requests), clock()) == (1, before)
 
 
-async def test_the_library_of_the_provider_does_not_retry_behind_our_back(hosted: Hosted) -> None:
+async def test_the_providers_library_does_not_retry_by_itself(hosted: Hosted) -> None:
     models, server = hosted(*[Turn(status=500)] * 10, MICA_MODELS_ATTEMPTS_MAX="2")
     async with models:
         with pytest.raises(ModelUnavailable):
@@ -113,13 +113,13 @@ async def test_a_silent_provider_costs_no_more_than_the_timeout(hosted: Hosted) 
     never = threading.Event()
     models, _ = hosted(Turn(waits=never), MICA_MODELS_TIMEOUT_S="0.05", MICA_MODELS_ATTEMPTS_MAX="1")
     async with models:
-        with pytest.raises(ModelUnavailable, match=r"said nothing for 0\.05 s"):
+        with pytest.raises(ModelUnavailable, match=r"did not answer for 0\.05 s"):
             await models.ask(question("Hi"))
         never.set()
     assert models.ledger.spent().calls == 0
 
 
-async def test_cancelling_gives_the_reservation_back(hosted: Hosted) -> None:
+async def test_cancelling_releases_the_reservation(hosted: Hosted) -> None:
     never = threading.Event()
     models, server = hosted(Turn(waits=never), more="[[models.budgets]]\ntokens = 2_000\nper = 'ever'\n")
     async with models:
@@ -137,7 +137,7 @@ async def test_cancelling_gives_the_reservation_back(hosted: Hosted) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
-async def test_a_refusal_is_not_repeated(hosted: Hosted, provider: str, status: int) -> None:
+async def test_a_refused_request_is_not_retried(hosted: Hosted, provider: str, status: int) -> None:
     models, server = hosted(Turn("no", status=status), provider=provider)
     async with models:
         with pytest.raises(ModelRefused) as refused:
@@ -161,13 +161,13 @@ async def test_a_key_appears_in_no_error(hosted: Hosted, provider: str, status: 
 
 
 def test_settings_show_no_key(tmp_path: object) -> None:
-    """D-20: the file names a variable, never the key."""
+    """keeps: D-20. The file names a variable, never the key."""
     settings = load_settings({"HOME": str(tmp_path), "MICA_MODELS_DEFAULT_MODEL": "openai:m", "OPENAI_API_KEY": KEY})
     assert settings.keys["openai"].reveal() == KEY
     assert KEY not in repr(settings) + str(settings)
 
 
-async def test_a_schema_goes_to_the_provider_where_it_can_hold_to_it(hosted: Hosted) -> None:
+async def test_a_schema_is_sent_to_a_provider_that_can_enforce_it(hosted: Hosted) -> None:
     models, server = hosted('{"a": "b"}')
     async with models:
         assert models.capabilities("routine").json is True
@@ -175,8 +175,8 @@ async def test_a_schema_goes_to_the_provider_where_it_can_hold_to_it(hosted: Hos
     assert server.requests[0][2]["response_format"]["type"] == "json_schema"
 
 
-async def test_a_schema_that_is_refused_is_asked_for_in_words_from_then_on(hosted: Hosted) -> None:
-    """D-10: what a server can really do is found out by asking it."""
+async def test_a_provider_that_refuses_schemas_gets_them_in_the_prompt_from_then_on(hosted: Hosted) -> None:
+    """keeps: D-10. The abilities of a server are found out by asking it."""
     models, server = hosted(Turn("response_format is not supported", status=400), '{"a": "b"}', '{"a": "c"}')
     async with models:
         answer = await models.ask(question("Hi", schema=SCHEMA))
@@ -187,7 +187,7 @@ async def test_a_schema_that_is_refused_is_asked_for_in_words_from_then_on(hoste
     assert "one JSON value of this schema" in str(server.requests[1][2]["messages"])
 
 
-async def test_settings_know_better_what_a_model_can(hosted: Hosted) -> None:
+async def test_settings_override_the_abilities_of_a_model(hosted: Hosted) -> None:
     models, server = hosted(
         "{}", more='[models.known."openai-chat:m"]\njson = false\nwindow_tokens = 4096\nimages = false\n'
     )
@@ -200,9 +200,9 @@ async def test_settings_know_better_what_a_model_can(hosted: Hosted) -> None:
     assert "response_format" not in server.requests[0][2]
 
 
-async def test_images_and_a_conversation_arrive(hosted: Hosted) -> None:
+async def test_images_and_a_conversation_are_sent(hosted: Hosted) -> None:
     models, server = hosted("A cat")
-    turns = (Message(text="Hi"), Message(role="assistant", text="Hello"), Message(text="What is it?"))
+    turns = (ModelMessage(text="Hi"), ModelMessage(role="assistant", text="Hello"), ModelMessage(text="What is it?"))
     async with models:
         await models.ask(Request(messages=turns, images=(Image(media_type="image/png", content=b"x"),)))
     sent = server.requests[0][2]["messages"]
@@ -210,7 +210,7 @@ async def test_images_and_a_conversation_arrive(hosted: Hosted) -> None:
     assert "data:image/png;base64" in str(sent[2])
 
 
-async def test_a_provider_that_does_not_count_is_counted_for(hosted: Hosted) -> None:
+async def test_missing_usage_counts_are_estimated(hosted: Hosted) -> None:
     models, _ = hosted(Turn("Hello there", counts=False))
     async with models:
         answer = await models.ask(question("Say hello"))
@@ -218,15 +218,15 @@ async def test_a_provider_that_does_not_count_is_counted_for(hosted: Hosted) -> 
     assert answer.input_tokens > 0
 
 
-async def test_an_answer_that_was_cut_off_says_so(hosted: Hosted) -> None:
+async def test_a_truncated_answer_is_reported_as_truncated(hosted: Hosted) -> None:
     models, _ = hosted(Turn("Once upon a", finish="length"))
     async with models:
         answer = await models.ask(question("A story"))
     assert (answer.finish, answer.is_whole) == ("length", False)
 
 
-async def test_a_price_is_known_or_unknown_and_never_nothing(hosted: Hosted) -> None:
-    """D-11, K-04: a server of one's own is not billed by the table of the provider it imitates."""
+async def test_a_price_is_known_or_unknown_and_never_zero(hosted: Hosted) -> None:
+    """keeps: D-11, K-04. A private server is not billed by the table of the provider it imitates."""
     known = '[models.known."openai-chat:m"]\ndollars_in = 2\ndollars_out = 10\nprice_at = 2026-11-01\n'
     models, _ = hosted("Hi", more=known)
     async with models:
@@ -235,9 +235,9 @@ async def test_a_price_is_known_or_unknown_and_never_nothing(hosted: Hosted) -> 
     assert answer.price == "settings 2026-11-01"
 
 
-def test_the_table_of_prices_is_asked_for_real_models() -> None:
-    """K-04: the price names the table it comes from."""
-    usage = Usage(input_tokens=1_000_000, output_tokens=0)
+def test_the_price_table_knows_real_models() -> None:
+    """keeps: K-04. The price names the table it comes from."""
+    usage = ModelUsage(input_tokens=1_000_000, output_tokens=0)
     found = HostedModel("openai:gpt-5-mini", access=ProviderSettings(), key=None).price(usage)
     assert found is not None
     assert found[0] > 0
@@ -247,7 +247,7 @@ def test_the_table_of_prices_is_asked_for_real_models() -> None:
     assert HostedModel("openai:gpt-5-mini", access=own_server, key=None).price(usage) is None
 
 
-async def test_what_is_missing_is_said_before_anything_is_called(tmp_path: object) -> None:
+async def test_missing_configuration_is_reported_before_any_call(tmp_path: object) -> None:
     settings = load_settings({"HOME": str(tmp_path), "MICA_MODELS_DEFAULT_MODEL": "openai:m"})
     async with open_models(settings) as models:
         with pytest.raises(NoModel, match="set OPENAI_API_KEY"):
@@ -258,7 +258,7 @@ async def test_what_is_missing_is_said_before_anything_is_called(tmp_path: objec
 
 
 def test_importing_mica_imports_no_model_library() -> None:
-    """A library that takes a second to import is paid for by those who ask a model."""
+    """A slow import is paid for only by callers that use a model."""
     code = (
         "import sys, mica, mica.llm.tiers\n"
         "libraries = {'pydantic_ai', 'pydantic', 'xllamacpp', 'openai', 'anthropic', 'httpx2', 'genai_prices'}\n"

@@ -34,7 +34,7 @@ async def models(weights: Path, tmp_path: Path) -> AsyncIterator[Models]:
 
 
 async def test_a_real_model_answers_streams_and_costs_nothing(models: Models) -> None:
-    """K-57: no account, no network; chosen in the settings, and counted."""
+    """keeps: K-57. It needs no account and no network; settings choose it, and its usage is counted."""
     pieces = [piece async for piece in models.stream(question("Say hello.", output_tokens_max=12))]
     answer = pieces[-1]
     assert isinstance(answer, Answer)
@@ -49,14 +49,14 @@ class Colour(msgspec.Struct):
     colour: str
 
 
-async def test_a_grammar_holds_a_real_model_to_the_schema(models: Models) -> None:
+async def test_a_grammar_makes_a_real_model_follow_the_schema(models: Models) -> None:
     schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
     got = await ask_for(models, Colour, question("What colour is the sky?", output_tokens_max=30), schema=schema)
     assert got.value.colour in ("red", "blue")
     assert json.loads(got.answers[0].text) == {"colour": got.value.colour}
 
 
-async def test_a_model_that_is_given_up_stops(models: Models) -> None:
+async def test_an_abandoned_model_call_stops(models: Models) -> None:
     asking = asyncio.create_task(models.ask(question("Tell me a long story.", output_tokens_max=500)))
     while not models.ledger._open:
         await asyncio.sleep(0.01)
@@ -69,15 +69,15 @@ async def test_a_model_that_is_given_up_stops(models: Models) -> None:
     assert answer.text
 
 
-async def test_what_does_not_fit_is_refused_by_the_model_itself(weights: Path) -> None:
-    """The estimate may be wrong; the model's own count then speaks. Nothing is cut off unseen."""
+async def test_a_prompt_that_does_not_fit_is_refused_by_the_model_itself(weights: Path) -> None:
+    """The estimate may be wrong; then the model's own count decides. Nothing is cut silently."""
     model = LocalModel(weights, window_tokens=256)
     with pytest.raises(PromptTooLong, match="256 tokens"):
         await anext(model.pieces(question("word " * 400), streamed=True))
     await model.close()
 
 
-async def test_nobody_else_can_use_the_model(weights: Path) -> None:
+async def test_other_programs_cannot_use_the_local_model(weights: Path) -> None:
     """The library opens a port on loopback; without its key it answers nothing."""
     model = LocalModel(weights, window_tokens=256)
     await anext(model.pieces(question("Hi", output_tokens_max=2), streamed=True))
@@ -91,7 +91,7 @@ async def test_nobody_else_can_use_the_model(weights: Path) -> None:
     await model.close()
 
 
-async def test_weights_that_are_no_weights_are_named(tmp_path: Path) -> None:
+async def test_invalid_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(NoModel, match="there are no weights at"):
         await anext(LocalModel(tmp_path / "none.gguf").pieces(question("Hi"), streamed=True))
     (tmp_path / "bad.gguf").write_bytes(b"not a model")

@@ -9,8 +9,8 @@ import pytest
 from mica.llm.prices import prices
 
 
-def test_the_table_says_when_and_from_where_it_is() -> None:
-    """K-04: cost is derived from a dated price table."""
+def test_the_price_table_has_a_date_and_an_origin() -> None:
+    """keeps: K-04"""
     table = prices()
     assert date.fromisoformat(table.at) >= date(2026, 11, 15)
     assert table.source
@@ -26,20 +26,20 @@ def test_a_model_is_found_by_its_usual_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["claude-sonnet", "claude-sonnet-5x", "mock-model", "", None])
 def test_a_model_that_is_not_in_the_table_is_unpriced(name: str | None) -> None:
-    """K-04: no price is ever guessed from a similar name."""
+    """keeps: K-04. No price is ever guessed from a similar name."""
     assert prices().of(name) is None
 
 
-def test_what_stays_in_the_window_is_paid_again_by_each_request() -> None:
-    """K-04: the worked example of 2,000 tokens over 60 requests at Opus 5.5 costs 3.4 cents."""
+def test_tokens_in_the_window_are_paid_again_by_each_request() -> None:
+    """keeps: K-04. The worked example of 2,000 tokens over 60 requests at Opus 5.5 costs 3.4 cents."""
     price = prices().of("claude-opus-5-5")
     assert price is not None
     assert price.of_kept(2_000, requests=60) == pytest.approx(0.034)
     assert price.of_kept(2_000, requests=-1) == price.of_kept(2_000, requests=0)
 
 
-def test_a_recorded_session_costs_what_its_host_counted() -> None:
-    """K-04: 7 answers of 11 / 222 / 3,333 / 44 tokens cost the recorded $0.0117852."""
+def test_the_cost_of_a_recorded_session_matches_its_usage() -> None:
+    """keeps: K-04. 7 answers of 11 / 222 / 3,333 / 44 tokens cost the recorded $0.0117852."""
     price = prices().of("claude-sonnet-5")
     assert price is not None
     cost = price.of_usage(read=77, cache_write=1_554, cache_read=23_331, written=308)

@@ -11,8 +11,8 @@ from mica.llm.protocol import Capabilities, question
 from mica.testing import ScriptedModel, recorded, scripted
 
 
-async def test_a_recording_plays_back_what_was_said(tmp_path: Path) -> None:
-    """D-21: conversation replay."""
+async def test_a_recording_replays_its_answers(tmp_path: Path) -> None:
+    """keeps: D-21"""
     model = ScriptedModel("one two", {"a": 1}, name="real:m", able=Capabilities(json=True, window_tokens=9_000))
     live = scripted(recorded(tmp_path / "talk.jsonl", model))
     said = [await live.ask(question("First")), await live.ask(question("Second", schema={"type": "object"}))]
@@ -26,14 +26,14 @@ async def test_a_recording_plays_back_what_was_said(tmp_path: Path) -> None:
     assert (replay.name, replay.capabilities) == (model.name, model.capabilities)
 
 
-async def test_a_question_that_was_not_recorded_is_named(tmp_path: Path) -> None:
+async def test_an_unrecorded_request_is_named(tmp_path: Path) -> None:
     await scripted(recorded(tmp_path / "talk.jsonl", ScriptedModel("yes"))).ask(question("First"))
     models = scripted(recorded(tmp_path / "talk.jsonl"))
     with pytest.raises(InvalidInput, match="no answer left to 'Another'"):
         await models.ask(question("Another"))
 
 
-def test_a_recording_must_be_there_and_whole(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no recording"):
         recorded(tmp_path / "none.jsonl")
     (tmp_path / "bad.jsonl").write_text("{}\n")
@@ -44,8 +44,8 @@ def test_a_recording_must_be_there_and_whole(tmp_path: Path) -> None:
         recorded(tmp_path / "empty.jsonl")
 
 
-async def test_a_script_that_has_ended_answers_nothing() -> None:
-    """D-21: a deterministic model, in which no question goes unnoticed."""
+async def test_an_exhausted_script_raises() -> None:
+    """keeps: D-21. A scripted model is deterministic, and no unexpected request goes unnoticed."""
     model = ScriptedModel("only one", lambda request: request.messages[0].text.upper())
     models = scripted(model)
     assert (await models.ask(question("a"))).text == "only one"

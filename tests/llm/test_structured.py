@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mica.errors import InvalidAnswer
 from mica.llm.protocol import Answer, Capabilities, question
-from mica.llm.structured import ask_for, read, schema_of
+from mica.llm.structured import ask_for, parse_answer, schema_of
 from mica.testing import ScriptedModel, scripted
 
 
@@ -37,8 +37,8 @@ ASK = question("Where shall we go? Answer with a list of places that are worth t
         f"Here you are:\n{msgspec.json.encode(GOOD).decode()}\nEnjoy!",
     ],
 )
-async def test_a_value_comes_back_checked(text: str) -> None:
-    """D-10: JSON mode is checked, also where the model wraps it."""
+async def test_a_structured_answer_is_validated(text: str) -> None:
+    """keeps: D-10. JSON is checked, even if the model wraps it in other text."""
     got = await ask_for(scripted(text), Trip, ASK)
     assert got.value == Trip(places=[Place(name="Rome", size=3)], note="yes")
     assert len(got.answers) == 1
@@ -56,8 +56,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "said"), BAD)
-async def test_what_came_instead_is_named(text: str, said: str) -> None:
-    """B-64: prose, half JSON, the prompt or an error text is a clear error, after one correction."""
+async def test_an_invalid_answer_is_quoted_in_the_error(text: str, said: str) -> None:
+    """keeps: B-64. Prose, half JSON, the prompt or an error text is a clear error, after one correction."""
     model = ScriptedModel(text, text)
     with pytest.raises(InvalidAnswer, match=said) as bad:
         await ask_for(scripted(model), Trip, ASK)
@@ -76,7 +76,7 @@ async def test_a_model_may_correct_itself_once(text: str, said: str) -> None:
     assert "This cannot be used" in correction[2].text
 
 
-async def test_where_a_correction_does_not_fit_the_first_answer_is_judged() -> None:
+async def test_the_first_answer_is_used_if_a_correction_does_not_fit() -> None:
     prose = "Well, I would go to Rome. " * 40
     model = ScriptedModel(prose, able=Capabilities(json=True, window_tokens=1_200))
     with pytest.raises(InvalidAnswer, match="prose came back"):
@@ -84,13 +84,13 @@ async def test_where_a_correction_does_not_fit_the_first_answer_is_judged() -> N
     assert len(model.requests) == 1
 
 
-async def test_an_answer_cut_at_its_limit_is_said_to_be_cut() -> None:
+async def test_an_answer_cut_at_its_limit_is_reported_as_cut() -> None:
     answer = Answer(text='{"places": [', model="a:m", input_tokens=1, output_tokens=9, dollars=None, finish="length")
     with pytest.raises(InvalidAnswer, match=r"cut off \(length\) after 9 tokens"):
-        read(answer, Trip, ASK)
+        parse_answer(answer, Trip, ASK)
 
 
-async def test_the_schema_stands_where_the_model_can_use_it() -> None:
+async def test_the_schema_is_sent_as_a_parameter_or_in_the_prompt() -> None:
     able, unable = ScriptedModel(GOOD), ScriptedModel(GOOD, able=Capabilities(json=None))
     await ask_for(scripted(able), Trip, ASK)
     await ask_for(scripted(unable), Trip, ASK)
@@ -100,14 +100,14 @@ async def test_the_schema_stands_where_the_model_can_use_it() -> None:
     assert '"places"' in unable.requests[0].system
 
 
-def test_a_schema_is_in_one_piece() -> None:
+def test_a_schema_has_no_references() -> None:
     text = msgspec.json.encode(schema_of(Trip)).decode()
     assert "$ref" not in text
     assert '"size":{"type":"integer"}' in text
 
 
 @given(st.text(max_size=200))
-def test_whatever_comes_back_is_a_value_or_a_named_refusal(text: str) -> None:
+def test_any_answer_becomes_a_value_or_a_named_refusal(text: str) -> None:
     answer = Answer(text=text, model="a:m", input_tokens=1, output_tokens=1, dollars=None)
     with suppress(InvalidAnswer):  # and no other error
-        assert isinstance(read(answer, Trip, ASK), Trip)
+        assert isinstance(parse_answer(answer, Trip, ASK), Trip)

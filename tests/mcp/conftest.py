@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult, Implementation, TextContent
 
 import mica
 from mica.testing.stdio import StdioClient
 
 SOURCES = Path(mica.__file__).parent.parent
+SESSION = "89f4bcb0-c600-471f-8523-f8ca45a1d6d0"
 COMMAND = [sys.executable, "-P", "-m", "mica", "mcp"]
+
+
+Start = Callable[..., StdioClient]
 
 
 @pytest.fixture
@@ -50,3 +57,28 @@ def start(project: Path, environment: dict[str, str]) -> Iterator[Callable[..., 
         if client.process.poll() is None:
             client.process.kill()
         client.process.communicate()
+
+
+@asynccontextmanager
+async def connected(
+    environment: dict[str, str], directory: Path, *words: str, mode: str = "auto", **variables: str
+) -> AsyncIterator[Client]:
+    """The SDK's client, connected to our server in a process of its own."""
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-P", "-m", "mica", "mcp", *words],
+        env=environment | {"CLAUDE_CODE_SESSION_ID": SESSION} | variables,
+        cwd=directory,
+    )
+    about = Implementation(name="claude-code", version="2.1.325")
+    async with Client(parameters, mode=mode, client_info=about) as client:
+        yield client
+
+
+def structured(result: CallToolResult) -> dict[str, object]:
+    """The structured content of a tool's answer, which has a text beside it."""
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    assert not result.is_error, content.text
+    assert content.text.strip()
+    return dict(result.structured_content or {})

@@ -22,23 +22,22 @@ from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp_types import CallToolResult, Implementation, TextContent
 from tests.mcp.test_server import MALFORMED
 
-from mica.brief.question import Question
-from mica.mcp import http, sse, streams
+import mica
+from mica.mcp import http, streams
 from mica.mcp.server import BEAT_S
 from mica.mcp.tools import TOOLS
-from mica.memory import Memory
-from mica.memory import open as open_memory
-from mica.model.event import EventQuery, Passage
+from mica.memory import Memory, open_on
+from mica.model.event import EventQuery
 from mica.model.walk import Step, step_of
 from mica.settings import Settings
-from mica.store.reference.store import EphemeralStore
-from mica.testing.postgres import Server
+from mica.sources.protocol import Fragment, Question, SourceDeclaration
+from mica.store.protocol import Store
+from mica.testing.postgres import LocalPostgres
 from mica.web.access import Access, Limits
 from mica.web.app import application
-from mica.web.memory_pool import House
-from mica.web.process import Serving
-from mica.web.request_memory import memory_at
-from mica.web.tokens import Tokens
+from mica.web.memory_pool import MemoryPool, memory_at
+from mica.web.process import HttpServer
+from mica.web.tokens import TokenFile
 
 Opens = Callable[..., Any]
 
@@ -56,8 +55,8 @@ TYPES = {"content-type": "application/json", "accept": BOTH}
 class Served:
     """A server on a port of its own, and a token that opens everything."""
 
-    def __init__(self, house: House, tokens: Tokens, server: Serving, address: str) -> None:
-        self.house = house
+    def __init__(self, pool: MemoryPool, tokens: TokenFile, server: HttpServer, address: str) -> None:
+        self.pool = pool
         self.tokens = tokens
         self.server = server
         self.address = address
@@ -65,7 +64,7 @@ class Served:
         self.token = tokens.make("test")[0]
 
     async def memory(self) -> Memory:
-        return await self.house.memory()
+        return await self.pool.memory()
 
     def caller(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
         given = {"authorization": f"Bearer {self.token if token is None else token}", **headers}
@@ -99,19 +98,19 @@ async def served(tmp_path: Path, home: Settings) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def serving(
-    place: Path | str, home: Settings, *, opening: Opens = open_memory, beat_s: float = BEAT_S
+    place: Path | str, home: Settings, *, opening: Opens = open_on, beat_s: float = BEAT_S
 ) -> AsyncIterator[Served]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    house = House(place, settings=home, opening=opening)
-    tokens = Tokens(home.home)
+    pool = MemoryPool(place, settings=home, open_memory=opening)
+    tokens = TokenFile(home.home)
     endpoint = http.Endpoint(memory_at, beat_s=beat_s)
-    extra = [*http.routes(endpoint), *sse.routes(endpoint)]
-    app = application(house, access=Access(tokens, port=port, limits=Limits(known_s=0.05)), extra=extra)
-    server = Serving(app, leaving=endpoint.close)
+    extra = [*http.routes(endpoint), *http.sse_routes(endpoint)]
+    app = application(pool, access=Access(tokens, port=port, limits=Limits(recheck_s=0.05)), extra=extra)
+    server = HttpServer(app, leaving=endpoint.close)
     running = asyncio.create_task(server.serve([listening]))
     try:
-        yield Served(house, tokens, server, f"http://127.0.0.1:{port}")
+        yield Served(pool, tokens, server, f"http://127.0.0.1:{port}")
     finally:
         server.stop()
         await running
@@ -162,37 +161,37 @@ async def opened(caller: httpx2.AsyncClient) -> str:
 
 
 async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, served: Served) -> None:
-    """TD-08, D-12, B-33: the same six tools as on standard output."""
+    """keeps: TD-08, D-12, B-33. The same six tools as on standard output."""
     async with served.connected(mode=era) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [tool.name for tool in TOOLS]
         texts = [f"The session cookie is set before the redirect in step {number} of the login" for number in range(5)]
         marked = [told(await client.call_tool("mark", {"text": text})) for text in texts]
         numbers = [str(each["number"]) for each in marked]
         found = told(await client.call_tool("search", {"query": "session cookie redirect", "limit": 3}))
-        brief = told(await client.call_tool("brief", {"query": "login cookie", "budget_tokens": 500}))
+        brief = told(await client.call_tool("brief", {"task": "login cookie", "budget_tokens": 500}))
         shown = told(await client.call_tool("why", {"id": brief["receipt"]}))
         statement = {"text": "Login sets its cookie too early", "marks": numbers[:2]}
-        crystal = told(await client.call_tool("crystal_commit", {"statements": [statement]}))
+        crystal = told(await client.call_tool("handoff", {"statements": [statement]}))
         told(await client.call_tool("navigate", {"task": "login cookie"}))
 
     assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
     assert texts[0] in str(shown["because"])
-    stored = await (await served.memory()).events(EventQuery(names=("mark",)))
+    stored = await (await served.memory()).events.query(EventQuery(names=("mark",)))
     assert {dict(event.context.labels)["client"] for event in stored} == {"claude-code"}
-    assert (crystal["marks"], crystal["period"]) == (5, "session:s1")
+    assert (crystal["marks"], crystal["not_cited"]) == (5, 3)
 
 
 async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served) -> None:
-    """D-12, A-19: listed and read by a real client, and a crystal is found by number as by id."""
+    """keeps: D-12, A-19. Listed and read by a real client, and a crystal is found by number as by id."""
     memory = await served.memory()
     seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.event(seen))
+    step = step_of(await memory.events.get(seen))
     assert step is not None
     memory.mark("The session cookie is set before the redirect of the login page")
     memory.mark("Whoever logs in twice gets two cookies, and the older one wins")
     brief = await memory.brief("cookie")
     async with served.connected(mode=era) as client:
-        [crystal] = await memory.crystallize(level="session")
+        [crystal] = await memory.crystals.make(level="session")
         trail = await memory.trails.create("auth", [step], description="How the session is kept")
         listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
         templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
@@ -211,15 +210,15 @@ async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served
         assert "(#2)" in await text(f"mica://receipts/{brief.receipt}")
         assert "auth/session.py" in await text("mica://trails/auth")
 
-    used = await memory.events(EventQuery(names=("trail.used",)))
+    used = await memory.events.query(EventQuery(names=("trail.used",)))
     assert [event.data["key"] for event in used] == [trail.key]
 
 
 # -- Changes ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_listener_is_told_of_what_it_asked_for_and_of_nothing_else(served: Served) -> None:
-    """D-12: a crystal, a trail and a retraction, to the SDK's own subscription; uses of a trail tell nothing."""
+async def test_a_subscriber_is_notified_only_of_what_it_requested(served: Served) -> None:
+    """keeps: D-12. A crystal, a trail and a retraction, to the SDK's own subscription; uses of a trail tell nothing."""
     memory = await served.memory()
     with memory.context(session="s1"):
         for number in range(4):
@@ -231,7 +230,7 @@ async def test_a_listener_is_told_of_what_it_asked_for_and_of_nothing_else(serve
         ) as listening,
     ):
         assert listening.honored.resource_subscriptions == ["mica://crystals", "mica://trails/auth"]
-        [crystal] = await memory.crystallize(level="session")
+        [crystal] = await memory.crystals.make(level="session")
         assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
         await memory.retract(crystal.id, reason="it was about another page")
         assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
@@ -242,20 +241,20 @@ async def test_a_listener_is_told_of_what_it_asked_for_and_of_nothing_else(serve
         await memory.trails.suspend("auth", reason="it leads nowhere")
         assert {await anext(listening), await anext(listening)} == told_of
 
-    assert len(await memory.events(EventQuery(names=("trail.used",)))) == 1
+    assert len(await memory.events.query(EventQuery(names=("trail.used",)))) == 1
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_what_another_process_stored_is_told_too(
+async def test_events_of_other_processes_are_notified_too(
     engine: str, tmp_path: Path, home: Settings, request: pytest.FixtureRequest
 ) -> None:
-    """D-12: on either engine, by a memory that knows nothing of the server; it is read over the same wire."""
-    server: Server | None = request.getfixturevalue("server") if engine == "postgres" else None
+    """keeps: D-12. On either engine, by a memory that knows nothing of the server; it is read over the same wire."""
+    server: LocalPostgres | None = request.getfixturevalue("server") if engine == "postgres" else None
     place = str(tmp_path / "shared.db") if server is None else server.address()
     async with serving(place, home) as made, made.connected(mode="2026-07-28") as client:
         told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
         async with client.listen(resource_subscriptions=["mica://brief"]) as listening:
-            async with open_memory(place, settings=home) as other:
+            async with mica.open(place, settings=home) as other:
                 other.mark("Whoever logs in twice gets two cookies")
                 await other.search("cookies")
             assert await anext(listening) == ResourceUpdated(uri="mica://brief")
@@ -265,7 +264,7 @@ async def test_what_another_process_stored_is_told_too(
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_session_is_told_of_what_it_subscribed_to(served: Served) -> None:
+async def test_a_session_is_notified_of_its_subscriptions(served: Served) -> None:
     """The older era: `resources/subscribe`, and list changes once something was listed."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -278,7 +277,7 @@ async def test_a_session_is_told_of_what_it_subscribed_to(served: Served) -> Non
     async with served.connected(mode="legacy", on_message=handle) as client:
         await client.list_prompts()
         await client.subscribe_resource("mica://crystals")
-        await memory.crystallize(level="session")
+        await memory.crystals.make(level="session")
         first = {await heard.get(), await heard.get()}
         await client.unsubscribe_resource("mica://crystals")
         await memory.trails.create("auth", [await walked(memory)])
@@ -290,12 +289,12 @@ async def test_a_session_is_told_of_what_it_subscribed_to(served: Served) -> Non
 
 async def walked(memory: Memory) -> Step:
     seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.event(seen))
+    step = step_of(await memory.events.get(seen))
     assert step is not None
     return step
 
 
-async def test_a_subscription_ends_with_the_server_and_says_so(served: Served) -> None:
+async def test_a_subscription_ends_with_the_server(served: Served) -> None:
     async with served.connected(mode="2026-07-28") as client, client.listen(prompts_list_changed=True) as listening:
         served.server.stop()
 
@@ -327,7 +326,7 @@ async def test_no_stream_outlives_its_token(
             assert answer.status_code == 200
             served.tokens.revoke(token.id)
             if is_told:
-                await memory.crystallize(level="session")
+                await memory.crystals.make(level="session")
             told_of = "".join([text async for text in answer.aiter_text()])  # it ends
 
         assert "resources/updated" not in told_of
@@ -335,7 +334,7 @@ async def test_no_stream_outlives_its_token(
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
-async def test_a_quiet_stream_says_that_it_is_alive(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_stream_sends_comments(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "QUIET_S", 0.01)
     listen = modern("subscriptions/listen", notifications={"promptsListChanged": True})
     async with served.caller() as caller, caller.stream("POST", "/mcp", **listen) as answer:
@@ -354,14 +353,14 @@ async def test_a_quiet_stream_says_that_it_is_alive(served: Served, monkeypatch:
 class Hanging:
     """A source that answers when it is let."""
 
-    name = "hanging"
+    declared = SourceDeclaration(name="hanging", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.let = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    async def passages(self, question: Question) -> Sequence[Passage]:
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
         self.asked.set()
         try:
             await self.let.wait()
@@ -369,6 +368,9 @@ class Hanging:
             self.cancelled.set()
             raise
         return []
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 @pytest.fixture
@@ -380,14 +382,14 @@ def hanging() -> Hanging:
 async def slow(tmp_path: Path, home: Settings, hanging: Hanging) -> AsyncIterator[Served]:
     """A server whose briefs wait, and that says so all the time."""
 
-    async def opening(place: Path | str, *, settings: Settings, must_exist: bool) -> Memory:
-        return Memory(EphemeralStore(), settings=settings, sources=[hanging])
+    async def opening(store: Store, _: Path | str, *, settings: Settings, **__: object) -> Memory:
+        return Memory(store, settings=settings, sources=[hanging])
 
     async with serving(tmp_path / "slow.db", home, opening=opening, beat_s=0.01) as made:
         yield made
 
 
-async def test_a_call_that_takes_long_says_that_it_goes_on(era: str, slow: Served, hanging: Hanging) -> None:
+async def test_a_long_call_sends_progress(era: str, slow: Served, hanging: Hanging) -> None:
     heard: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -396,14 +398,14 @@ async def test_a_call_that_takes_long_says_that_it_goes_on(era: str, slow: Serve
             hanging.let.set()
 
     async with slow.connected(mode=era) as client:
-        told(await client.call_tool("brief", {"query": "login"}, progress_callback=on_progress))
+        told(await client.call_tool("brief", {"task": "login"}, progress_callback=on_progress))
 
     assert heard[:3] == [1, 2, 3]
 
 
 async def test_closing_the_connection_cancels_a_request_of_the_newer_era(slow: Served, hanging: Hanging) -> None:
     async with slow.caller() as caller:
-        call = modern("tools/call", name="brief", arguments={"query": "login"})
+        call = modern("tools/call", name="brief", arguments={"task": "login"})
         calling = asyncio.create_task(caller.post("/mcp", **call))
         await hanging.asked.wait()
         calling.cancel()
@@ -414,7 +416,7 @@ async def test_closing_the_connection_cancels_a_request_of_the_newer_era(slow: S
 async def test_a_session_cancels_by_a_notification_and_gets_no_answer(slow: Served, hanging: Hanging) -> None:
     async with slow.caller() as caller:
         session = await opened(caller)
-        call = older("tools/call", session=session, id=7, name="brief", arguments={"query": "login"})
+        call = older("tools/call", session=session, id=7, name="brief", arguments={"task": "login"})
         calling = asyncio.create_task(caller.post("/mcp", **call))
         await hanging.asked.wait()
         await caller.post("/mcp", **older("notifications/cancelled", session=session, id=None, requestId=7))
@@ -424,7 +426,7 @@ async def test_a_session_cancels_by_a_notification_and_gets_no_answer(slow: Serv
         assert (answer.status_code, answer.content) == (202, b"")
 
 
-async def test_a_stream_that_was_cut_off_is_read_on_without_a_gap(slow: Served, hanging: Hanging) -> None:
+async def test_an_interrupted_stream_resumes_without_a_gap(slow: Served, hanging: Hanging) -> None:
     """The older era: losing a connection cancels nothing, and `Last-Event-ID` gives the rest, once."""
     async with slow.caller() as caller:
         session = await opened(caller)
@@ -457,19 +459,19 @@ async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str
             name, text = "", ""
 
 
-async def test_a_stream_that_nobody_knows_cannot_be_read_on(served: Served) -> None:
+async def test_an_unknown_stream_cannot_be_resumed(served: Served) -> None:
     async with served.caller(accept="text/event-stream") as caller:
         session = await opened(caller)
         for last in ("9/1", "0/x", "nonsense", "0/" + "9" * 5_000):
             answer = await caller.get("/mcp", headers={"mcp-session-id": session, "last-event-id": last})
             assert answer.status_code == 404
-            assert "begin anew" in answer.json()["error"]["message"]
+            assert "start again" in answer.json()["error"]["message"]
 
 
 # -- What is refused --------------------------------------------------------------------------------------------
 
 
-async def test_headers_must_say_what_the_body_says(served: Served) -> None:
+async def test_headers_must_repeat_the_body(served: Served) -> None:
     """Somebody between us may go by the headers, and we go by the body."""
     call = modern("tools/call", name="search", arguments={"query": "x"})
     wrong: list[dict[str, str]] = [
@@ -491,7 +493,7 @@ async def test_headers_must_say_what_the_body_says(served: Served) -> None:
     assert answer.json()["result"]["structuredContent"] == {"hits": []}
 
 
-async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are(served: Served) -> None:
+async def test_an_unknown_revision_over_http_is_refused_with_the_supported_ones(served: Served) -> None:
     unknown = META | {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}
     call = modern("tools/list", _meta=unknown)
     async with served.caller() as caller:
@@ -510,7 +512,7 @@ async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are(serve
 
 
 @pytest.mark.parametrize("revision", [None, "2025-11-25", "2026-07-28"])
-async def test_what_is_no_message_is_refused_with_its_code(revision: str | None, served: Served) -> None:
+async def test_an_invalid_message_is_refused_with_its_code(revision: str | None, served: Served) -> None:
     headers = TYPES if revision is None else {**TYPES, "mcp-protocol-version": revision}
     async with served.caller() as caller:
         for body, code in MALFORMED:
@@ -555,10 +557,10 @@ sent_headers = st.fixed_dictionaries(
 
 @settings(max_examples=5)
 @given(st.lists(st.tuples(bodies, sent_headers), min_size=30, max_size=50))
-def test_nothing_that_is_sent_makes_the_server_fail(
+def test_no_request_makes_the_server_fail(
     home: Settings, tmp_path: Path, sent: list[tuple[bytes, dict[str, str]]]
 ) -> None:
-    """TD-08: whatever comes is answered with a status of its own, never with a fault of ours."""
+    """keeps: TD-08. Whatever comes is answered with a status of its own, never with a fault of ours."""
 
     async def statuses() -> set[int]:
         async with serving(tmp_path / "shop.db", home) as made, made.caller() as caller:
@@ -569,7 +571,7 @@ def test_nothing_that_is_sent_makes_the_server_fail(
     assert asyncio.run(statuses()) <= {200, 202, 400, 404}
 
 
-async def test_http_itself_must_be_spoken_well(served: Served) -> None:
+async def test_wrong_http_methods_and_types_are_refused(served: Served) -> None:
     call = modern("tools/list")
     async with served.caller() as caller:
 
@@ -592,8 +594,8 @@ async def test_http_itself_must_be_spoken_well(served: Served) -> None:
         assert (await caller.get("/mcp", headers={"mcp-protocol-version": "2026-07-28"})).status_code == 405
 
 
-async def test_nobody_comes_in_without_a_token_or_from_a_foreign_page(served: Served) -> None:
-    """U-09: the guard stands before MCP as before everything."""
+async def test_a_token_and_our_own_origin_are_required(served: Served) -> None:
+    """keeps: U-09. The guard stands before MCP as before everything."""
     call = modern("tools/list")
     async with httpx2.AsyncClient(base_url=served.address) as stranger:
         assert (await stranger.post("/mcp", **call)).status_code == 401
@@ -604,26 +606,26 @@ async def test_nobody_comes_in_without_a_token_or_from_a_foreign_page(served: Se
         assert (await caller.post("/mcp", content=call["content"], headers=rebound)).status_code == 421
 
 
-async def test_a_session_holds_until_it_is_ended_and_only_in_its_space(served: Served) -> None:
-    """U-09: the name of a session opens no other space, and no token opens a space that it does not name."""
+async def test_a_session_is_valid_until_it_ends_and_only_in_its_space(served: Served) -> None:
+    """keeps: U-09. The name of a session opens no other space, and no token opens a space that it does not name."""
     async with served.caller() as caller:
         session = await opened(caller)
         assert (await caller.post("/mcp", **older("ping", session=session))).json()["result"] == {}
         assert (await caller.post("/mcp", **older("ping"))).status_code == 400
         assert (await caller.post("/mcp", **older("ping", session="0" * 48))).status_code == 404
-        await served.house.memory("other", make=True)
+        await served.pool.memory("other", make=True)
         elsewhere = await caller.post("/mcp?space=other", **older("ping", session=session))
         assert elsewhere.status_code == 404
         assert (await caller.post("/mcp?space=nowhere", **older("initialize", **HELLO))).status_code == 404
         limited = served.tokens.make("of one space", spaces=("other",))[0]
         async with served.caller(limited) as guest:
-            assert (await guest.post(f"/mcp?space={served.house.default}", **modern("tools/list"))).status_code == 403
+            assert (await guest.post(f"/mcp?space={served.pool.default}", **modern("tools/list"))).status_code == 403
             assert (await guest.post("/mcp", **older("ping", session=session))).status_code == 404
         assert (await caller.delete("/mcp", headers={"mcp-session-id": session})).status_code == 204
         assert (await caller.post("/mcp", **older("ping", session=session))).status_code == 404
 
 
-async def test_sessions_are_bounded_and_the_idlest_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_longest_idle_session_is_closed_at_the_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SESSIONS_MAX", 3)
     async with served.caller() as caller:
         sessions = [await opened(caller) for _ in range(4)]
@@ -635,8 +637,8 @@ async def test_sessions_are_bounded_and_the_idlest_goes(served: Served, monkeypa
 # -- Causality --------------------------------------------------------------------------------------------------
 
 
-async def test_a_mark_descends_from_what_the_caller_was_doing_over_http(served: Served) -> None:
-    """E-36: told in `_meta`, or by whoever stands between as a header."""
+async def test_a_mark_continues_the_trace_of_its_caller_over_http(served: Served) -> None:
+    """keeps: E-36. Told in `_meta`, or by whoever stands between as a header."""
     memory = await served.memory()
     with memory.context(session="s9", agent="scout"):
         cause = memory.emit("task.began", {})
@@ -649,7 +651,7 @@ async def test_a_mark_descends_from_what_the_caller_was_doing_over_http(served: 
         in_header = (await caller.post("/mcp", content=call["content"], headers=call["headers"] | carrier)).json()
 
     for answer in (in_meta, in_header):
-        seen = await memory.event(answer["result"]["structuredContent"]["id"])
+        seen = await memory.events.get(answer["result"]["structuredContent"]["id"])
         assert seen.parent_id == cause.id
         assert (seen.context.session, seen.context.agent) == ("s9", "scout")
 
@@ -658,8 +660,8 @@ async def test_a_mark_descends_from_what_the_caller_was_doing_over_http(served: 
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_the_transport_of_2024_serves_who_knows_no_other(served: Served) -> None:
-    """D-12: a stream and an address to write to, with the SDK's client."""
+async def test_the_transport_of_2024_works(served: Served) -> None:
+    """keeps: D-12. A stream and an address to write to, with the SDK's client."""
     headers = {"authorization": f"Bearer {served.token}"}
     async with Client(sse_client(f"{served.url}/sse", headers=headers), mode="legacy", client_info=ABOUT) as client:
         told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))

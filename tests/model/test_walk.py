@@ -8,17 +8,17 @@ import pytest
 
 import mica
 from mica.model.event import EventQuery
-from mica.model.walk import OUTCOME, WALKED, latest_directory, step_of, walks_of
+from mica.model.walk import OUTCOME, WALK_EVENTS, latest_directory, step_of, walks_of
 from mica.testing import build
 
-FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
 
 
 async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_path: Path) -> None:
-    """K-03, TA-02: one step type, with path, lines, cost and hash, whoever reads it."""
+    """keeps: K-03, TA-02. Every reader uses one step type with path, lines, cost and hash."""
     async with mica.open(tmp_path / "shop.db") as memory:
-        await memory.import_transcripts([FIXTURES / "transcript-a.jsonl"])
-        (walk,) = walks_of(await memory.events())
+        await memory.clients.import_transcripts([FIXTURES / "transcript-a.jsonl"])
+        (walk,) = walks_of(await memory.events.query())
     assert walk.prompt == "Explain how auth works"
     assert [(step.path, step.operation, step.start_line, step.end_line) for step in walk.steps if not step.failed] == [
         ("src/db.py", "read", 1, 60),
@@ -35,8 +35,8 @@ async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_pat
     assert walk.at < walk.steps[0].at <= walk.ended_at
 
 
-async def test_an_outcome_is_unknown_until_somebody_says_it(tmp_path: Path) -> None:
-    """TA-09: ending well is never assumed; the last word counts, and nonsense is no word."""
+async def test_an_outcome_is_unknown_until_it_is_reported(tmp_path: Path) -> None:
+    """keeps: TA-09. Success is never assumed; the last report counts, and an invalid one is ignored."""
     async with mica.open(tmp_path / "shop.db") as memory:
         with memory.context(session="s1"):
             asked = memory.mark("Mend the login", tags=("prompt",))
@@ -45,29 +45,29 @@ async def test_an_outcome_is_unknown_until_somebody_says_it(tmp_path: Path) -> N
             memory.emit(OUTCOME, {"outcome": "partial"}, parent=asked)
             memory.emit(OUTCOME, {"outcome": "success"}, parent=asked)
             memory.emit(OUTCOME, {"outcome": "splendid"}, parent=unsaid)
-        said, silent = walks_of(await memory.events())
+        said, silent = walks_of(await memory.events.query())
     assert (said.outcome, silent.outcome) == ("success", "unknown")
 
 
-async def test_a_prompt_that_was_retracted_led_nowhere(tmp_path: Path) -> None:
-    """B-43, A-45: nothing rests on it, also where only the events are asked for that walks are read from."""
+async def test_a_retracted_prompt_has_no_walk(tmp_path: Path) -> None:
+    """keeps: B-43, A-45. This also holds where only the events that walks are read from are queried."""
     async with mica.open(tmp_path / "shop.db") as memory:
         for task in ("Mend the login", "Mend the basket"):
-            memory.walk(task, [{"path": "auth.py", "operation": "read"}])
-        [wrong, _] = await memory.events(EventQuery(names=("mark",)))
+            memory.trails.record(task, [{"path": "auth.py", "operation": "read"}])
+        [wrong, _] = await memory.events.query(EventQuery(names=("mark",)))
         await memory.retract(wrong.id, reason="it was meant for another project")
-        for query in (EventQuery(), EventQuery(names=WALKED)):
-            assert [walk.prompt for walk in walks_of(await memory.events(query))] == ["Mend the basket"]
+        for query in (EventQuery(), EventQuery(names=WALK_EVENTS)):
+            assert [walk.prompt for walk in walks_of(await memory.events.query(query))] == ["Mend the basket"]
 
 
-async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:
-    """K-03: bare strings, other events and events without a path are refused."""
+async def test_an_event_that_is_not_a_file_access_is_not_a_step(tmp_path: Path) -> None:
+    """keeps: K-03. Bare strings, other events and events without a path are refused."""
     async with mica.open(tmp_path / "shop.db") as memory:
         memory.emit("file.read", {"path": ["auth.py"]})
         memory.emit("file.read", {})
         memory.emit("shell.run", {"path": "auth.py"})
-        assert [step_of(event) for event in await memory.events()] == [None, None, None]
-        assert walks_of(await memory.events()) == []
+        assert [step_of(event) for event in await memory.events.query()] == [None, None, None]
+        assert walks_of(await memory.events.query()) == []
 
 
 def test_a_command_begins_a_walk_by_its_text_or_its_name() -> None:
@@ -78,14 +78,14 @@ def test_a_command_begins_a_walk_by_its_text_or_its_name() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "90", 9.5, None])
-def test_what_is_no_number_costs_nothing_that_is_known(value: object) -> None:
+def test_an_invalid_number_is_an_unknown_cost(value: object) -> None:
     step = step_of(build(1, "file.read", {"path": "auth.py", "tokens": value, "start_line": value}))
 
     assert step is not None
     assert (step.tokens, step.start_line) == (None, None)
 
 
-def test_the_latest_directory_is_that_of_the_last_session_that_names_one_and_is_there(tmp_path: Path) -> None:
+def test_the_latest_directory_is_that_of_the_last_session_if_it_exists(tmp_path: Path) -> None:
     folder, other = tmp_path / "shop", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -99,8 +99,11 @@ def test_the_latest_directory_is_that_of_the_last_session_that_names_one_and_is_
 
 
 async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> None:
-    """A-11, A-20: the same events as hooks make, under the kind of task that the workflow is; outcome as it is said."""
-    walk = memory.walk(
+    """keeps: A-11, A-20.
+
+    It makes the same events as hooks, under the workflow's task kind and with the reported outcome.
+    """
+    walk = memory.trails.record(
         "Build the login page",
         [
             {"path": "src/login.py", "operation": "read", "start_line": 1, "end_line": 40, "tokens": 200},
@@ -113,9 +116,9 @@ async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> 
         session="build-7",
         agent="builder",
     )
-    open_end = memory.walk("Look around", [], workflow="adw_build")
+    open_end = memory.trails.record("Look around", [], workflow="adw_build")
 
-    first, second = walks_of(await memory.events(EventQuery(limit=None)))
+    first, second = walks_of(await memory.events.query(EventQuery(limit=None)))
 
     assert (first.id, first.prompt, first.outcome, first.session) == (
         walk.id,
@@ -130,8 +133,11 @@ async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> 
     ]
     assert (second.id, second.outcome) == (open_end.id, "unknown")
     assert [walk.task for walk in (first, second)] == ["adw_build"] * 2
-    memory.outcome(open_end, "failure")
-    assert [walk.outcome for walk in walks_of(await memory.events(EventQuery(limit=None)))] == ["success", "failure"]
+    memory.trails.outcome(open_end, "failure")
+    assert [walk.outcome for walk in walks_of(await memory.events.query(EventQuery(limit=None)))] == [
+        "success",
+        "failure",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,11 +151,11 @@ async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> 
         {"path": "a", "operation": "read", "colour": 1},
     ],
 )
-async def test_what_is_no_step_is_refused_before_anything_is_recorded(memory: mica.Memory, step: object) -> None:
-    """K-03: bare path strings are refused."""
+async def test_an_invalid_step_is_refused_before_anything_is_recorded(memory: mica.Memory, step: object) -> None:
+    """keeps: K-03. Bare path strings are refused."""
     with pytest.raises(mica.InvalidInput, match="no step"):
-        memory.walk("task", [step])  # type: ignore[list-item]
+        memory.trails.record("task", [step])  # type: ignore[list-item]
     with pytest.raises(mica.InvalidInput, match="no outcome"):
-        memory.walk("task", [], outcome="great")  # type: ignore[arg-type]
+        memory.trails.record("task", [], outcome="great")  # type: ignore[arg-type]
 
-    assert await memory.events() == []
+    assert await memory.events.query() == []

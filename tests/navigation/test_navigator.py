@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mica
-from mica.navigation.navigator import Navigating, learned_file, load_learned
+from mica.model.event import Context, Event
+from mica.navigation.engine.signals import PromptQuestion
+from mica.navigation.engine.tree import FileTree, IndexedFile
+from mica.navigation.navigator import Navigator, learned_file, load_learned, read_history
+from mica.navigation.places import Place
+from mica.navigation.predictor import Predictor
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
+from mica.testing.builders import START_AT, build
 
 FILES = {
     "auth/session.py": "class SessionCookie:\n    def renew(self):\n        return 'cookie'\n",
@@ -43,8 +52,8 @@ def turn(memory: mica.Memory, clock: HandClock, session: str, prompt: str, *path
     clock.move(seconds=1)
 
 
-async def test_navigate_answers_with_typed_places_from_an_empty_history(memory: mica.Memory, root: Path) -> None:
-    """TA-12, A-42: a typed result that says how sure it is and why; names and words alone do without history."""
+async def test_navigate_answers_with_places_without_any_history(memory: mica.Memory, root: Path) -> None:
+    """keeps: TA-12, A-42. Places have a probability and reasons; names and words are enough without history."""
     places = await memory.navigate("the login redirect in auth/session.py loses the cookie", root=root)
 
     assert places[0].path == "auth/session.py"
@@ -54,8 +63,8 @@ async def test_navigate_answers_with_typed_places_from_an_empty_history(memory: 
     assert all(0 <= place.probability <= 0.9 and place.reasons for place in places)
 
 
-async def test_what_similar_prompts_needed_is_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
-    """A-16, K-05: history counts beside words, and the tier says so."""
+async def test_files_of_similar_prompts_are_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
+    """keeps: A-16, K-05. History counts beside words, and the tier says so."""
     turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py")
     turn(memory, clock, "s1", "thanks")
 
@@ -63,10 +72,10 @@ async def test_what_similar_prompts_needed_is_offered(memory: mica.Memory, root:
 
     assert places[0].path == "billing/invoice.py"
     assert places[0].tier == "walked"
-    assert "similar task: «customers are charged twice»" in places[0].reasons
+    assert "similar task: “customers are charged twice”" in places[0].reasons
 
 
-async def test_what_this_session_touched_comes_before_what_words_say(
+async def test_files_of_this_session_come_before_matching_words(
     memory: mica.Memory, root: Path, clock: HandClock
 ) -> None:
     turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py")
@@ -76,12 +85,12 @@ async def test_what_this_session_touched_comes_before_what_words_say(
     outside = await memory.navigate("now make it right", root=root)
 
     assert inside[0].path == "billing/invoice.py"
-    assert "this session" in inside[0].reasons
-    assert all("this session" not in place.reasons for place in outside)
+    assert "used in this session" in inside[0].reasons
+    assert all("used in this session" not in place.reasons for place in outside)
 
 
-async def test_a_file_that_is_gone_is_never_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
-    """TA-11: the tree as it is now decides, whatever was done with a file before."""
+async def test_a_deleted_file_is_never_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
+    """keeps: TA-11. Only files of the current tree are offered."""
     turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py", "billing/gone.py", "/etc/passwd")
     turn(memory, clock, "s1", "thanks")
     assert (await memory.navigate("charged twice", root=root))[0].path == "billing/invoice.py"
@@ -102,7 +111,7 @@ async def test_an_edit_is_seen_by_the_next_question(memory: mica.Memory, root: P
     assert after[0].path == "billing/voucher_rules.py"
 
 
-async def test_the_index_is_kept_outside_of_the_repository(home: mica.Settings, root: Path, tmp_path: Path) -> None:
+async def test_the_index_is_saved_outside_the_repository(home: mica.Settings, root: Path, tmp_path: Path) -> None:
     """A second process reads what the first has kept; a broken file is made again."""
     files = sorted(path for path in root.rglob("*") if ".git" not in path.parts)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
@@ -116,12 +125,12 @@ async def test_the_index_is_kept_outside_of_the_repository(home: mica.Settings, 
             assert await memory.navigate("login redirect", root=root) == first
 
 
-async def test_git_teaches_subjects_and_renames_and_each_commit_once(
+async def test_each_commit_is_learned_once_with_its_subject_and_renames(
     memory: mica.Memory, root: Path, clock: HandClock
 ) -> None:
-    """`mica learn git`: what changed for which subject; a file is known by its new name.
+    """`mica trails learn commits`: what changed for which subject; a file is known by its new name.
 
-    M-20: a commit is no reading, so a reason that rests on one says that the file was changed for it.
+    keeps: M-20. A commit is no reading, so a reason that rests on one says that the file was changed for it.
     """
 
     def git(*args: str) -> None:
@@ -134,19 +143,19 @@ async def test_git_teaches_subjects_and_renames_and_each_commit_once(
     git("commit", "-qm", "Move")
     clock.at = datetime.now(UTC)
 
-    done = await memory.learn_git(root=root)
-    again = await memory.learn_git(root=root)
+    done = await memory.trails.learn_commits(root=root)
+    again = await memory.trails.learn_commits(root=root)
     places = await memory.navigate("rounding half to even", root=root)
 
     assert (done.stored, done.repeated) == (2, 0)
     assert (again.stored, again.repeated) == (0, 2)
     assert "history" not in places.missing
     found = {place.path: place for place in places}
-    assert "changed for «Round amounts half to even»" in found["billing/amounts.py"].reasons
+    assert "changed for “Round amounts half to even”" in found["billing/amounts.py"].reasons
     assert "billing/invoice.py" not in found
 
 
-async def test_what_is_missing_is_named(memory: mica.Memory, tmp_path: Path) -> None:
+async def test_missing_git_and_files_are_named(memory: mica.Memory, tmp_path: Path) -> None:
     """Without git and without history there is an answer, and it says so."""
     folder = tmp_path / "plain"
     (folder / "node_modules").mkdir(parents=True)
@@ -160,48 +169,56 @@ async def test_what_is_missing_is_named(memory: mica.Memory, tmp_path: Path) -> 
     assert [place.path for place in places] == ["login.py"]
     assert {"git", "history"} <= places.missing.keys()
     with pytest.raises(mica.InvalidInput, match="no git history"):
-        await memory.learn_git(root=folder)
+        await memory.trails.learn_commits(root=folder)
     with pytest.raises(mica.InvalidInput, match="places are not possible"):
         await memory.navigate("login", root=folder, limit=-1)
 
 
-async def test_tasks_teach_what_signals_are_worth(
+async def test_tasks_teach_the_weights_of_signals(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
 ) -> None:
-    """A-16: choose, use and learn, end to end: each task teaches once, and the next question is answered by it."""
+    """keeps: A-16.
+
+    Choose, use and learn, end to end: each task teaches once, and the next question is answered by it.
+    """
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         for _ in range(4):
             turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
-        assert await memory.learn_navigation(root=root) == 0, "the last may still go on"
+        assert await memory.trails.learn_tasks(root=root) == 0, "the last may still go on"
         clock.move(hours=1)
         before = (await memory.navigate("charged twice", root=root))[0]
 
-        taught = await memory.learn_navigation(root=root)
+        taught = await memory.trails.learn_tasks(root=root)
 
         assert taught == 4
-        assert await memory.learn_navigation(root=root) == 0
+        assert await memory.trails.learn_tasks(root=root) == 0
         after = (await memory.navigate("charged twice", root=root))[0]
         assert after.path == before.path == "billing/invoice.py"
         assert after.probability != before.probability
 
 
-async def test_what_is_imported_late_teaches_too(
+async def test_tasks_imported_late_are_learned_from(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
 ) -> None:
-    """A-16: a transcript may be older than what has taught already; it is asked with its own past, and counts once."""
+    """keeps: A-16.
+
+    A transcript may be older than what has taught already; it is asked with its own past, and counts once.
+    """
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         early = clock()
         clock.move(days=2)
         turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
         clock.move(hours=1)
-        assert await memory.learn_navigation(root=root) == 1
+        assert await memory.trails.learn_tasks(root=root) == 1
         first = load_learned(learned_file(home.home, space=memory.space))
         for number in range(3):
             step = {"path": "auth/session.py", "operation": "read"}
-            memory.walk("the login loses its cookie", [step], session="old", at=early + timedelta(hours=number))
+            memory.trails.record(
+                "the login loses its cookie", [step], session="old", at=early + timedelta(hours=number)
+            )
 
-        assert await memory.learn_navigation(root=root) == 3
-        assert await memory.learn_navigation(root=root) == 0
+        assert await memory.trails.learn_tasks(root=root) == 3
+        assert await memory.trails.learn_tasks(root=root) == 0
 
         second = load_learned(learned_file(home.home, space=memory.space))
         assert first is not None
@@ -214,7 +231,7 @@ async def test_what_is_imported_late_teaches_too(
 async def test_a_day_teaches_nothing_while_learning_is_switched_off(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock, *, on: bool
 ) -> None:
-    """A-47: neither trails nor what signals are worth; what waits is learned when it is switched on again."""
+    """keeps: A-47. Neither trails nor what signals are worth; what waits is learned when it is switched on again."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         memory.emit("session.started", {"cwd": str(root)})
         for _ in range(4):
@@ -222,23 +239,23 @@ async def test_a_day_teaches_nothing_while_learning_is_switched_off(
         await memory.trails.switch(on=on)
         clock.move(hours=1)
 
-        assert "evolve" in {each.kind for each in await memory.tick()}
+        assert "evolve" in {each.kind for each in await memory.upkeep.tick()}
 
-        assert await memory.learn_navigation(root=root) == (0 if on else 4)
+        assert await memory.trails.learn_tasks(root=root) == (0 if on else 4)
 
 
-async def test_files_are_those_of_the_space_and_not_of_wherever_one_stands(
+async def test_files_are_those_of_the_space_not_of_the_current_directory(
     home: mica.Settings, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K-09: asked from another folder, a space speaks of its own; one that is not here is named as missing."""
+    """keeps: K-09. From another folder, a space offers its own files; a missing directory is named."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "invoice.py").write_text("charged twice")
     monkeypatch.chdir(elsewhere)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        assert await memory.directory() == elsewhere, "nothing says otherwise yet"
+        assert await memory.events.directory() == elsewhere, "nothing says otherwise yet"
         memory.emit("session.started", {"cwd": str(root)})
-        assert await memory.directory() == root
+        assert await memory.events.directory() == root
         assert [place.path for place in await memory.navigate("charged twice on an invoice", limit=1)] == [
             "billing/invoice.py"
         ]
@@ -247,15 +264,15 @@ async def test_files_are_those_of_the_space_and_not_of_wherever_one_stands(
         assert (list(places), list(places.missing)) == ([], ["files"])
 
 
-async def test_a_thread_that_works_on_after_its_caller_has_gone_works_alone(root: Path, tmp_path: Path) -> None:
-    """Who was cancelled is not waited for, and the next still waits until the tree is nobody else's."""
+async def test_work_goes_on_alone_after_its_caller_was_cancelled(root: Path, tmp_path: Path) -> None:
+    """A cancelled caller returns at once, and the next question waits until the tree is free."""
     store, now = EphemeralStore(), datetime(2026, 1, 1, tzinfo=UTC)
-    navigating = Navigating(store, root, home=tmp_path)
-    await navigating.ready(now=now)
+    navigating = Navigator(store.log, store.trails, root, space=store.space, home=tmp_path)
+    await navigating.prepare(now=now)
     pipe = learned_file(tmp_path, space=store.space)  # reading it waits for somebody who writes
     os.mkfifo(pipe)
 
-    asking = asyncio.ensure_future(navigating.ranked("the cookie", walked=()))
+    asking = asyncio.ensure_future(navigating.rank("the cookie", walked=()))
     writing = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -265,6 +282,49 @@ async def test_a_thread_that_works_on_after_its_caller_has_gone_works_alone(root
     os.close(writing)
 
     assert was_busy
-    assert await navigating.ranked("the cookie", walked=()) == []
+    assert await navigating.rank("the cookie", walked=()) == []
     assert not navigating.is_busy
     await navigating.close()
+
+
+PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/login.md", "tests/test_session.py")
+WORDS = "cookie session redirect login invoice charge customer total renew".split()
+some_words = st.lists(st.sampled_from([*WORDS, *PATHS]), max_size=8).map(" ".join)
+some_paths = st.lists(st.sampled_from([*PATHS, "gone/old.py"]), max_size=4, unique=True).map(tuple)
+
+
+def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
+    tree = FileTree()
+    for path, terms in zip(PATHS, contents, strict=False):
+        tree.put(path, IndexedFile(terms=terms, size_bytes=100))
+    return tree
+
+
+def prompt(sequence: int, text: str, paths: Sequence[str], *, after_s: float, session: str) -> list[Event]:
+    context = Context(session=session)
+    asked = build(sequence, "mark", {"text": text, "tags": ["prompt"]}, after_s=after_s, context=context, origin="user")
+    read = [
+        build(sequence + place, "file.read", {"path": path}, parent=asked, after_s=after_s + place, context=context)
+        for place, path in enumerate(paths, 1)
+    ]
+    return [asked, *read]
+
+
+@given(st.lists(st.tuples(some_words, some_paths, st.sampled_from(["s1", "s2"])), max_size=8), st.integers(0, 8))
+def test_later_events_do_not_change_an_earlier_answer(
+    turns: list[tuple[str, tuple[str, ...], str]], count: int
+) -> None:
+    """Learned by event time: a question of the past knows nothing of its future."""
+    events = [
+        event
+        for place, (text, paths, session) in enumerate(turns)
+        for event in prompt(100 * place + 1, text or "go on", paths, after_s=60 * place, session=session)
+    ]
+    now = START_AT + timedelta(seconds=60 * count)
+    question = PromptQuestion(text="login cookie")
+
+    def answer(seen: list[Event]) -> list[Place]:
+        past, _ = read_history(seen, now)
+        return Predictor(tree_of([{}] * 5), past).rank(question)
+
+    assert answer(events) == answer([event for event in events if event.at <= now])

@@ -1,4 +1,4 @@
-"""The account of a replay: what an offer saves, what it costs, and that it never looks ahead."""
+"""A replay counts what an offer saves and costs, and never looks ahead."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from mica.llm.prices import prices
 from mica.model.event import EventId
-from mica.model.walk import Answer, Operation, Step, Walk
-from mica.navigation.replay import Guess, Predicted, Replay, bins, interval, latest_of, replay, saved, spent, together
+from mica.model.walk import ModelReply, Operation, Step, Walk
+from mica.navigation.replay import (
+    Guess,
+    Replay,
+    ReplayPrediction,
+    bin_guesses,
+    bootstrap_interval,
+    combine,
+    count_savings,
+    latest_of,
+    measure_effort,
+    replay,
+)
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -39,7 +50,7 @@ def walk(number: int, *steps: str, minutes: float = 5, model: str | None = "clau
         at=at,
         ended_at=at + timedelta(minutes=minutes),
         steps=tuple(made),
-        answers=tuple(Answer(at=at, model=model) for _ in steps),
+        answers=tuple(ModelReply(at=at, model=model) for _ in steps),
     )
 
 
@@ -55,11 +66,13 @@ class Frequent:
         self.counts: Counter[str] = Counter()
         self.known: list[str] = []
 
-    def predict(self, walk: Walk) -> Predicted:
+    def predict(self, walk: Walk) -> ReplayPrediction:
         self.known.append(f"{walk.id} after {sum(self.counts.values())}")
         total = sum(self.counts.values()) or 1
         guesses = tuple(Guess(path=path, probability=count / total) for path, count in self.counts.most_common())
-        return Predicted(guesses=guesses, offered=guesses[:2], text=" ".join(guess.path for guess in guesses[:2]))
+        return ReplayPrediction(
+            guesses=guesses, offered=guesses[:2], text=" ".join(guess.path for guess in guesses[:2])
+        )
 
     def learn(self, walk: Walk) -> None:
         self.counts.update(walk.touched)
@@ -73,21 +86,21 @@ SEARCHING = ("search a.py 300 c1", "search b.py 0 c1", "read a.py 900 c2", "sear
 
 
 def test_a_search_is_saved_only_if_all_that_it_led_to_was_offered() -> None:
-    """TA-06: the careful rule; reads cost the same whether they were offered or found."""
+    """keeps: TA-06. The careful rule; reads cost the same whether they were offered or found."""
     task = walk(1, *SEARCHING, "edit a.py 10 c5", "search d.py 500 c6", "read d.py 1 c7")
-    assert saved(task, ["a.py"]) == (300, 1)
-    assert saved(task, ["a.py", "c.py"]) == (500, 2)
-    assert saved(task, ["b.py", "d.py"]) == (0, 0)
+    assert count_savings(task, ["a.py"]) == (300, 1)
+    assert count_savings(task, ["a.py", "c.py"]) == (500, 2)
+    assert count_savings(task, ["b.py", "d.py"]) == (0, 0)
 
 
 def test_a_search_that_led_nowhere_is_never_saved() -> None:
-    """TA-06: nobody knows what it was for."""
-    assert saved(walk(1, "search a.py 300 c1", "search b.py 200 c2"), ["a.py", "b.py"]) == (0, 0)
+    """keeps: TA-06. Nobody knows what it was for."""
+    assert count_savings(walk(1, "search a.py 300 c1", "search b.py 200 c2"), ["a.py", "b.py"]) == (0, 0)
 
 
 def test_what_a_task_took_ends_at_its_first_edit() -> None:
-    """A-25: calls, tokens and seconds before the first edit are the baseline."""
-    took = spent(walk(1, *SEARCHING, "edit a.py 10 c5", "read d.py 7000 c6"))
+    """keeps: A-25. Calls, tokens and seconds before the first edit are the baseline."""
+    took = measure_effort(walk(1, *SEARCHING, "edit a.py 10 c5", "read d.py 7000 c6"))
     assert (took.calls, took.searches, took.tokens, took.search_tokens) == (4, 2, 1_480, 500)
     assert took.files == ("a.py", "c.py")
     assert took.seconds == 6
@@ -95,14 +108,14 @@ def test_what_a_task_took_ends_at_its_first_edit() -> None:
 
 
 def test_a_shell_command_costs_what_it_showed_once() -> None:
-    """A-25: three files of one command are one call."""
+    """keeps: A-25. Three files of one command are one call."""
     task = walk(1, "read a.py 5 c1", "read b.py 5 c1", "read c.py 5 c1")
     task = Walk(id=task.id, prompt="x", at=task.at, ended_at=task.ended_at, steps=task.steps, printed={"c1": 40})
-    assert (spent(task).calls, spent(task).tokens) == (1, 40)
+    assert (measure_effort(task).calls, measure_effort(task).tokens) == (1, 40)
 
 
 def test_a_task_is_learned_when_it_has_ended_and_not_when_it_was_asked() -> None:
-    """TA-01: leave-future-out, by event time: a task that still runs is not known to the next."""
+    """keeps: TA-01. Leave-future-out, by event time: a task that still runs is not known to the next."""
     predictor = Frequent()
     long = walk(1, "read a.py 10 c1", minutes=25)
     replayed(
@@ -112,7 +125,7 @@ def test_a_task_is_learned_when_it_has_ended_and_not_when_it_was_asked() -> None
 
 
 def test_losses_are_counted_like_gains() -> None:
-    """TA-06, M-18: cost is subtracted where nothing was saved, and losing tasks are told."""
+    """keeps: TA-06, M-18. Cost is subtracted where nothing was saved, and losing tasks are counted."""
     told = replayed(walk(1, "read a.py 10 c1"), walk(2, "search b.py 400 c1", "read b.py 10 c2"), walk(3, *SEARCHING))
     assert (told.spoke, told.hits, told.losing, told.winning) == (2, 1, 1, 1)
     assert told.net_tokens == told.saved_tokens - told.cost_tokens == sum(row.net_tokens for row in told.rows)
@@ -121,17 +134,17 @@ def test_losses_are_counted_like_gains() -> None:
 
 
 def test_a_verdict_needs_enough_tasks_and_an_interval_above_nothing() -> None:
-    """TA-05, K-04: unknown stays unknown; nothing worth injecting is an answer."""
-    assert "nothing can be said" in replayed().verdict
+    """keeps: TA-05, K-04. Unknown stays unknown; nothing worth injecting is an answer."""
+    assert "there is nothing to measure" in replayed().verdict
     assert "Too little history" in replayed(*(walk(n, "read a.py 10 c1") for n in range(4))).verdict
     losing = replayed(*(walk(n, f"read {n}.py 10 c1") for n in range(40)))
-    assert losing.verdict.startswith("Nothing worth injecting")
+    assert losing.verdict.startswith("Nothing worth offering")
     winning = replayed(*(walk(n, "search a.py 900 c1", "read a.py 10 c2") for n in range(40)))
     assert winning.verdict.startswith("Worth offering")
 
 
 def test_dollars_are_unknown_where_the_model_has_no_price() -> None:
-    """K-04: an unknown model is unpriced, not guessed."""
+    """keeps: K-04. An unknown model is unpriced, not guessed."""
     told = replayed(walk(1, "read a.py 1 c1", model="mock-model"), walk(2, "read a.py 1 c1"), walk(3, "read b.py 1 c1"))
     assert [row.dollars is None for row in told.rows] == [True, False, False]
     assert told.unpriced == 1
@@ -141,24 +154,24 @@ def test_dollars_are_unknown_where_the_model_has_no_price() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60))
 def test_every_guess_is_in_one_bin(guesses: list[tuple[float, bool]]) -> None:
-    """A-42: calibration is printed by bin and leaves nothing out."""
-    made = bins(guesses)
+    """keeps: A-42. Calibration is printed by bin and leaves nothing out."""
+    made = bin_guesses(guesses)
     assert sum(each.count for each in made) == len(guesses)
     assert all(each.low - 1e-9 <= each.mean <= each.high + 1e-9 for each in made)
 
 
 @given(st.lists(st.integers(-500, 500), min_size=8, max_size=40))
 def test_an_interval_is_repeatable_and_holds_what_can_be(values: list[int]) -> None:
-    """TA-06: same tasks, same interval."""
-    low, high = interval(values)
-    assert (low, high) == interval(values)
+    """keeps: TA-06. Same tasks, same interval."""
+    low, high = bootstrap_interval(values)
+    assert (low, high) == bootstrap_interval(values)
     assert low is not None
     assert high is not None
     assert min(values) * len(values) <= low <= high <= max(values) * len(values)
 
 
 def test_baselines_are_medians_of_each_shape() -> None:
-    """A-25: average cost for each kind of task, counted from the log."""
+    """keeps: A-25. Average cost for each kind of task, counted from the log."""
     told = replayed(walk(1, "read a.py 10 c1"), walk(2, "read a.py 30 c1"), walk(3, "read b.py 20 c1"))
     (baseline,) = told.baselines
     assert (baseline.shape, baseline.tasks, baseline.median_tokens) == ("mend", 3, 20)
@@ -175,18 +188,18 @@ def test_a_turn_that_nobody_typed_is_learned_but_not_judged(prompt: str) -> None
 
 
 def test_accounts_of_projects_add_up() -> None:
-    """TA-06: several projects are one account, with nothing counted twice and nothing left out."""
+    """keeps: TA-06. Several projects are one account, with nothing counted twice and nothing left out."""
     one = replayed(walk(1, "read a.py 10 c1"), walk(2, *SEARCHING), walk(3, "read a.py 1 c1"))
     other = replayed(walk(4, "read b.py 10 c1"), walk(5, "search b.py 90 c1", "read b.py 10 c2"))
-    whole = together([one, other])
+    whole = combine([one, other])
     assert whole.net_tokens == one.net_tokens + other.net_tokens
     assert [row.task for row in whole.rows] == [f"task-{number}" for number in range(1, 6)]
     assert sum(each.count for each in whole.bins) == sum(each.count for told in (one, other) for each in told.bins)
-    assert together([one]) is one
+    assert combine([one]) is one
 
 
 def test_only_the_latest_are_judged_and_all_are_learned_from() -> None:
-    """A-40: a first look is bounded, and no poorer in what it knows."""
+    """keeps: A-40. A first look is bounded, and no poorer in what it knows."""
     walks = [walk(number, "read a.py 10 c1") for number in range(5)]
     told = replay(walks, Frequent(), prices=prices(), shape=str, judged=latest_of(walks, 1))
     assert [row.task for row in told.rows] == ["task-4"]

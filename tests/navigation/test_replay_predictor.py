@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mica.navigation.past_trees import PastTrees
+from mica.navigation.replay_predictor import PastTrees
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -29,8 +29,8 @@ def commit(root: Path, hours: int, **files: str | None) -> None:
     git(root, "commit", "-qm", "change", at=BEGIN + timedelta(hours=hours))
 
 
-def test_a_tree_holds_what_was_committed_by_then(tmp_path: Path) -> None:
-    """TA-01: leave-future-out holds for files too; each step tells only what changed."""
+def test_a_past_tree_has_the_files_committed_by_then(tmp_path: Path) -> None:
+    """keeps: TA-01. Leave-future-out holds for files too; each step tells only what changed."""
     git(tmp_path, "init", "-q")
     commit(tmp_path, 0, a_py="one", b_py="two")
     commit(tmp_path, 2, a_py="three", b_py=None, c_py="four")
@@ -44,8 +44,8 @@ def test_a_tree_holds_what_was_committed_by_then(tmp_path: Path) -> None:
         assert then.removed == ["b.py"]
 
 
-def test_links_binaries_secrets_and_giants_have_no_text(tmp_path: Path) -> None:
-    """A-30: what must not be read is not read from the history either."""
+def test_links_binaries_secrets_and_large_files_have_no_text(tmp_path: Path) -> None:
+    """keeps: A-30. What must not be read is not read from the history either."""
     git(tmp_path, "init", "-q")
     (tmp_path / "link.py").symlink_to("/etc/passwd")
     (tmp_path / "raw.bin").write_bytes(b"\0\1\2")
@@ -58,7 +58,7 @@ def test_links_binaries_secrets_and_giants_have_no_text(tmp_path: Path) -> None:
     assert found == {"raw.bin": None, "data.txt": None, ".env": None, "naïve file.py": "plain"}
 
 
-def test_without_a_history_it_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         PastTrees(tmp_path)
     git(tmp_path, "init", "-q")
@@ -67,7 +67,7 @@ def test_without_a_history_it_says_so(tmp_path: Path) -> None:
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
-    """A-40: bounded and closed."""
+    """keeps: A-40. Bounded and closed."""
     git(tmp_path, "init", "-q")
     commit(tmp_path, 0, a_py="one")
     trees = PastTrees(tmp_path)

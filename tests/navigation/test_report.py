@@ -18,7 +18,7 @@ from mica.errors import InvalidInput
 from mica.llm.prices import prices
 from mica.model.event import Event, EventQuery
 from mica.model.walk import OFFER
-from mica.navigation.report import Report, report
+from mica.navigation.report import Report, make_report
 from mica.testing import HandClock
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -39,42 +39,42 @@ async def worked(path: Path, tasks: Sequence[tuple[int, bool | None]], *, minute
                 memory.emit("file.edit", {"path": "a.py", "tokens": 5, "call": f"e{number}"}, parent=asked)
                 answer = {"model": "claude-sonnet-5", "input_tokens": 1_000, "output_tokens": 100}
                 memory.emit("model.answer", answer, parent=asked)
-        return await memory.events(EventQuery(limit=None))
+        return await memory.events.query(EventQuery(limit=None))
 
 
-def told(events: list[Event]) -> Report:
-    return report(events, period="day", until=NOON + timedelta(hours=20), prices=prices())
+def report_of(events: list[Event]) -> Report:
+    return make_report(events, period="day", until=NOON + timedelta(hours=20), prices=prices())
 
 
 async def test_the_arms_are_compared_with_the_offers_own_cost(tmp_path: Path) -> None:
-    """TA-06: both arms are logged, and what an offer costs is counted against it."""
+    """keeps: TA-06. Both arms are logged, and what an offer costs is counted against it."""
     events = await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 12)
-    arms = told(events).arms
+    arms = report_of(events).arms
     assert (arms.offered, arms.held_out, arms.hits, arms.cost_tokens) == (12, 12, 12, 120)
     assert arms.tokens == 1_000 - 400 - 10
     assert arms.verdict.startswith("Offering saved")
 
 
 async def test_an_offer_that_costs_more_than_it_saves_is_called_a_loss(tmp_path: Path) -> None:
-    """TA-06: losses are told in the same words."""
+    """keeps: TA-06. Losses are reported in the same words."""
     events = await worked(tmp_path / "a.db", [(400, True), (401, False)] * 12)
-    assert told(events).arms.verdict.startswith("Offering lost")
+    assert report_of(events).arms.verdict.startswith("Offering lost")
 
 
 async def test_too_few_tasks_give_no_figure(tmp_path: Path) -> None:
-    """TA-05: without a measured baseline the saving is unknown, never a number."""
+    """keeps: TA-05. Without a measured baseline the saving is unknown, never a number."""
     events = await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 7)
-    arms = told(events).arms
+    arms = report_of(events).arms
     assert arms.tokens is None
     assert "too few" in arms.verdict
-    assert told([]).arms.verdict == "Nothing was offered."
-    assert told([]).work.median_tokens is None
+    assert report_of([]).arms.verdict == "Nothing was offered."
+    assert report_of([]).work.median_tokens is None
 
 
 async def test_a_period_stands_beside_the_one_before_it(tmp_path: Path) -> None:
-    """A-29, A-01: a day's tasks, sessions, tokens and dollars, and the trend."""
+    """keeps: A-29, A-01. A day's tasks, sessions, tokens and dollars, and the trend."""
     events = await worked(tmp_path / "a.db", [(100, None)] * 20 + [(300, None)] * 20, minutes=60)
-    seen = report(events, period="day", until=NOON + timedelta(hours=41), prices=prices())
+    seen = make_report(events, period="day", until=NOON + timedelta(hours=41), prices=prices())
     assert (seen.before.tasks, seen.work.tasks) == (16, 24)
     assert (seen.before.median_tokens, seen.work.median_tokens) == (100, 300)
     assert seen.spending.answers == 24
@@ -83,20 +83,22 @@ async def test_a_period_stands_beside_the_one_before_it(tmp_path: Path) -> None:
 
 
 async def test_a_report_is_asked_of_the_memory_for_a_day_or_a_week(tmp_path: Path) -> None:
-    """A-29: the same figures from Python and from the shell."""
+    """keeps: A-29. The same figures from Python and from the shell."""
     await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 9)
     async with mica.open(tmp_path / "a.db", clock=HandClock(NOON + timedelta(hours=3))) as memory:
-        told = await memory.report("week")
+        told = await memory.trails.report("week")
         assert (told.work.tasks, told.arms.held_out) == (18, 9)
         with pytest.raises(InvalidInput, match="fortnight"):
-            await memory.report("fortnight")  # type: ignore[arg-type]  # what a caller may get wrong
+            await memory.trails.report("fortnight")  # type: ignore[arg-type]  # what a caller may get wrong
 
 
 def test_a_report_is_shown_in_the_shell(tmp_path: Path) -> None:
-    """A-29: --json for programs, sentences for people."""
+    """keeps: A-29. --json for programs, sentences for people."""
     asyncio.run(worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 9))
     until = (NOON + timedelta(hours=3)).isoformat()
-    result = CliRunner().invoke(cli, ["report", "week", "--until", until, "--store", str(tmp_path / "a.db"), "--json"])
+    result = CliRunner().invoke(
+        cli, ["trails", "report", "week", "--until", until, "--store", str(tmp_path / "a.db"), "--json"]
+    )
     assert msgspec.json.decode(result.output)["arms"]["held_out"] == 9
-    shown = CliRunner().invoke(cli, ["report", "week", "--until", until, "--store", str(tmp_path / "a.db")])
+    shown = CliRunner().invoke(cli, ["trails", "report", "week", "--until", until, "--store", str(tmp_path / "a.db")])
     assert "Offering saved +590 tokens a task" in shown.output

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import mica
 from mica.errors import InvalidInput
 from mica.model.event import EventQuery
-from mica.model.walk import WALKED, walks_of, workflow_task
-from mica.navigation.walk_reports import reported
+from mica.model.walk import WALK_EVENTS, walks_of, workflow_task
+from mica.navigation.walk_reports import parse_walks
 from mica.testing.builders import START_AT
 
 WALK = {
@@ -34,14 +34,19 @@ def line(**changed: object) -> bytes:
 
 
 async def test_walks_of_a_workflow_are_stored_once_however_often_they_are_told(memory: mica.Memory) -> None:
-    """A-11, A-20: one walk with its steps in order, its kind and its end; the trail of such walks is of that kind."""
+    """keeps: A-11, A-20.
+
+    One walk with its steps in order, its kind and its end; the trail of such walks is of that kind.
+    """
     lines = [line(id="7", at=START_AT.isoformat()), b"\n", line(task="Another")]
-    first = await memory.import_walks(lines)
-    again = await memory.import_walks(lines)
+    first = await memory.trails.import_walks(lines)
+    again = await memory.trails.import_walks(lines)
 
     assert (first.stored, first.repeated) == (8, 0)
     assert (again.stored, again.repeated) == (0, 8)
-    walk, _ = sorted(walks_of(await memory.events(EventQuery(names=WALKED, limit=None))), key=lambda each: each.at)
+    walk, _ = sorted(
+        walks_of(await memory.events.query(EventQuery(names=WALK_EVENTS, limit=None))), key=lambda each: each.at
+    )
     assert [step.operation for step in walk.steps] == ["read", "edit"]
     assert (walk.task, walk.outcome, walk.session, walk.agent) == ("adw_build", "success", "b7", "builder")
     assert "hunter2secret" not in walk.prompt
@@ -66,14 +71,14 @@ async def test_a_line_that_is_no_walk_is_named_and_nothing_is_taken_in(
     memory: mica.Memory, wrong: bytes, reason: str
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
-        await memory.import_walks([line(), wrong])
+        await memory.trails.import_walks([line(), wrong])
 
-    assert await memory.events(EventQuery(names=("mark",))) == []
+    assert await memory.events.query(EventQuery(names=("mark",))) == []
 
 
 @given(st.text(max_size=80))
 def test_a_workflow_has_one_name_however_it_is_written(name: str) -> None:
-    """A-20: `adw_` in front, once, and what a command may be called behind it."""
+    """keeps: A-20. `adw_` in front, once, and what a command may be called behind it."""
     task = workflow_task(name)
 
     assert task.startswith("adw_")
@@ -83,7 +88,7 @@ def test_a_workflow_has_one_name_however_it_is_written(name: str) -> None:
 
 def test_steps_keep_their_order() -> None:
     many = [{"path": f"{number}.py", "operation": "read"} for number in range(50)]
-    events = reported([line(steps=many, outcome="unknown")], now=START_AT)
+    events = parse_walks([line(steps=many, outcome="unknown")], now=START_AT)
 
     assert [event.at - START_AT for event in events] == [timedelta(microseconds=number) for number in range(51)]
     assert len({event.id for event in events}) == 51

@@ -1,4 +1,4 @@
-"""Each real program finishes its script with mica installed, is told what is known, and leaves what it did.
+"""Real coding agents with mica installed: they finish their script, receive the brief, and their work is recorded.
 
 `MICA_TEST_CLIENTS` is the folder with their npm packages, and `MICA_TEST_CLIENTS_ONLY` may name some of them.
 """
@@ -19,7 +19,7 @@ import pytest
 import mica
 from mica.model.event import Event, EventQuery
 from mica.settings import Settings
-from mica.testing.loopback import Body, Call, Models, Step
+from mica.testing.loopback import Body, ScriptedCall, ScriptedModelServer, ScriptedStep
 
 PROGRAMS = Path(os.environ["MICA_TEST_CLIENTS"]) / "node_modules" / ".bin"
 TIMEOUT_S = 240
@@ -30,25 +30,32 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """A program, and how it is run."""
+    """A program, how to run it, and the events that its script leads to."""
 
     name: str  # as `mica install` calls it
     words: tuple[str, ...]
-    steps: Callable[[Path], list[Step]]
+    steps: Callable[[Path], list[ScriptedStep]]
     prepare: Callable[[Path, Path, str], Environment]  # home, project, address of the models
     reads: tuple[tuple[str, int, int], ...]
     edits: tuple[str, ...] = ()
     conversation: Callable[[Body], list[object]]
+    offer: str = "text for the next agent"  # in each request that offers mica's tools; by default from a description
 
 
-def claude_steps(project: Path) -> list[Step]:
+def claude_steps(project: Path) -> list[ScriptedStep]:
     auth, db = str(project / "src/auth.py"), str(project / "src/db.py")
     return [
-        Step("Let me look.", [Call("Read", {"file_path": auth, "offset": 10, "limit": 30})]),
-        Step(calls=[Call("Bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
-        Step(calls=[Call("Read", {"file_path": db})]),
-        Step(calls=[Call("Edit", {"file_path": db, "old_string": "# db line 7\n", "new_string": "# db line SEVEN\n"})]),
-        Step("All done: auth is in src/auth.py."),
+        ScriptedStep("Let me look.", [ScriptedCall("Read", {"file_path": auth, "offset": 10, "limit": 30})]),
+        ScriptedStep(calls=[ScriptedCall("Bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
+        ScriptedStep(calls=[ScriptedCall("Read", {"file_path": db})]),
+        ScriptedStep(
+            calls=[
+                ScriptedCall(
+                    "Edit", {"file_path": db, "old_string": "# db line 7\n", "new_string": "# db line SEVEN\n"}
+                )
+            ]
+        ),
+        ScriptedStep("All done: auth is in src/auth.py."),
     ]
 
 
@@ -59,18 +66,27 @@ def prepare_claude(home: Path, project: Path, address: str) -> Environment:
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # By default it waits two seconds for MCP servers and then sends its first request without their tools.
+        "MCP_CONNECTION_NONBLOCKING": "false",
+        "MCP_CONNECT_TIMEOUT_MS": str(TIMEOUT_S * 1000),
+        "MCP_TIMEOUT": str(TIMEOUT_S * 1000),
     }
 
 
-def codex_steps(project: Path) -> list[Step]:
+def codex_steps(project: Path) -> list[ScriptedStep]:
     return [
-        Step("Let me look.", [Call("exec_command", {"cmd": "sed -n '10,39p' src/auth.py", "workdir": str(project)})]),
-        Step(calls=[Call("exec_command", {"cmd": "cat src/db.py | head -5", "workdir": str(project)})]),
-        Step("All done: auth is in src/auth.py."),
+        ScriptedStep(
+            "Let me look.",
+            [ScriptedCall("exec_command", {"cmd": "sed -n '10,39p' src/auth.py", "workdir": str(project)})],
+        ),
+        ScriptedStep(calls=[ScriptedCall("exec_command", {"cmd": "cat src/db.py | head -5", "workdir": str(project)})]),
+        ScriptedStep("All done: auth is in src/auth.py."),
     ]
 
 
 def prepare_codex(home: Path, project: Path, address: str) -> Environment:
+    # By default it waits one second for MCP servers and then sends its first request without their tools; 0 means that
+    # it waits until they have started.
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text(
         f"""model = "mock-model"
@@ -78,6 +94,7 @@ model_provider = "mock"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
+mcp_optional_startup_grace_ms = 0
 [analytics]
 enabled = false
 [model_providers.mock]
@@ -92,13 +109,15 @@ supports_websockets = false
     return {"MOCK_KEY": "dummy"}
 
 
-def copilot_steps(project: Path) -> list[Step]:
+def copilot_steps(project: Path) -> list[ScriptedStep]:
     auth, db = str(project / "src/auth.py"), str(project / "src/db.py")
     return [
-        Step("Let me look.", [Call("view", {"path": auth, "view_range": [10, 39]})]),
-        Step(calls=[Call("bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
-        Step(calls=[Call("edit", {"path": db, "old_str": "# db line 7\n", "new_str": "# db line SEVEN\n"})]),
-        Step("All done: auth is in src/auth.py."),
+        ScriptedStep("Let me look.", [ScriptedCall("view", {"path": auth, "view_range": [10, 39]})]),
+        ScriptedStep(calls=[ScriptedCall("bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
+        ScriptedStep(
+            calls=[ScriptedCall("edit", {"path": db, "old_str": "# db line 7\n", "new_str": "# db line SEVEN\n"})]
+        ),
+        ScriptedStep("All done: auth is in src/auth.py."),
     ]
 
 
@@ -111,7 +130,7 @@ def prepare_copilot(home: Path, project: Path, address: str) -> Environment:
     }
 
 
-def gemini_steps(project: Path) -> list[Step]:
+def gemini_steps(project: Path) -> list[ScriptedStep]:
     db = str(project / "src/db.py")
     edit: dict[str, object] = {
         "file_path": db,
@@ -120,10 +139,16 @@ def gemini_steps(project: Path) -> list[Step]:
         "new_string": "# SEVEN\n",
     }
     return [
-        Step("Let me look.", [Call("read_file", {"file_path": "src/auth.py", "start_line": 10, "end_line": 39})]),
-        Step(calls=[Call("run_shell_command", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
-        Step(calls=[Call("replace", edit)]),
-        Step("All done: auth is in src/auth.py."),
+        ScriptedStep(
+            "Let me look.", [ScriptedCall("read_file", {"file_path": "src/auth.py", "start_line": 10, "end_line": 39})]
+        ),
+        ScriptedStep(
+            calls=[
+                ScriptedCall("run_shell_command", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})
+            ]
+        ),
+        ScriptedStep(calls=[ScriptedCall("replace", edit)]),
+        ScriptedStep("All done: auth is in src/auth.py."),
     ]
 
 
@@ -139,14 +164,16 @@ def prepare_gemini(home: Path, project: Path, address: str) -> Environment:
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": address}
 
 
-def opencode_steps(project: Path) -> list[Step]:
+def opencode_steps(project: Path) -> list[ScriptedStep]:
     auth, db = str(project / "src/auth.py"), str(project / "src/db.py")
     return [
-        Step("Let me look.", [Call("read", {"filePath": auth, "offset": 10, "limit": 30})]),
-        Step(calls=[Call("bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
-        Step(calls=[Call("read", {"filePath": db})]),
-        Step(calls=[Call("edit", {"filePath": db, "oldString": "# db line 7\n", "newString": "# SEVEN\n"})]),
-        Step("All done: auth is in src/auth.py."),
+        ScriptedStep("Let me look.", [ScriptedCall("read", {"filePath": auth, "offset": 10, "limit": 30})]),
+        ScriptedStep(calls=[ScriptedCall("bash", {"command": "sed -n '1,5p' src/db.py", "description": "Show lines"})]),
+        ScriptedStep(calls=[ScriptedCall("read", {"filePath": db})]),
+        ScriptedStep(
+            calls=[ScriptedCall("edit", {"filePath": db, "oldString": "# db line 7\n", "newString": "# SEVEN\n"})]
+        ),
+        ScriptedStep("All done: auth is in src/auth.py."),
     ]
 
 
@@ -196,6 +223,7 @@ AGENTS = {
             reads=(("src/auth.py", 10, 39), ("src/db.py", 1, 5), ("src/db.py", 1, 60)),
             edits=("src/db.py",),
             conversation=messages_of,
+            offer="mica__handoff",  # it sends the names of MCP tools; descriptions follow when the model searches them
         ),
         Agent(
             name="codex",
@@ -270,19 +298,22 @@ async def events_of(settings: Settings, project: Path) -> list[Event]:
     from mica.store.space import space_of
 
     async with mica.open(space_of(project, home=settings.home).file, settings=settings) as memory:
-        await memory.ingest()
-        return await memory.events(EventQuery(limit=None))
+        await memory.clients.ingest()
+        return await memory.events.query(EventQuery(limit=None))
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: str, home: Path, project: Path) -> None:
-    """A-12, A-18, D-12: hooks fire once and in order, a brief stands in the first request, and no cache is broken."""
+    """keeps: A-12, A-18, D-12.
+
+    Hooks fire once and in order, a brief stands in the first request, and no cache is broken.
+    """
     agent = AGENTS[name]
     run_mica(home, project, "mark", KNOWN, "--tag", "gotcha")
-    with Models(agent.steps(project)) as models:
+    with ScriptedModelServer(agent.steps(project)) as models:
         variables = agent.prepare(home, project, models.address)
         run_mica(home, project, "install", name, "--yes")
-        run_mica(home, project, "ingest")  # renders what the next session is told
+        run_mica(home, project, "ingest")  # renders the brief of the next session
 
         done = run_agent(agent, home, project, variables)
 
@@ -292,7 +323,7 @@ async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: s
     conversations = [agent.conversation(body) for body in models.requests]
     for before, after in pairwise(conversations):
         assert after[: len(before)] == before, "each request is a prefix of the next"
-    assert any("crystal_commit" in json.dumps(body) for body in models.requests), "the tools are offered"
+    assert any(agent.offer in json.dumps(body) for body in models.requests), "the tools are offered"
 
     events = await events_of(mica.load_settings(environment_of(home)), project)
     names = [event.name for event in events]
@@ -324,7 +355,7 @@ def test_claude_code_finds_the_plugin_valid(home: Path, project: Path) -> None:
 
 @pytest.mark.skipif("claude-code" not in CHOSEN, reason="Claude Code was not asked for")
 def test_taken_out_again_nothing_of_ours_is_left_in_claude_code(home: Path, project: Path) -> None:
-    with Models([Step("Hello.")]) as models:
+    with ScriptedModelServer([ScriptedStep("Hello.")]) as models:
         variables = prepare_claude(home, project, models.address)
         run_mica(home, project, "install", "claude-code", "--yes")
         command = [str(PROGRAMS / "claude"), "-p", PROMPT]

@@ -44,7 +44,7 @@ def address(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture
 def headers(tmp_path: Path, environment: dict[str, str]) -> list[str]:
-    command = [sys.executable, "-P", "-m", "mica", "token", "make", "inspector", "--json"]
+    command = [sys.executable, "-P", "-m", "mica", "server", "token", "make", "inspector", "--json"]
     made = subprocess.run(command, env=environment, cwd=tmp_path / "shop", stdout=subprocess.PIPE, check=True)
     return ["--header", f"Authorization: Bearer {json.loads(made.stdout)['token']}"]
 
@@ -63,7 +63,7 @@ def inspected(*words: str, environment: dict[str, str], folder: Path) -> dict[st
 def test_the_inspector_is_content_with_every_schema(
     era: str, tmp_path: Path, environment: dict[str, str], address: str, headers: list[str]
 ) -> None:
-    """D-12, D-57, TD-08"""
+    """keeps: D-12, D-57, TD-08"""
     strictly = ["--method", "tools/list", "--strict", "--protocol-era", era]
     wires = [
         [*strictly, sys.executable, "-P", "-m", "mica.mcp"],
@@ -80,7 +80,7 @@ def test_the_inspector_is_content_with_every_schema(
 def test_the_inspector_lists_calls_and_reads(
     era: str, tmp_path: Path, environment: dict[str, str], address: str, headers: list[str]
 ) -> None:
-    """D-12"""
+    """keeps: D-12"""
     common = [f"{address}/mcp", "--transport", "http", *headers, "--protocol-era", era, "--method"]
     asked = {
         "prompts/list": [],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.real_clients.test_agents import AGENTS, CHOSEN, TIMEOUT_S, Environment, environment_of, run_agent, run_mica
 
-from mica.testing.loopback import Call, Models, Step
+from mica.testing.loopback import ScriptedCall, ScriptedModelServer, ScriptedStep
 
 SAID = "The session cookie is set before the redirect"
 Connect = Callable[[Path, Path, str, str], tuple[str, ...]]  # home, project, address, token; what is said beside
@@ -52,12 +52,12 @@ def add(path: Path, table: str, server: Mapping[str, object]) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {table: {"mica": server}}))
 
 
-CONNECTED: dict[str, tuple[Connect, Call]] = {
-    "claude-code": (connect_claude, Call("mcp__mica__mark", {"text": SAID})),
-    "codex": (connect_codex, Call("mark", {"text": SAID}, namespace="mcp__mica")),
-    "copilot": (connect_copilot, Call("mica-mark", {"text": SAID})),
-    "gemini": (connect_gemini, Call("mcp_mica_mark", {"text": SAID})),
-    "opencode": (connect_opencode, Call("mica_mark", {"text": SAID})),
+CONNECTED: dict[str, tuple[Connect, ScriptedCall]] = {
+    "claude-code": (connect_claude, ScriptedCall("mcp__mica__mark", {"text": SAID})),
+    "codex": (connect_codex, ScriptedCall("mark", {"text": SAID}, namespace="mcp__mica")),
+    "copilot": (connect_copilot, ScriptedCall("mica-mark", {"text": SAID})),
+    "gemini": (connect_gemini, ScriptedCall("mcp_mica_mark", {"text": SAID})),
+    "opencode": (connect_opencode, ScriptedCall("mica_mark", {"text": SAID})),
 }
 
 
@@ -77,16 +77,16 @@ def address(home: Path, project: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", [each for each in CONNECTED if each in CHOSEN])
 def test_a_real_agent_marks_over_http(name: str, home: Path, project: Path, address: str) -> None:
-    """D-12, D-57"""
-    token = json.loads(run_mica(home, project, "token", "make", name, "--json"))["token"]
+    """keeps: D-12, D-57"""
+    token = json.loads(run_mica(home, project, "server", "token", "make", name, "--json"))["token"]
     agent, (connect, call) = AGENTS[name], CONNECTED[name]
-    with Models([Step(calls=[call]), Step("Noted.")]) as models:
+    with ScriptedModelServer([ScriptedStep(calls=[call]), ScriptedStep("Noted.")]) as models:
         variables: Environment = agent.prepare(home, project, models.address)
         beside = connect(home, project, address, token)
 
         done = run_agent(agent, home, project, variables, *beside)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "crystal_commit" in json.dumps(models.requests[0]), "the tools are offered"
+    assert agent.offer in json.dumps(models.requests[0]), "the tools are offered"
     found = run_mica(home, project, "search", "session cookie", "--json")
     assert SAID in found

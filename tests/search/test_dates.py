@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.errors import InvalidInput
-from mica.search.dates import Period, moment, periods
+from mica.search.dates import Period, find_periods, parse_moment
 
 NOW = datetime(2025, 6, 18, 12, 0, tzinfo=UTC)  # a Wednesday
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
@@ -21,7 +21,7 @@ def day(month: int, number: int, *, year: int = 2025) -> datetime:
 
 
 def spans(text: str, *, now: datetime = NOW) -> list[tuple[datetime, datetime]]:
-    return [(period.start_at, period.end_at) for period in periods(text, now=now, zone=UTC)]
+    return [(period.start_at, period.end_at) for period in find_periods(text, now=now, zone=UTC)]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def spans(text: str, *, now: datetime = NOW) -> list[tuple[datetime, datetime]]:
         ("90s", timedelta(seconds=90)),
     ],
 )
-def test_a_moment_may_be_a_short_while_ago(text: str, ago: timedelta) -> None:
-    assert moment(text, now=NOW, zone=UTC) == NOW - ago
+def test_a_moment_may_be_relative_to_now(text: str, ago: timedelta) -> None:
+    assert parse_moment(text, now=NOW, zone=UTC) == NOW - ago
 
 
 @pytest.mark.parametrize(
@@ -78,27 +78,27 @@ def test_a_moment_may_be_a_short_while_ago(text: str, ago: timedelta) -> None:
         ("until yesterday", day(1, 1, year=1970), day(6, 18)),
     ],
 )
-def test_times_are_read_from_a_question(question: str, start: datetime, end: datetime) -> None:
+def test_dates_are_read_from_a_question(question: str, start: datetime, end: datetime) -> None:
     assert spans(question) == [(start, end)]
 
 
 @pytest.mark.parametrize(
     "question", ["on 31 April", "march on, you may", "2025-13-45", "port 8080", "the last one", "week 99", "mondays"]
 )
-def test_what_is_no_time_is_not_read_as_one(question: str) -> None:
+def test_text_that_is_not_a_date_is_not_read_as_one(question: str) -> None:
     assert spans(question) == []
 
 
-def test_several_times_are_several_periods_in_their_order() -> None:
-    found = periods("between August 11 and August 15 2023, and in May", now=NOW, zone=UTC)
+def test_several_dates_give_several_periods_in_order() -> None:
+    found = find_periods("between August 11 and August 15 2023, and in May", now=NOW, zone=UTC)
 
     assert [period.words for period in found] == ["August 11", "August 15 2023", "May"]
 
 
-def test_a_day_begins_at_midnight_where_the_asker_is() -> None:
+def test_a_day_begins_at_midnight_in_the_askers_zone() -> None:
     late = datetime(2025, 6, 18, 2, 0, tzinfo=UTC)  # still the 17th in New York
 
-    assert periods("today", now=late, zone=NEW_YORK) == (
+    assert find_periods("today", now=late, zone=NEW_YORK) == (
         Period(datetime(2025, 6, 17, 4, tzinfo=UTC), datetime(2025, 6, 18, 4, tzinfo=UTC), "today"),
     )
     assert spans("today", now=late) == [(day(6, 18), day(6, 19))]
@@ -107,20 +107,20 @@ def test_a_day_begins_at_midnight_where_the_asker_is() -> None:
 @pytest.mark.parametrize(
     ("now", "hours"), [(datetime(2026, 3, 30, 8, tzinfo=UTC), 23), (datetime(2025, 10, 27, 8, tzinfo=UTC), 25)]
 )
-def test_a_day_on_which_clocks_change_has_its_own_length(now: datetime, hours: int) -> None:
-    """TB-07"""
-    (yesterday,) = periods("yesterday", now=now, zone=BERLIN)
+def test_a_day_with_a_clock_change_has_its_own_length(now: datetime, hours: int) -> None:
+    """keeps: TB-07"""
+    (yesterday,) = find_periods("yesterday", now=now, zone=BERLIN)
 
     assert yesterday.end_at - yesterday.start_at == timedelta(hours=hours)
     assert yesterday.end_at.astimezone(BERLIN).hour == 0
 
 
-def test_a_week_begins_on_monday_also_when_it_is_asked_on_sunday() -> None:
-    """TB-07"""
+def test_a_week_begins_on_monday_even_when_asked_on_sunday() -> None:
+    """keeps: TB-07"""
     sunday, monday = datetime(2025, 6, 22, 21, 30, tzinfo=UTC), datetime(2025, 6, 22, 22, 30, tzinfo=UTC)
 
-    assert periods("this week", now=sunday, zone=BERLIN)[0].start_at == datetime(2025, 6, 15, 22, tzinfo=UTC)
-    assert periods("last week", now=monday, zone=BERLIN)[0].start_at == datetime(2025, 6, 15, 22, tzinfo=UTC)
+    assert find_periods("this week", now=sunday, zone=BERLIN)[0].start_at == datetime(2025, 6, 15, 22, tzinfo=UTC)
+    assert find_periods("last week", now=monday, zone=BERLIN)[0].start_at == datetime(2025, 6, 15, 22, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -134,23 +134,23 @@ def test_a_week_begins_on_monday_also_when_it_is_asked_on_sunday() -> None:
         ("2025-W20", datetime(2025, 5, 11, 22, tzinfo=UTC)),
     ],
 )
-def test_a_moment_is_the_start_of_what_is_named(text: str, expected: datetime) -> None:
-    assert moment(text, now=NOW, zone=BERLIN) == expected
+def test_a_moment_is_the_start_of_the_named_period(text: str, expected: datetime) -> None:
+    assert parse_moment(text, now=NOW, zone=BERLIN) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "999999w", "May and June", "0000-01-01"])
-def test_what_names_no_moment_is_refused(text: str) -> None:
+def test_a_text_without_a_moment_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        moment(text, now=NOW, zone=BERLIN)
+        parse_moment(text, now=NOW, zone=BERLIN)
 
 
 @given(st.text("0123456789 -agodyewklstMrchWu", max_size=40), st.integers(0, 100 * 365), st.sampled_from([UTC, BERLIN]))
 def test_every_period_has_its_start_before_its_end(text: str, days: int, zone: ZoneInfo) -> None:
     now = datetime.fromtimestamp(0, UTC) + timedelta(days=days, hours=7)
 
-    for period in periods(text, now=now, zone=zone):
+    for period in find_periods(text, now=now, zone=zone):
         assert period.start_at <= period.end_at
-        assert period.told(zone).startswith(period.words)
+        assert period.describe(zone).startswith(period.words)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_every_period_has_its_start_before_its_end(text: str, days: int, zone: Z
         "before last week",
     ],
 )
-def test_what_is_half_understood_is_no_moment(text: str) -> None:
-    """U-04: a purge since "2025-11-03T25:00" must not take the whole year."""
+def test_a_partly_understood_text_is_not_a_moment(text: str) -> None:
+    """keeps: U-04. A purge since "2025-11-03T25:00" must not take the whole year."""
     with pytest.raises(InvalidInput, match="is no time; write"):
-        moment(text, now=NOW, zone=UTC)
+        parse_moment(text, now=NOW, zone=UTC)

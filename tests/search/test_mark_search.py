@@ -12,7 +12,7 @@ from mica.errors import InvalidInput
 from mica.model.event import Context, EventQuery
 from mica.search import mark_search as searching
 from mica.search.mark_search import Filters, search
-from mica.search.search import collapsed, find
+from mica.search.search import collapse_repeats, find
 from mica.settings import Settings
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
@@ -24,7 +24,7 @@ SUNDAY = datetime(2026, 11, 15, 9, tzinfo=UTC)
 
 
 async def filled(store: Store) -> Store:
-    await store.append(
+    await store.log.append(
         [
             build(
                 number,
@@ -43,8 +43,8 @@ async def found(store: Store, query: str = "parser", **filters: object) -> list[
     return sorted(hit.mark.position or 0 for hit in hits)
 
 
-async def test_only_marks_that_fit_are_found(store: Store) -> None:
-    """B-65: search by time, agent and tag; neighbours lend their words, but do not come along."""
+async def test_only_marks_that_match_the_filters_are_found(store: Store) -> None:
+    """keeps: B-65. Filters are time, agent and tag; neighbours lend their words, but are not returned."""
     await filled(store)
 
     assert await found(store) == list(range(1, 13))
@@ -57,20 +57,20 @@ async def test_only_marks_that_fit_are_found(store: Store) -> None:
 
 
 async def test_filters_look_beyond_the_best_candidates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fits is found also when many better marks do not fit."""
+    """A matching mark is found even if many better ones do not match."""
     monkeypatch.setattr(searching, "CHOOSING", 3)
     await filled(store)
-    await store.append([build(99, "mark", {"text": "parser " + "long " * 80, "tags": ["rare"]})])
+    await store.log.append([build(99, "mark", {"text": "parser " + "long " * 80, "tags": ["rare"]})])
 
     assert await found(store, tags=("rare",)) == [13]
 
 
-async def test_a_bound_on_postings_loses_no_answer_with_a_rarer_word(
+async def test_a_limit_on_postings_loses_no_answer_with_a_rarer_word(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-24: a common word still helps to order what a rarer one finds."""
+    """A common word still helps to rank the marks that a rarer one finds."""
     texts = [*("parser note" for _ in range(29)), *("unrelated note" for _ in range(60)), "deadlock", "parser deadlock"]
-    await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+    await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
     monkeypatch.setattr(searching, "CANDIDATES", 5)
 
     hits = await search(store, "parser deadlock", limit=2, now=START_AT, zone=UTC)
@@ -79,7 +79,7 @@ async def test_a_bound_on_postings_loses_no_answer_with_a_rarer_word(
 
 
 async def test_every_engine_gives_the_same_answer(store: Store) -> None:
-    """K-55: one ranker; engines only fetch."""
+    """keeps: K-55. There is one ranker; engines only fetch candidates."""
     reference = await filled(EphemeralStore())
     await filled(store)
 
@@ -89,7 +89,7 @@ async def test_every_engine_gives_the_same_answer(store: Store) -> None:
         assert [(hit.mark.position, hit.score) for hit in ours] == [(hit.mark.position, hit.score) for hit in theirs]
 
 
-async def test_a_time_in_the_query_raises_its_marks_and_is_told(home: Settings) -> None:
+async def test_a_date_in_the_query_raises_its_marks_and_is_reported(home: Settings) -> None:
     clock = HandClock(SUNDAY)
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
         memory.mark("The release failed", at=SUNDAY - timedelta(days=40))
@@ -111,10 +111,10 @@ async def test_a_time_in_the_query_raises_its_marks_and_is_told(home: Settings) 
         "proxy cookie 2026-11-10",
     ],
 )
-async def test_what_was_marked_in_the_time_asked_for_comes_first(
+async def test_marks_of_the_named_period_come_first(
     home: Settings, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-65: before better words of another day, and however many others there are."""
+    """keeps: B-65. They come before better matches of another day, however many there are."""
     monkeypatch.setattr(searching, "CANDIDATES", 10)
     monkeypatch.setattr(searching, "SHORTLIST_OF_FEW", 10)
     async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
@@ -129,8 +129,8 @@ async def test_what_was_marked_in_the_time_asked_for_comes_first(
         assert next(hit.at for hit in said if "proxy" in hit.text) == TUESDAY  # the latest of that day
 
 
-async def test_of_marks_that_say_the_same_the_latest_stands_for_them(home: Settings) -> None:
-    """B-65: also where an older one opened its session; a brief tells it with the latest time, too."""
+async def test_the_latest_of_duplicate_marks_is_shown(home: Settings) -> None:
+    """keeps: B-65. This holds even if an older one opened its session; a brief shows the latest time too."""
     async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
         for day in range(20, -1, -1):
             with memory.context(session=f"day {day}"):
@@ -139,7 +139,7 @@ async def test_of_marks_that_say_the_same_the_latest_stands_for_them(home: Setti
                 memory.mark("The proxy dropped the cookie again", at=SUNDAY - timedelta(days=day))
 
         hits = await memory.search("proxy cookie", limit=50)
-        [(first, times), *_] = collapsed(hits)
+        [(first, times), *_] = collapse_repeats(hits)
         brief = await memory.brief("proxy cookie", budget_tokens=300)
 
         assert (first.at, times) == (SUNDAY, 21)
@@ -175,18 +175,18 @@ async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
         ({"limit": -1}, "a limit of -1 is not possible"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(asked: dict[str, object], said: str) -> None:
+def test_an_invalid_query_is_refused(asked: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         EventQuery(**asked)  # type: ignore[arg-type]  # the fault itself
 
 
-async def test_one_text_is_not_taken_for_several(home: Settings) -> None:
+async def test_a_single_text_is_not_treated_as_a_list(home: Settings) -> None:
     async with mica.open(":memory:", settings=home) as memory:
         with pytest.raises(InvalidInput, match="kinds is 'age', one text"):
-            await memory.tick("age")
+            await memory.upkeep.tick("age")
 
 
-async def test_a_space_in_a_file_answers_after_it_was_closed(home: Settings, tmp_path: Path) -> None:
+async def test_a_space_in_a_file_answers_after_it_was_reopened(home: Settings, tmp_path: Path) -> None:
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.mark("The parser failed", tags="gotcha")
 
@@ -194,19 +194,19 @@ async def test_a_space_in_a_file_answers_after_it_was_closed(home: Settings, tmp
         assert len(await memory.search("which parsers failed", tags="gotcha")) == 1
 
 
-async def test_how_a_text_is_written_does_not_matter(store: Store) -> None:
-    """C-46: ligatures, full-width letters, composed accents and case are one, in texts and in questions."""
+async def test_spelling_variants_match(store: Store) -> None:
+    """keeps: C-46. Ligatures, full-width letters, composed accents and case are equal, in texts and in questions."""
     written = ["The oﬃce réseau broke", "Ｔｈｅ ＯＦＦＩＣＥ re\u0301seau broke", "the office réseau BROKE"]
-    await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(written, 1)])
+    await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(written, 1)])
 
     for query in ("office réseau", "oﬃce re\u0301seau", "ＯＦＦＩＣＥ"):
         assert await found(store, query) == [1, 2, 3]
     hits = await find(store, "office", limit=9, now=START_AT, zone=UTC)
-    assert [times for _, times in collapsed(hits)] == [3]
+    assert [times for _, times in collapse_repeats(hits)] == [3]
 
 
-async def test_a_few_hits_are_the_first_of_many(store: Store) -> None:
-    """Asking for few costs one asking, and shows what asking for many shows first."""
+async def test_a_small_limit_returns_the_first_of_a_large_one(store: Store) -> None:
+    """A small limit needs only one query and shows the same first hits."""
     await filled(store)
     many = await find(store, "which parsers failed", limit=20, now=START_AT, zone=UTC)
 

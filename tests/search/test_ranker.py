@@ -12,9 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mica.model.event import EventId, Mark, Origin, Posting, Postings, Text
-from mica.search.ranker import NEIGHBOURS, TERMS_MAX, Hit, length_factor, parse, rank, shortlist
-from mica.store.protocol import gathered, rarity
+from mica.model.event import EventId, Origin
+from mica.model.hit import Hit
+from mica.model.mark import Mark, Posting, Postings, Text
+from mica.search.ranker import NEIGHBOURS, TERMS_MAX, length_factor, parse, rank, shortlist
+from mica.store.candidates import rarity, with_statistics
 from mica.words import terms, words
 
 NOW = datetime(2025, 6, 18, 12, 0, tzinfo=UTC)  # a Wednesday
@@ -42,7 +44,7 @@ class Shelf:
             )
             for term in wanted
         }
-        return gathered(by_term, sorted(Counter(self.lengths.values()).items()))
+        return with_statistics(by_term, sorted(Counter(self.lengths.values()).items()))
 
     def texts(self, positions: Sequence[int], *, neighbours: int = NEIGHBOURS) -> list[Text]:
         near = set(positions)
@@ -101,20 +103,20 @@ def found(hits: Sequence[Hit]) -> list[int]:
 # -- Words ----------------------------------------------------------------------------------------------------
 
 
-def test_the_mark_with_more_of_the_words_comes_first() -> None:
+def test_a_mark_with_more_of_the_words_comes_first() -> None:
     shelf = Shelf(apart("The cookie is set late", "The session cookie is lost", "Nothing of the kind"))
 
     assert found(shelf.search("session cookie")) == [2, 1]
 
 
-def test_a_rare_word_says_more_than_a_common_one() -> None:
+def test_a_rare_word_counts_more_than_a_common_one() -> None:
     shelf = Shelf(apart("test fails", "test passes", "test hangs", "deadlock hangs", "test starts"))
 
     assert found(shelf.search("test deadlock"))[0] == 4
     assert rarity(1, 100) > rarity(50, 100) > rarity(100, 100) > 0
 
 
-def test_words_about_the_kind_of_answer_weigh_little() -> None:
+def test_words_about_the_kind_of_answer_count_little() -> None:
     shelf = Shelf(apart("The kind name of a type", "A retriever called Toby", "Something else"))
 
     assert found(shelf.search("What kind of name has the retriever?"))[0] == 2
@@ -132,7 +134,7 @@ def test_identifiers_are_found_by_their_words() -> None:
     assert found(shelf.search("session store cookie")) == [1]
 
 
-def test_a_pasted_prompt_asks_for_a_limited_number_of_terms() -> None:
+def test_a_pasted_prompt_is_limited_to_some_terms() -> None:
     asked = parse("deadlock " * 3 + " ".join(f"word{number}x{number}" for number in range(1_000)), now=NOW)
 
     assert len(asked.terms) == TERMS_MAX
@@ -200,7 +202,7 @@ def test_length_counts_only_where_lengths_differ() -> None:
 # -- Who, when, where -----------------------------------------------------------------------------------------
 
 
-def test_a_speaker_named_in_the_question_is_preferred_and_the_name_is_not_looked_for() -> None:
+def test_a_speaker_named_in_the_question_is_preferred_and_the_name_is_not_a_term() -> None:
     shelf = Shelf(
         [
             mark("Thanks, Tim! Basketball is fun", 1, session="a", agent="John"),
@@ -212,18 +214,18 @@ def test_a_speaker_named_in_the_question_is_preferred_and_the_name_is_not_looked
     assert "tim" not in parse("Tim and basketball", now=NOW, speakers=["Tim"]).wanted
 
 
-def test_a_name_alone_is_looked_for() -> None:
+def test_a_name_alone_is_a_search_term() -> None:
     assert parse("Tim", now=NOW, speakers=["Tim"]).wanted == ["tim"]
 
 
-def test_the_name_of_a_program_stays_a_word() -> None:
+def test_the_name_of_a_program_stays_a_search_term() -> None:
     asked = parse("why does the test hang", now=NOW, speakers=["test", "claude-code"])
 
     assert asked.wanted == ["test", "hang"]
     assert asked.speakers == {"test"}
 
 
-def test_a_name_of_several_words_is_named_by_all_of_them() -> None:
+def test_a_name_of_several_words_needs_all_of_them() -> None:
     assert parse("what did claude-code do", now=NOW, speakers=["claude-code"]).speakers == {"claude-code"}
     assert parse("which code", now=NOW, speakers=["claude-code"]).speakers == frozenset()
 
@@ -236,7 +238,7 @@ def test_a_name_of_several_words_is_named_by_all_of_them() -> None:
         ("Which pasta recipe came up in our last conversation, which I forgot?", 2),
     ],
 )
-def test_who_asks_about_himself_wants_his_own_words(question: str, first: int) -> None:
+def test_a_question_about_oneself_prefers_ones_own_marks(question: str, first: int) -> None:
     same = "This pasta recipe with tomatoes is the best one"
     longer = mark(same + ", it seems to everyone here", 1, session=None, origin="user")
     shelf = Shelf([longer, mark(same, 2, session=None, origin="agent"), *apart("", "", "Some noise")[2:]])
@@ -244,7 +246,7 @@ def test_who_asks_about_himself_wants_his_own_words(question: str, first: int) -
     assert found(shelf.search(question))[0] == first
 
 
-def test_the_opening_of_a_session_is_raised() -> None:
+def test_the_opening_of_a_session_is_ranked_higher() -> None:
     shelf = Shelf([mark("Fix the parser", position, session="s") for position in (1, 2, 3, 4, 5, 6, 7)])
 
     opening = next(hit for hit in shelf.search("parser") if hit.mark.position == 1)
@@ -253,13 +255,13 @@ def test_the_opening_of_a_session_is_raised() -> None:
     assert all("opening" not in hit.parts for hit in shelf.search("parser") if hit.mark.position != 1)
 
 
-def test_a_mark_that_asks_stands_behind_one_that_tells() -> None:
+def test_a_question_ranks_below_a_statement() -> None:
     shelf = Shelf(apart("Is the parser slow?", "Parser is so slow"))
 
     assert found(shelf.search("slow parser")) == [2, 1]
 
 
-def test_a_date_in_the_question_raises_marks_of_that_time() -> None:
+def test_a_date_in_the_question_raises_marks_of_that_period() -> None:
     march, may = datetime(2025, 3, 12, tzinfo=UTC), datetime(2025, 5, 30, tzinfo=UTC)
     shelf = Shelf(
         [
@@ -276,7 +278,7 @@ def test_a_date_in_the_question_raises_marks_of_that_time() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "  ", "\n", "the", "what did you do?", "quaternion"])
-def test_nothing_asked_or_nothing_found_is_no_hit(query: str) -> None:
+def test_an_empty_question_or_no_match_gives_no_hit(query: str) -> None:
     assert Shelf(apart("The parser is slow")).search(query) == []
     assert Shelf([]).search(query) == []
 
@@ -332,8 +334,8 @@ def histories(draw: st.DrawFn) -> list[Mark]:
     ]
 
 
-def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_say_the_rest() -> None:
-    """Whoever asks for two words wants them together."""
+def test_a_mark_with_all_words_comes_before_one_that_needs_its_neighbours() -> None:
+    """A question with two words wants them together."""
     shelf = Shelf(
         [
             mark("something else altogether", 1, session="around"),
@@ -355,8 +357,8 @@ def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_sa
     assert all("complete" not in hit.parts for hit in shelf.search("parser"))
 
 
-def test_of_marks_that_say_all_that_is_asked_the_neighbours_do_not_choose() -> None:
-    """Both say it by themselves: the shorter one says it more."""
+def test_neighbours_do_not_decide_between_marks_with_all_words() -> None:
+    """Both contain all words by themselves; the shorter one ranks higher."""
     shelf = Shelf(
         [
             mark("the parser again and a deadlock", 1, session="around"),
@@ -404,7 +406,7 @@ def test_scores_are_finite_positive_and_explained_by_their_parts(history: list[M
 
 
 @given(histories(), QUERIES, st.integers(0, 8))
-def test_the_best_few_are_the_beginning_of_all(history: list[Mark], query: str, limit: int) -> None:
+def test_the_best_few_are_a_prefix_of_the_full_ranking(history: list[Mark], query: str, limit: int) -> None:
     shelf = Shelf(history)
     asked = parse(query, now=NOW, speakers=shelf.speakers)
     postings, texts = shelf.postings(asked.wanted), shelf.texts(list(shelf.marks))
@@ -413,7 +415,7 @@ def test_the_best_few_are_the_beginning_of_all(history: list[Mark], query: str, 
 
 
 @given(histories(), QUERIES)
-def test_hits_are_in_order_and_each_once(history: list[Mark], query: str) -> None:
+def test_hits_are_ordered_and_unique(history: list[Mark], query: str) -> None:
     hits = Shelf(history).search(query)
 
     assert hits == sorted(hits, key=lambda hit: (-hit.score, -hit.at.timestamp(), -hit.position))
@@ -452,5 +454,5 @@ def test_an_unrelated_mark_in_another_session_never_removes_the_best_hit(history
 
 
 @given(QUERIES | st.text("0123456789 -agodyewklst", max_size=40), st.integers(0, 100 * 365))
-def test_any_text_can_be_asked_at_any_time(query: str, days: int) -> None:
+def test_any_text_can_be_searched_at_any_time(query: str, days: int) -> None:
     parse(query, now=datetime.fromtimestamp(0, UTC) + timedelta(days=days), speakers=["Tim", "", "  ", "?"])

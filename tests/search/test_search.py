@@ -12,10 +12,11 @@ from hypothesis import strategies as some
 import mica
 from mica.errors import InvalidInput
 from mica.model.crystal import crystal_of
-from mica.model.event import RETRACTED, mark_of
+from mica.model.event import RETRACTED
+from mica.model.hit import CrystalHit, Hit
+from mica.model.mark import mark_of
 from mica.search.mark_search import Filters
-from mica.search.ranker import Hit
-from mica.search.search import CrystalHit, Wanted, find, one_ranking
+from mica.search.search import SearchScope, find, merge_rankings
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT, build
 from mica.testing.contract.crystals import build_crystal, build_mark, draft_of
@@ -33,9 +34,9 @@ async def filled(store: Store) -> Store:
     ]
     first = build_crystal(5, draft_of(marks[:3], said=TOGETHER))
     second = build_crystal(6, draft_of(marks[3:], period="session:s2", said="lunch was fine"))
-    await store.append([*marks, first, second])
+    await store.log.append([*marks, first, second])
     day = build_crystal(7, draft_of([first, second], level="day", period="day:x", said="the vault and lunch"))
-    await store.append([day])
+    await store.log.append([day])
     return store
 
 
@@ -47,13 +48,13 @@ async def found(store: Store, query: str, *, filters: Filters | None = None, **w
         now=START_AT,
         zone=UTC,
         filters=filters or Filters(),
-        wanted=Wanted(**wanted),  # type: ignore[arg-type]
+        scope=SearchScope(**wanted),  # type: ignore[arg-type]
     )
     return [hit.position for hit in hits]
 
 
-async def test_what_answers_best_comes_first_mark_or_crystal(store: Store) -> None:
-    """B-65: a crystal that says together what its marks say apart stands in their place; else they do."""
+async def test_the_best_answer_comes_first_whether_mark_or_crystal(store: Store) -> None:
+    """keeps: B-65. A crystal that combines what its marks say separately replaces them; otherwise they are shown."""
     await filled(store)
 
     [best, *_] = await find(store, "vault secret deploy", limit=5, now=START_AT, zone=UTC)
@@ -65,8 +66,8 @@ async def test_what_answers_best_comes_first_mark_or_crystal(store: Store) -> No
     assert mark.position == 1
 
 
-async def test_a_crystal_stands_beside_its_sources_only_when_asked(store: Store) -> None:
-    """TB-08: in a search as in a brief."""
+async def test_a_crystal_appears_beside_its_sources_only_on_request(store: Store) -> None:
+    """keeps: TB-08. The rule is the same in a search and in a brief."""
     await filled(store)
 
     assert await found(store, "vault secret deploy") == [5]
@@ -74,8 +75,8 @@ async def test_a_crystal_stands_beside_its_sources_only_when_asked(store: Store)
     assert set(await found(store, "lunch weather")) == {4}
 
 
-async def test_a_level_asks_for_marks_or_for_crystals_of_it(store: Store) -> None:
-    """B-65"""
+async def test_a_level_selects_marks_or_its_crystals(store: Store) -> None:
+    """keeps: B-65"""
     await filled(store)
 
     assert set(await found(store, "vault secret deploy", level="mark")) == {1, 2, 3}
@@ -84,10 +85,13 @@ async def test_a_level_asks_for_marks_or_for_crystals_of_it(store: Store) -> Non
     assert await found(store, "vault lunch", level="epoch") == []
 
 
-async def test_filters_hold_for_crystals_too(store: Store) -> None:
-    """B-65: a crystal fits the time that it overlaps, and an agent or a tag when a mark beneath it fits and answers."""
+async def test_filters_apply_to_crystals_too(store: Store) -> None:
+    """keeps: B-65.
+
+    A crystal matches a period it overlaps, and an agent or tag if a matching mark beneath it answers.
+    """
     await filled(store)
-    await store.append([build(8, "mark", {"text": "a vault for lunch", "tags": ["odd"]})])
+    await store.log.append([build(8, "mark", {"text": "a vault for lunch", "tags": ["odd"]})])
 
     assert await found(store, "vault secret deploy", filters=Filters(until=build(1).at)) == []
     assert await found(store, "vault secret deploy", filters=Filters(since=build(1).at)) == [5, 8]
@@ -95,23 +99,23 @@ async def test_filters_hold_for_crystals_too(store: Store) -> None:
     assert await found(store, "vault lunch", filters=Filters(tags=("odd",))) == [8]
 
 
-async def test_what_does_not_stand_is_found_only_when_asked(store: Store) -> None:
-    """B-43, K-53: superseded and retracted crystals, and those that rest on something retracted."""
+async def test_superseded_and_retracted_crystals_are_found_only_on_request(store: Store) -> None:
+    """keeps: B-43, K-53. So are crystals that cite a retracted source."""
     await filled(store)
-    await store.append([build(9, RETRACTED, {"mark": build(1).id, "reason": "wrong"})])
+    await store.log.append([build(9, RETRACTED, {"mark": build(1).id, "reason": "wrong"})])
 
     assert await found(store, "vault secret deploy", level="session") == []
     assert await found(store, "vault secret deploy", level="session", with_superseded=True) == [5]
-    await store.append([build(10, RETRACTED, {"mark": build(6).id, "reason": "wrong"})])
+    await store.log.append([build(10, RETRACTED, {"mark": build(6).id, "reason": "wrong"})])
     assert await found(store, "lunch", level="session") == []
     assert await found(store, "lunch", level="session", with_superseded=True) == [6]
 
 
-async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> None:
-    """B-65: by its principles and topics as by its insight; a mark by why it matters, too."""
+async def test_a_crystal_is_found_by_all_its_parts(memory: mica.Memory) -> None:
+    """keeps: B-65. Principles and topics count like the insight; a mark is found by its significance too."""
     said = "The cookie is set before the redirect, so that the session is lost on every login of every user here"
     one = memory.mark(said, why="browsers forget it", principles=["redirect last"])
-    await memory.commit_crystal(
+    await memory.crystals.commit(
         [("the cookie", [one.id])],
         sources=[one.id],
         period="session:s1",
@@ -135,8 +139,8 @@ async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> No
     scores=some.lists(some.integers(1, 5), min_size=7, max_size=7),
     steps=some.lists(some.integers(0, 4), min_size=7, max_size=7),
 )
-def test_one_ranking_never_shows_something_beside_what_it_rests_on(scores: list[int], steps: list[int]) -> None:
-    """TB-08: whatever the scores are; what is left out has something better of its own line in its place."""
+def test_a_ranking_never_shows_a_crystal_beside_its_sources(scores: list[int], steps: list[int]) -> None:
+    """keeps: TB-08. This holds for any scores; every omitted entry has a better one of its own lineage in its place."""
 
     def above(number: int) -> frozenset[int]:
         over = max(3, number + 1) + steps[number]  # 0 to 2 are marks, 3 to 6 crystals over what comes before them
@@ -150,7 +154,7 @@ def test_one_ranking_never_shows_something_beside_what_it_rests_on(scores: list[
         CrystalHit(crystal=msgspec.structs.replace(crystal, position=n), score=scores[n], parts={}) for n in range(3, 7)
     ]
 
-    shown = [hit.position for hit in one_ranking(marks, crystals, places)]
+    shown = [hit.position for hit in merge_rankings(marks, crystals, places)]
 
     assert [scores[one] for one in shown] == sorted((scores[one] for one in shown), reverse=True)
     assert all(places[one].isdisjoint(shown) for one in shown)

@@ -12,32 +12,34 @@ import pytest
 
 import mica
 from mica.errors import InvalidSettings
-from mica.llm.embeddings import packed
-from mica.model.event import Tombstone, Vectors
+from mica.llm.embeddings import pack
+from mica.model.event import Tombstone
+from mica.model.mark import Vectors
 from mica.search import vectors as meaning
 from mica.search.mark_search import search
 from mica.search.ranker import parse
-from mica.search.vectors import Meanings, nameless
+from mica.search.vectors import MarkVectors, remove_speakers
 from mica.settings import Settings
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
+from mica.store.reference.vectors import ReferenceVectors
 from mica.testing.builders import START_AT, build
-from mica.testing.encoder import WordEncoder
+from mica.testing.models import WordEncoder
 from mica.testing.residue import residue
 
 SAME = {"automobile": "car", "vehicle": "car"}
 
 
-async def found(store: Store, meanings: Meanings, query: str) -> list[int | None]:
+async def found(store: Store, meanings: MarkVectors, query: str) -> list[int | None]:
     hits = await search(store, query, limit=9, now=START_AT, zone=UTC, likeness=meanings.likeness)
     return [hit.mark.position for hit in hits]
 
 
 async def test_a_mark_is_found_by_its_meaning_alone(store: Store) -> None:
-    """K-57: without a model the same question finds what shares its words, and nothing fails."""
+    """keeps: K-57. Without a model the same question finds marks that share its words, and nothing fails."""
     texts = ["The automobile broke down", "Rain all day", "The garden is green"]
-    await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
-    meanings = Meanings(store, WordEncoder(SAME))
+    await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+    meanings = MarkVectors(store.vectors, store.files, WordEncoder(SAME))
 
     assert await found(store, meanings, "vehicle") == []  # no mark was read yet
     assert await meanings.missing() == 3
@@ -48,25 +50,25 @@ async def test_a_mark_is_found_by_its_meaning_alone(store: Store) -> None:
     await meanings.close()
 
 
-async def test_new_and_purged_marks_are_followed(store: Store) -> None:
-    """U-08: what was purged is in no matrix any more."""
+async def test_vectors_follow_new_and_purged_marks(store: Store) -> None:
+    """keeps: U-08. A purged mark is in no matrix."""
     marks = [build(number, "mark", {"text": f"car {number}"}) for number in (1, 2, 3)]
-    await store.append([*marks[:2], build(9, "mark", {"text": "something else"})])
-    meanings = Meanings(store, WordEncoder(SAME))
+    await store.log.append([*marks[:2], build(9, "mark", {"text": "something else"})])
+    meanings = MarkVectors(store.vectors, store.files, WordEncoder(SAME))
     await meanings.catch_up()
     assert sorted(str(position) for position in await found(store, meanings, "vehicle")) == ["1", "2"]
 
-    await store.append([marks[2]])
+    await store.log.append([marks[2]])
     await meanings.catch_up()
     assert 4 in await found(store, meanings, "vehicle")
 
-    await store.bury([marks[0].id], Tombstone(purge=build(1_000).id, reason="leaked"))
+    await store.purges.bury([marks[0].id], Tombstone(purge=build(1_000).id, reason="leaked"))
     assert sorted(str(position) for position in await found(store, meanings, "vehicle")) == ["2", "4"]
     await meanings.close()
 
 
-async def test_marks_get_their_vectors_while_nothing_else_happens(store: Store) -> None:
-    """Whoever emits does not wait for a model."""
+async def test_marks_get_their_vectors_while_the_process_is_idle(store: Store) -> None:
+    """The code that emits does not wait for a model."""
     naps: asyncio.Queue[float] = asyncio.Queue()
 
     async def nap(seconds: float) -> None:
@@ -74,11 +76,11 @@ async def test_marks_get_their_vectors_while_nothing_else_happens(store: Store) 
         await asyncio.sleep(0)
 
     encoder = WordEncoder()
-    meanings = Meanings(store, encoder, sleep=nap)
-    await store.append([build(1, "mark", {"text": "car"})])
+    meanings = MarkVectors(store.vectors, store.files, encoder, sleep=nap)
+    await store.log.append([build(1, "mark", {"text": "car"})])
     assert encoder.texts == []
 
-    meanings.disturb()
+    meanings.wake()
     while await meanings.missing():
         await asyncio.sleep(0.01)
 
@@ -87,23 +89,23 @@ async def test_marks_get_their_vectors_while_nothing_else_happens(store: Store) 
     await meanings.close()
 
 
-def test_names_are_not_compared() -> None:
+def test_speaker_names_are_not_compared() -> None:
     asked = parse("What is Xochitl's favourite car, Xochitl?", now=START_AT, speakers=["Xochitl"])
 
-    assert nameless(asked) == "What is favourite car, ?"
-    assert nameless(parse("Tim", now=START_AT, speakers=["Tim"])) == "Tim"
+    assert remove_speakers(asked) == "What is favourite car, ?"
+    assert remove_speakers(parse("Tim", now=START_AT, speakers=["Tim"])) == "Tim"
 
 
-async def test_the_front_door_reads_finds_rebuilds_and_purges_by_meaning(home: Settings, tmp_path: Path) -> None:
-    """U-08: a purge leaves no vector in the file; a rebuild makes the others again."""
+async def test_memory_searches_rebuilds_and_purges_by_meaning(home: Settings, tmp_path: Path) -> None:
+    """keeps: U-08. A purge leaves no vector in the file; a rebuild recreates the others."""
     path = tmp_path / "space.db"
     encoder = WordEncoder(SAME)
     async with mica.open(path, settings=home, encoder=encoder) as memory:
         secret = memory.mark("The automobile has the plate XK42")
         memory.mark("Rain all day")
         memory.mark("The garden is green")
-        assert await memory.without_vector() == 3
-        assert await memory.embed() == 3
+        assert await memory.upkeep.without_vector() == 3
+        assert await memory.upkeep.embed() == 3
         hits = await memory.search("vehicle")
         assert [hit.id for hit in hits] == [secret.id]
         assert hits[0].parts["meaning"] > 0
@@ -116,12 +118,12 @@ async def test_the_front_door_reads_finds_rebuilds_and_purges_by_meaning(home: S
         assert vector not in path.read_bytes() + Path(f"{path}-wal").read_bytes()
         assert residue(tmp_path, ["XK42"]) == []
 
-        await memory.rebuild()
-        assert await memory.without_vector() == 0
+        await memory.upkeep.rebuild()
+        assert await memory.upkeep.without_vector() == 0
 
 
-async def test_a_model_that_fails_costs_a_brief_only_its_meaning(home: Settings) -> None:
-    """U-05: the brief has what words find, and says what is missing."""
+async def test_a_failing_model_costs_a_brief_only_the_search_by_meaning(home: Settings) -> None:
+    """keeps: U-05. The brief has the matches by words, and names what is missing."""
 
     class Broken(WordEncoder):
         def encode(self, texts):  # type: ignore[no-untyped-def]
@@ -132,7 +134,7 @@ async def test_a_model_that_fails_costs_a_brief_only_its_meaning(home: Settings)
     async with mica.open(":memory:", settings=home, encoder=Broken()) as memory:
         memory.mark("The automobile broke down")
         memory.mark("Rain")
-        await memory.embed()
+        await memory.upkeep.embed()
 
         brief = await memory.brief("automobile")
 
@@ -142,8 +144,8 @@ async def test_a_model_that_fails_costs_a_brief_only_its_meaning(home: Settings)
             await memory.search("automobile")
 
 
-async def test_a_question_waits_for_one_text_and_not_for_a_batch(store: Store) -> None:
-    """A brief has a tenth of a second; reading a batch takes longer than that."""
+async def test_a_query_waits_for_one_text_and_not_for_a_batch(store: Store) -> None:
+    """A brief has a tenth of a second; embedding a batch takes longer."""
     asked: list[asyncio.Task[Mapping[int, float] | None]] = []
     loop = asyncio.get_running_loop()
     is_waiting = threading.Event()
@@ -156,16 +158,16 @@ async def test_a_question_waits_for_one_text_and_not_for_a_batch(store: Store) -
                 is_waiting.wait(60)
             return super().encode(texts)
 
-    class Told(Meanings):
+    class Told(MarkVectors):
         async def _run(self, work):  # type: ignore[no-untyped-def]
             if asyncio.current_task() in asked:
                 is_waiting.set()
             return await super()._run(work)
 
-    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 31)])
+    await store.log.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 31)])
     encoder = Watched()
-    meanings = Told(store, encoder)
-    await store.save_vectors("words", {30: packed(WordEncoder().encode(["text 30"]))[0]})
+    meanings = Told(store.vectors, store.files, encoder)
+    await store.vectors.save("words", {30: pack(WordEncoder().encode(["text 30"]))[0]})
     await meanings.prepare()
 
     assert await meanings.catch_up() == 29
@@ -174,8 +176,8 @@ async def test_a_question_waits_for_one_text_and_not_for_a_batch(store: Store) -
     await meanings.close()
 
 
-async def test_the_model_is_loaded_before_it_is_asked_where_there_are_vectors(home: Settings, tmp_path: Path) -> None:
-    """U-05: the first brief of a process has its whole deadline for the answer."""
+async def test_the_model_is_loaded_ahead_if_there_are_vectors(home: Settings, tmp_path: Path) -> None:
+    """keeps: U-05. The first brief of a process has its whole deadline for the answer."""
 
     class Loading(WordEncoder):
         loads = 0
@@ -186,62 +188,63 @@ async def test_the_model_is_loaded_before_it_is_asked_where_there_are_vectors(ho
 
     async with mica.open(tmp_path / "space.db", settings=home, encoder=(first := Loading())) as memory:
         memory.mark("The automobile broke down")
-        await memory.prepare_brief()
+        await memory.briefs.prepare()
         assert first.loads == 0  # nothing to compare with
-        await memory.embed()
+        await memory.upkeep.embed()
 
     async with mica.open(tmp_path / "space.db", settings=home, encoder=(second := Loading())) as memory:
-        await memory.prepare_brief()
+        await memory.briefs.prepare()
 
         assert (second.loads, second.texts) == (1, [])
         assert (await memory.brief("automobile")).missing == {}
 
 
 async def test_only_marks_that_are_compared_get_vectors(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model takes hours for a million marks, of which the latest are compared."""
+    """A model needs hours for a million marks, of which only the latest are compared."""
     monkeypatch.setattr(meaning, "VECTORS_MAX", 40)
-    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
-    meanings = Meanings(store, encoder := WordEncoder())
+    await store.log.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
+    meanings = MarkVectors(store.vectors, store.files, encoder := WordEncoder())
 
     assert await meanings.missing() == 40
     made = await meanings.catch_up()
     assert 40 <= made < 40 + meaning.BATCH
     assert (await meanings.missing(), await meanings.catch_up()) == (0, 0)
 
-    await store.append([build(101, "mark", {"text": "text 101"})])
+    await store.log.append([build(101, "mark", {"text": "text 101"})])
     assert await meanings.catch_up() == 1
     assert encoder.texts[-1] == "text 101"
 
-    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(102, 137)])
+    await store.log.append([build(number, "mark", {"text": f"text {number}"}) for number in range(102, 137)])
     assert await meanings.missing() == 35  # though there are more vectors than are compared
     assert (await meanings.catch_up(), await meanings.missing()) == (35, 0)
-    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(137, 237)])
+    await store.log.append([build(number, "mark", {"text": f"text {number}"}) for number in range(137, 237)])
     assert await meanings.missing() == 40
     await meanings.close()
 
 
-async def test_a_new_mark_has_no_other_vectors_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large space holds 31 MB of them: they are read once, and then followed."""
+async def test_a_new_mark_does_not_reload_the_other_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large space holds 31 MB of them: they are read once and then updated."""
     monkeypatch.setattr(meaning, "VECTORS_MAX", 40)
 
-    class Counting(EphemeralStore):
+    class CountingVectors(ReferenceVectors):
         rows = 0
 
-        async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
-            found = await super().vectors(model, after=after, limit=limit)
+        async def read(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+            found = await super().read(model, after=after, limit=limit)
             self.rows += len(found.rows)
             return found
 
-    store = Counting()
-    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
-    meanings = Meanings(store, WordEncoder())
+    store = EphemeralStore()
+    store.vectors = counting = CountingVectors(store.state)
+    await store.log.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
+    meanings = MarkVectors(store.vectors, store.files, WordEncoder())
     await meanings.catch_up()
     await meanings.prepare()
-    store.rows = 0
+    counting.rows = 0
 
     for number in (101, 102, 103):
-        await store.append([build(number, "mark", {"text": f"text {number}"})])
+        await store.log.append([build(number, "mark", {"text": f"text {number}"})])
         assert await meanings.catch_up() == 1
     await meanings.prepare()
-    assert store.rows == 3
+    assert counting.rows == 3
     await meanings.close()

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import mica
-from mica.brief.composition import Account, compose
-from mica.brief.layout import at_most
+from mica.brief.composition import ConceptAccount, compose
+from mica.format.fence import bound_tokens
 from mica.settings import Settings
-from mica.sources.account import defragged
+from mica.sources.account import make_account
 from mica.sources.cohere import cohere
 from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept, Fragment
@@ -47,18 +47,18 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_no_text_leaves_its_line_or_its_fence(home: Settings, clock: HandClock, attack: str) -> None:
-    """U-10, C-32: neither as a text, a key, a value nor as the reason of a failure."""
+    """keeps: U-10, C-32. This holds for texts, keys, values and reasons of failures."""
 
     def fails(concept: Concept) -> None:
         raise RuntimeError(attack)
 
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
-        memory.register("honest", lambda concept: [HONEST])
-        memory.register("evil", lambda concept: [{"key": "note", "text": attack}], rank=5)
-        memory.register("sly", lambda concept: [{"key": attack[:400], "value": attack}], rank=5)
-        memory.register("broken", fails)
+        memory.sources.register("honest", lambda concept: [HONEST])
+        memory.sources.register("evil", lambda concept: [{"key": "note", "text": attack}], rank=5)
+        memory.sources.register("sly", lambda concept: [{"key": attack[:400], "value": attack}], rank=5)
+        memory.sources.register("broken", fails)
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
         brief = await memory.brief("port", concept=CONCEPT)
 
     for text in (gathered.injection, brief.text):
@@ -70,35 +70,35 @@ async def test_no_text_leaves_its_line_or_its_fence(home: Settings, clock: HandC
         assert all(line.startswith(("- ", "  ", "agreement ", "20")) for line in lines[1:-1])
         assert not any(not character.isprintable() for line in lines for character in line)
         assert sum("the port is 8080" in line for line in lines) == 1, "what is true is still there"
-        assert at_most(text) <= 2_000
+        assert bound_tokens(text) <= 2_000
 
 
-async def test_a_flood_hides_nobody(home: Settings, clock: HandClock) -> None:
-    """A source of the best rank that states very much leaves room for the others."""
+async def test_a_flooding_source_hides_no_other(home: Settings, clock: HandClock) -> None:
+    """A source of the best rank with many statements leaves room for the others."""
     flood = [{"key": f"k{n}", "text": f"urgent fact {n}", "confidence": 1} for n in range(50)]
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
-        memory.register("evil", lambda concept: flood, rank=0)
-        memory.register("honest", lambda concept: [HONEST])
+        memory.sources.register("evil", lambda concept: flood, rank=0)
+        memory.sources.register("honest", lambda concept: [HONEST])
         memory.mark("The gate was moved last year")
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
         brief = await memory.brief("gate", concept=CONCEPT, budget_tokens=200)
 
     assert "the port is 8080" in gathered.injection
     assert "The gate was moved last year" in brief.text
 
 
-async def test_saying_it_often_does_not_make_it_true(home: Settings, clock: HandClock) -> None:
-    """TC-11: copies of one source are one voice, in agreement and in weight."""
+async def test_repetition_does_not_raise_confidence(home: Settings, clock: HandClock) -> None:
+    """keeps: TC-11. Copies from one source count once, in agreement and in weight."""
     lies = [
         {"key": "port", "value": 6666, "text": "the port is 6666", "confidence": 1, "locator": str(n)}
         for n in range(40)
     ]
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
-        memory.register("evil", lambda concept: lies, rank=40)
-        memory.register("honest", lambda concept: [HONEST], rank=20)
+        memory.sources.register("evil", lambda concept: lies, rank=40)
+        memory.sources.register("honest", lambda concept: [HONEST], rank=20)
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
 
     assert [each.value for each in gathered.fragments] == [8080]
     assert [(each.value, each.source) for each in gathered.conflicts] == [(6666, "evil")]
@@ -108,16 +108,16 @@ async def test_saying_it_often_does_not_make_it_true(home: Settings, clock: Hand
 async def test_a_source_cannot_speak_for_another(home: Settings, clock: HandClock) -> None:
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
         forged = Fragment(key="port", text="the port is 6666", value=6666, at=clock(), source="honest", confidence=1)
-        memory.register("evil", lambda concept: [forged], rank=40)
-        memory.register("honest", lambda concept: [HONEST], rank=20)
+        memory.sources.register("evil", lambda concept: [forged], rank=40)
+        memory.sources.register("honest", lambda concept: [HONEST], rank=20)
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
 
     assert [(each.value, each.source) for each in gathered.fragments] == [(8080, "honest")]
     assert [each.source for each in gathered.conflicts] == ["evil"]
 
 
-async def test_what_is_out_of_date_is_not_told_as_if_it_held(home: Settings, clock: HandClock) -> None:
+async def test_an_outdated_statement_is_not_shown_as_current(home: Settings, clock: HandClock) -> None:
     old = {"key": "port", "value": 1, "text": "the port is 1", "valid_until": (clock() - timedelta(days=1)).isoformat()}
     ahead = {
         "key": "host",
@@ -126,10 +126,10 @@ async def test_what_is_out_of_date_is_not_told_as_if_it_held(home: Settings, clo
         "valid_from": (clock() + timedelta(days=1)).isoformat(),
     }
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
-        memory.register("evil", lambda concept: [old, ahead], rank=0)
-        memory.register("honest", lambda concept: [HONEST])
+        memory.sources.register("evil", lambda concept: [old, ahead], rank=0)
+        memory.sources.register("honest", lambda concept: [HONEST])
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
 
     assert [each.value for each in gathered.fragments] == [8080]
     assert [(each.text, each.reason) for each in gathered.conflicts] == [("the port is 1", "expired")]
@@ -138,13 +138,13 @@ async def test_what_is_out_of_date_is_not_told_as_if_it_held(home: Settings, clo
 
 
 async def test_an_echo_of_a_brief_confirms_nothing(home: Settings, clock: HandClock) -> None:
-    """TC-11: a source that copied what it was told adds nothing."""
+    """keeps: TC-11. A source that copied text from mica adds no evidence."""
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
-        memory.register("honest", lambda concept: [HONEST])
-        told = (await memory.defrag(CONCEPT)).injection
-        memory.register("echo", lambda concept: [{"key": "port", "text": told, "value": 8080}])
+        memory.sources.register("honest", lambda concept: [HONEST])
+        told = (await memory.sources.gather(CONCEPT)).injection
+        memory.sources.register("echo", lambda concept: [{"key": "port", "text": told, "value": 8080}])
 
-        gathered = await memory.defrag(CONCEPT)
+        gathered = await memory.sources.gather(CONCEPT)
 
     assert gathered.counts.loops == 1
     assert [[origin.source for origin in each.origins] for each in gathered.fragments] == [["honest"]]
@@ -169,24 +169,22 @@ _EVIL = some.lists(
 
 
 @given(_EVIL, some.integers(120, 1_500))
-def test_whatever_others_state_the_honest_statement_is_shown_or_named_as_a_conflict(
-    evil: list[Fragment], budget: int
-) -> None:
-    """U-10: in the gathered text and in a brief, within the budget, on lines of their own."""
+def test_an_honest_statement_is_always_shown_or_named_as_a_conflict(evil: list[Fragment], budget: int) -> None:
+    """keeps: U-10. This holds in the gathered text and in a brief, within the budget, on lines of their own."""
     honest = Fragment(key="port", text="the port is 8080", value=8080, confidence=0.9, at=START_AT, source="honest")
     fragments = [*evil, honest]
     coherent = cohere(fragments, ranks=RANKS, now=START_AT)
     collected = Collected(fragments=tuple(fragments), ranks=RANKS)
 
-    answer = defragged(Concept.parse(CONCEPT), collected, coherent, budget_tokens=budget)
-    account = Account(concept=Concept.parse(CONCEPT), collected=collected, coherent=coherent)
+    answer = make_account(Concept.parse(CONCEPT), collected, coherent, budget_tokens=budget)
+    account = ConceptAccount(concept=Concept.parse(CONCEPT), collected=collected, coherent=coherent)
     brief = compose("", [], [account], missing={}, budget_tokens=budget)
 
     stated = [each for each in coherent.fragments if any(origin.source == "honest" for origin in each.origins)]
     lost = [each for each in coherent.conflicts if any(origin.source == "honest" for origin in each.origins)]
     assert len(stated) + len(lost) == 1
     for text in (answer.injection, brief.text):
-        assert at_most(text) <= budget
+        assert bound_tokens(text) <= budget
         lines = text.split("\n") if text else []
         assert len(text.splitlines()) == len(lines)
         assert all(line.startswith(("- ", "agreement ", "20")) for line in lines[1:-1])
@@ -194,6 +192,6 @@ def test_whatever_others_state_the_honest_statement_is_shown_or_named_as_a_confl
         assert text.lower().count("</memory>") <= 1
 
 
-def test_times_that_cannot_be_told_are_refused_at_the_edge() -> None:
+def test_unprintable_times_are_refused_at_the_edge() -> None:
     with pytest.raises(mica.errors.InvalidInput):
         Fragment(key="k", text="x", at=datetime(2026, 1, 1), source="evil")  # noqa: DTZ001 - the fault itself

@@ -65,10 +65,10 @@ def account(*fragments: Fragment, limit: int = STATED_MAX) -> Coherent:
         (said("database", 1), said("other", 2), "same in all else"),
     ],
 )
-def test_of_two_claims_the_one_wins_that_comes_first_by_validity_rank_confidence_and_time(
+def test_competing_claims_are_decided_by_validity_rank_confidence_and_time(
     wins: Fragment, loses: Fragment, reason: str
 ) -> None:
-    """TC-07, K-22: the loser stays visible as a conflict, with the reason."""
+    """keeps: TC-07, K-22. The loser stays visible as a conflict, with the reason."""
     found = account(loses, wins)
 
     assert [each.value for each in found.fragments] == [1]
@@ -77,8 +77,8 @@ def test_of_two_claims_the_one_wins_that_comes_first_by_validity_rank_confidence
     ]
 
 
-def test_two_facts_of_one_source_survive_and_two_copies_of_one_become_one() -> None:
-    """TC-05"""
+def test_two_facts_of_one_source_survive_and_two_copies_become_one() -> None:
+    """keeps: TC-05"""
     found = account(
         said("database", "GROWL", key="verdict", locator="judgments:7"),
         said("database", "tests passed", key="reason", locator="judgments:7"),
@@ -108,7 +108,7 @@ def test_two_facts_of_one_source_survive_and_two_copies_of_one_become_one() -> N
         ("1e3", 1000, False),
     ],
 )
-def test_a_number_and_its_digits_are_one_value(one: Value, other: Value, is_same: bool) -> None:
+def test_a_number_and_its_digits_are_the_same_value(one: Value, other: Value, is_same: bool) -> None:
     assert (canonical(one) == canonical(other)) is is_same
     assert (not account(said("database", one), said("file", other)).conflicts) is is_same
 
@@ -116,8 +116,8 @@ def test_a_number_and_its_digits_are_one_value(one: Value, other: Value, is_same
 # -- Coherence -----------------------------------------------------------------------------------------------------
 
 
-def test_a_contradiction_lowers_coherence_and_a_lone_source_is_not_sure() -> None:
-    """TC-06, K-23, M-16"""
+def test_a_contradiction_lowers_coherence_and_a_single_source_is_uncertain() -> None:
+    """keeps: TC-06, K-23, M-16"""
     alone = account(said("database", 1)).coherence
     agreeing = account(said("database", 1), said("file", 1)).coherence
     contradicted = account(said("database", 1), said("file", 1), said("live", 2)).coherence
@@ -131,7 +131,7 @@ def test_a_contradiction_lowers_coherence_and_a_lone_source_is_not_sure() -> Non
 
 
 def test_coherence_weighs_confidence_and_rank() -> None:
-    """K-21, K-23: from 0 to 1 and uncapped, by the weight of those who agree."""
+    """keeps: K-21, K-23. It ranges from 0 to 1, by the weight of the agreeing sources."""
     found = account(said("database", 1, confidence=0.8), said("file", 2, confidence=0.4)).coherence
 
     assert found == pytest.approx(0.8 / (0.8 + 0.4 * PHI_INV))
@@ -140,8 +140,8 @@ def test_coherence_weighs_confidence_and_rank() -> None:
 # -- Estimates -----------------------------------------------------------------------------------------------------
 
 
-def test_numbers_that_all_call_themselves_estimates_are_weighed_and_each_is_named() -> None:
-    """K-22: ten of rank weigh a factor of phi; the numbers that went in stay visible."""
+def test_numbers_marked_as_estimates_are_averaged_by_weight_and_each_is_named() -> None:
+    """keeps: K-22. Ten ranks weigh a factor of phi; the original numbers stay visible."""
     found = account(
         said("database", 0.6, key="accuracy", estimate=True, confidence=0.5),
         said("file", 0.8, key="accuracy", estimate=True, confidence=0.5),
@@ -159,15 +159,15 @@ def test_numbers_that_all_call_themselves_estimates_are_weighed_and_each_is_name
 @pytest.mark.parametrize(
     "other", [said("file", 2), said("file", "2.5", estimate=True), said("file", True, estimate=True)]
 )
-def test_nothing_else_is_blended(other: Fragment) -> None:
+def test_only_estimates_are_averaged(other: Fragment) -> None:
     found = account(said("database", 1, estimate=True), other)
 
     assert [each.value for each in found.fragments] == [1]
     assert len(found.conflicts) == 1
 
 
-def test_estimates_of_one_source_or_of_one_number_are_no_blend() -> None:
-    """K-22: a source that says two numbers has one that is best, and two that say the same say it."""
+def test_estimates_of_one_source_or_of_equal_value_are_not_averaged() -> None:
+    """keeps: K-22. Of two numbers from one source the best is taken, and two equal numbers stay as they are."""
     twice = account(said("database", 1, estimate=True, age_h=1), said("database", 3, estimate=True, age_h=2))
     same = account(said("database", 1, estimate=True), said("file", 1, estimate=True))
 
@@ -178,22 +178,22 @@ def test_estimates_of_one_source_or_of_one_number_are_no_blend() -> None:
 # -- What is shown -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_less_sure_than_the_least_is_left_out_and_counted() -> None:
-    """C-06, C-09: the least confidence is the third power of 1/phi."""
+def test_statements_below_the_least_confidence_are_left_out_and_counted() -> None:
+    """keeps: C-06, C-09. The least confidence is the third power of 1/phi."""
     found = account(said("database", 1, confidence=PHI_INV_3), said("file", 1, key="host", confidence=PHI_INV_3 - 1e-9))
 
     assert [each.key for each in found.fragments] == ["port"]
     assert found.counts.unsure == 1
 
 
-def test_confidence_is_capped_where_only_one_source_says_so() -> None:
-    """K-21, K-54: what nobody else confirms is shown with at most 1/phi."""
+def test_confidence_is_capped_for_a_single_source() -> None:
+    """keeps: K-21, K-54. A statement without confirmation is shown with at most 1/phi."""
     assert account(said("database", 1, confidence=0.9)).fragments[0].confidence == PHI_INV
     assert account(said("database", 1, confidence=0.9), said("file", 1)).fragments[0].confidence == 0.9
 
 
-def test_a_source_that_says_much_hides_no_other() -> None:
-    """C-09: five at most, the first of every source before the second of any."""
+def test_a_talkative_source_hides_no_other() -> None:
+    """keeps: C-09. Five statements at most, the first of every source before the second of any."""
     flood = [said("database", 1, key=f"k{number}", confidence=1) for number in range(50)]
 
     found = account(*flood, said("file", 2, key="quiet", confidence=0.3), said("live", 3, key="shy", confidence=0.3))
@@ -203,8 +203,8 @@ def test_a_source_that_says_much_hides_no_other() -> None:
     assert found.counts.beyond == 52 - 5
 
 
-def test_statements_stand_in_the_order_of_their_times() -> None:
-    """C-06: a timeline."""
+def test_statements_are_in_time_order() -> None:
+    """keeps: C-06"""
     found = account(
         said("database", 1, key="b", age_h=3), said("file", 2, key="a", age_h=1), said("live", 3, key="c", age_h=2)
     )
@@ -212,8 +212,8 @@ def test_statements_stand_in_the_order_of_their_times() -> None:
     assert [each.key for each in found.fragments] == ["b", "c", "a"]
 
 
-def test_what_was_copied_from_a_brief_is_no_evidence() -> None:
-    """TC-11, TC-15: an echo and what has no words are counted, not shown."""
+def test_text_copied_from_a_brief_is_not_evidence() -> None:
+    """keeps: TC-11, TC-15. Echoes and statements without words are counted, not shown."""
     found = account(
         said("file", text='notes: <memory from="mica" note="…"> port 1 </memory>'), said("live", key="k", text=" \n")
     )
@@ -222,7 +222,7 @@ def test_what_was_copied_from_a_brief_is_no_evidence() -> None:
     assert found.coherence is None
 
 
-def test_the_same_sentence_about_another_key_is_said_once() -> None:
+def test_the_same_sentence_about_another_key_is_shown_once() -> None:
     found = account(
         said("database", text="all of the tests passed", key="a"),
         said("file", text="All of the tests  passed", key="b"),
@@ -255,7 +255,7 @@ _FRAGMENTS = some.lists(
 
 
 @given(_FRAGMENTS, some.randoms(use_true_random=False))
-def test_the_order_in_which_fragments_come_does_not_matter(fragments: list[Fragment], chance: Random) -> None:
+def test_the_order_of_fragments_does_not_matter(fragments: list[Fragment], chance: Random) -> None:
     shuffled = list(fragments)
     chance.shuffle(shuffled)
 
@@ -263,8 +263,8 @@ def test_the_order_in_which_fragments_come_does_not_matter(fragments: list[Fragm
 
 
 @given(_FRAGMENTS)
-def test_nothing_is_invented_blended_or_lost(fragments: list[Fragment]) -> None:
-    """C-24, K-22: every text shown is one that a source gave, and every claim is shown, in conflict, or counted."""
+def test_nothing_is_invented_merged_or_lost(fragments: list[Fragment]) -> None:
+    """keeps: C-24, K-22. Every shown text came from a source, and every claim is shown, in conflict, or counted."""
     found = account(*fragments, limit=100)
 
     texts = {each.text for each in fragments}
@@ -285,8 +285,8 @@ def test_nothing_is_invented_blended_or_lost(fragments: list[Fragment]) -> None:
 
 
 @given(_FRAGMENTS)
-def test_losers_are_visible(fragments: list[Fragment]) -> None:
-    """C-35: of every key with several valid values, one is shown or blended and the others are conflicts."""
+def test_losing_claims_stay_visible(fragments: list[Fragment]) -> None:
+    """keeps: C-35. Of every key with several valid values, one is shown or averaged and the others are conflicts."""
     found = account(*fragments, limit=100)
 
     for each in found.conflicts:
@@ -297,7 +297,7 @@ def test_losers_are_visible(fragments: list[Fragment]) -> None:
 
 
 @given(_FRAGMENTS, some.integers(0, 7))
-def test_there_are_never_more_than_the_limit_and_coherence_is_a_share(fragments: list[Fragment], limit: int) -> None:
+def test_the_limit_is_never_exceeded_and_coherence_is_a_share(fragments: list[Fragment], limit: int) -> None:
     found = account(*fragments, limit=limit)
 
     assert len(found.fragments) <= limit
@@ -305,8 +305,8 @@ def test_there_are_never_more_than_the_limit_and_coherence_is_a_share(fragments:
 
 
 @given(_FRAGMENTS)
-def test_a_source_that_agrees_never_lowers_coherence(fragments: list[Fragment]) -> None:
-    """TC-06"""
+def test_an_agreeing_source_never_lowers_coherence(fragments: list[Fragment]) -> None:
+    """keeps: TC-06"""
     before = account(*fragments, limit=100)
     for each in before.fragments:
         if each.blended:

@@ -14,8 +14,8 @@ from mica.sources.threads import Pool
 WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 
 
-async def test_work_is_done_in_another_thread_in_the_callers_context() -> None:
-    """K-27: blocking drivers run in a bounded pool."""
+async def test_work_runs_in_another_thread_in_the_callers_context() -> None:
+    """keeps: K-27. Blocking drivers run in a bounded pool."""
     pool = Pool()
     WHERE.set("here")
 
@@ -25,7 +25,7 @@ async def test_work_is_done_in_another_thread_in_the_callers_context() -> None:
     pool.close()
 
 
-async def test_what_the_work_raises_reaches_the_caller() -> None:
+async def test_an_exception_in_the_thread_reaches_the_caller() -> None:
     pool = Pool()
 
     with pytest.raises(ZeroDivisionError):
@@ -34,8 +34,8 @@ async def test_what_the_work_raises_reaches_the_caller() -> None:
     pool.close()
 
 
-async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None:
-    """K-27: a hung source costs nothing but itself, also where it has every thread of the pool."""
+async def test_a_hung_source_gets_no_more_threads_and_others_continue() -> None:
+    """keeps: K-27. It affects only itself, even if it holds every thread of the pool."""
     pool = Pool(idle_max=2, per_source_max=2)
     release = threading.Event()
     hung = [asyncio.ensure_future(pool.run("hung", release.wait)) for _ in range(2)]
@@ -44,7 +44,7 @@ async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None
         each.cancel()
     await asyncio.wait(hung)
 
-    with pytest.raises(SourceFailed, match="2 calls have not come back"):
+    with pytest.raises(SourceFailed, match="2 calls have not returned"):
         await pool.run("hung", lambda: True)
     assert await pool.run("app", lambda: 42) == 42
 
@@ -56,7 +56,7 @@ async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None
 
 
 async def test_no_source_waits_for_others_however_many_hang() -> None:
-    """K-27: while somebody still waits for those, too; afterwards only a few threads are kept."""
+    """keeps: K-27. This holds while callers still wait for those; afterwards only a few threads stay."""
     pool = Pool(idle_max=2, per_source_max=2)
     release = threading.Event()
     before = threading.active_count()
@@ -73,7 +73,7 @@ async def test_no_source_waits_for_others_however_many_hang() -> None:
 
 
 async def test_calls_of_a_busy_source_wait_for_their_turn() -> None:
-    """K-27: twenty questions at once, and no more than two threads."""
+    """keeps: K-27. Twenty concurrent calls use no more than two threads."""
     pool = Pool(per_source_max=2)
     together, most = 0, 0
     lock = threading.Lock()
@@ -94,7 +94,7 @@ async def test_calls_of_a_busy_source_wait_for_their_turn() -> None:
     pool.close()
 
 
-async def test_a_call_that_ends_its_iteration_wrongly_is_an_error() -> None:
+async def test_a_call_that_raises_stop_iteration_is_an_error() -> None:
     pool = Pool()
 
     with pytest.raises(RuntimeError, match="StopIteration"):
@@ -103,7 +103,7 @@ async def test_a_call_that_ends_its_iteration_wrongly_is_an_error() -> None:
     pool.close()
 
 
-async def test_who_is_cancelled_leaves_at_once_and_the_pool_stays_bounded() -> None:
+async def test_a_cancelled_caller_returns_at_once_and_the_pool_stays_bounded() -> None:
     pool = Pool(idle_max=2, per_source_max=2)
     release = threading.Event()
     waiting = asyncio.ensure_future(pool.run("hung", release.wait))

@@ -21,10 +21,11 @@ from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
-from mica.testing import History, build
+from mica.testing import build
 from mica.testing.builders import TOLD
-from mica.testing.contract.crystals import build_crystal, build_mark, draft_of
-from mica.testing.postgres import APP, Server
+from mica.testing.contract.crystals import CrystalContract, build_crystal, build_mark, draft_of
+from mica.testing.histories import History
+from mica.testing.postgres import APP, LocalPostgres
 from mica.upkeep.copy import copy
 
 AT = 1_793_523_600_000_000  # when the tests begin, in microseconds
@@ -183,9 +184,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_sqlite_itself_refuses_what_breaks_a_law(
     file: Path, said: str, statements: list[tuple[str, str]]
 ) -> None:
-    """B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05: whoever writes past the code."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05. Whoever writes past the code."""
     store = await SqliteStore.open(file)
-    await store.append(told())
+    await store.log.append(told())
     words = {"mica": "", "space": "", "number": "", "here": ""}
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("BEGIN")
@@ -195,19 +196,22 @@ async def test_sqlite_itself_refuses_what_breaks_a_law(
         with pytest.raises(sqlite3.IntegrityError, match=said):
             connection.execute(statement.format(**words, values=values))
         connection.execute("ROLLBACK")
-    assert await store.verify() == []
+    assert await store.files.verify() == []
     await store.close()
 
 
 @pytest.mark.parametrize("role", [APP, "postgres"])
 @CASES
 async def test_postgresql_itself_refuses_what_breaks_a_law(
-    server: Server, said: str, statements: list[tuple[str, str]], role: str
+    server: LocalPostgres, said: str, statements: list[tuple[str, str]], role: str
 ) -> None:
-    """B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05: to who uses it, and to who is above all."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05.
+
+    To who uses it, and to who is above all.
+    """
     store = await PostgresStore.open(server.address(space="laws"))
-    await store.append(told())
-    number = store._number
+    await store.log.append(told())
+    number = store._space.number
     words = {"mica": "mica.", "space": "space, ", "number": f"{number}, ", "here": f" AND space = {number}"}
     connection = await asyncpg.connect(server.dsn(role=role), statement_cache_size=0)
     await connection.execute(f"SET mica.space = '{store.space}'")
@@ -220,25 +224,25 @@ async def test_postgresql_itself_refuses_what_breaks_a_law(
         await connection.execute(statement.format(**words, values=values))
     await transaction.rollback()
     await connection.close()
-    assert await store.verify() == []
+    assert await store.files.verify() == []
     await store.close()
 
 
-async def test_a_lawful_row_passes(server: Server, tmp_path: Path) -> None:
+async def test_a_lawful_row_passes(server: LocalPostgres, tmp_path: Path) -> None:
     """The refusals above are not refusals of everything."""
     statements = [(SOURCE, "20, 3, 20, TRUE"), (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5")]
     store = await SqliteStore.open(tmp_path / "space.db")
-    await store.append(told())
+    await store.log.append(told())
     await store.close()
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
         for statement, values in statements:
             connection.execute(statement.format(mica="", space="", number="", values=values))
     shared = await PostgresStore.open(server.address())
-    await shared.append(told())
+    await shared.log.append(told())
     connection = await asyncpg.connect(server.dsn(role=APP), statement_cache_size=0)
     await connection.execute(f"SET mica.space = '{shared.space}'")
     for statement, values in statements:
-        words = {"mica": "mica.", "space": "space, ", "number": f"{shared._number}, "}
+        words = {"mica": "mica.", "space": "space, ", "number": f"{shared._space.number}, "}
         await connection.execute(statement.format(**words, values=values))
     await connection.close()
     await shared.close()
@@ -272,50 +276,50 @@ def says(problems: list[str], said: str) -> bool:
 
 @pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
 async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, said: str) -> None:
-    """B-13: verify says a sentence for each, and rebuild mends it."""
+    """keeps: B-13. Verify says a sentence for each, and rebuild mends it."""
     store = await SqliteStore.open(tmp_path / "space.db")
-    await store.append(told())
+    await store.log.append(told())
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {trigger}")
         connection.execute(statement.format(mica="", here=""))
         connection.commit()
 
-    assert says(await store.verify(), said)
-    await store.rebuild()
-    assert await store.verify() == []
+    assert says(await store.files.verify(), said)
+    await store.files.rebuild()
+    assert await store.files.verify() == []
     await store.close()
 
 
 @pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
-async def test_damaged_rows_are_found_on_a_server(server: Server, statement: str, said: str) -> None:
-    """B-13: verify says a sentence for each, and rebuild mends it."""
+async def test_damaged_rows_are_found_on_a_server(server: LocalPostgres, statement: str, said: str) -> None:
+    """keeps: B-13. Verify says a sentence for each, and rebuild mends it."""
     store = await PostgresStore.open(server.address())
-    await store.append(told())
-    here = f" AND space = {store._number}"
+    await store.log.append(told())
+    here = f" AND space = {store._space.number}"
     server.run(f"SET session_replication_role = replica; {statement.format(mica='mica.', here=here)}")
 
-    assert says(await store.verify(), said)
-    await store.rebuild()
-    assert await store.verify() == []
+    assert says(await store.files.verify(), said)
+    await store.files.rebuild()
+    assert await store.files.verify() == []
     await store.close()
 
 
 async def test_damage_is_found_in_memory() -> None:
-    """B-13: the reference checks what it remembers against its log, too."""
+    """keeps: B-13. The reference checks what it remembers against its log, too."""
     store = EphemeralStore()
-    await store.append(told())
-    kept = store._derived
+    await store.log.append(told())
+    kept = store.state.derived
     kept.superseded[build(4).id] = 8
     del kept.crystals[build(5).id], kept.retracted[build(9).id]
 
-    found = await store.verify()
+    found = await store.files.verify()
 
     assert says(found, f"{FOURTH} .* in superseded_by, sources;")
     assert says(found, f"crystal {build(5).id} .* in position, ")
     assert says(found, f"retraction of {build(9).id} is not kept")
-    await store.rebuild()
-    assert await store.verify() == []
+    await store.files.rebuild()
+    assert await store.files.verify() == []
 
 
 # -- Copies and exports -----------------------------------------------------------------------------------------
@@ -323,23 +327,23 @@ async def test_damage_is_found_in_memory() -> None:
 
 async def kept(store: Store) -> list[object]:
     """What a store says of its crystals."""
-    everything = [EventId(event.id) for event in await store.log(0, limit=1_000)]
+    everything = [EventId(event.id) for event in await store.log.read(0, limit=1_000)]
     return [
-        await store.crystals(CrystalQuery(is_live=None, limit=None)),
-        await store.crystals(CrystalQuery()),
-        await store.crystals(CrystalQuery(is_sealed=True)),
-        await store.unsealed(limit=100),
-        [await store.citing([identifier]) for identifier in everything],
-        await store.verify(),
+        await store.crystals.query(CrystalQuery(is_live=None, limit=None)),
+        await store.crystals.query(CrystalQuery()),
+        await store.crystals.query(CrystalQuery(is_sealed=True)),
+        await store.crystals.unsealed(limit=100),
+        [await store.crystals.citing([identifier]) for identifier in everything],
+        await store.files.verify(),
     ]
 
 
 @pytest.mark.parametrize("target", ["ephemeral", "sqlite", "postgres"])
-async def test_a_copy_carries_crystals(store: Store, server: Server, tmp_path: Path, target: str) -> None:
-    """B-13: from every engine to every engine; what was superseded, retracted or purged is so in the copy."""
-    await store.append(told())
-    await store.append([build_crystal(11, draft_of([told()[2]], period="session:s3"))])
-    await store.bury([build(8).id, build(10).id], TOLD)
+async def test_a_copy_carries_crystals(store: Store, server: LocalPostgres, tmp_path: Path, target: str) -> None:
+    """keeps: B-13. From every engine to every engine; what was superseded, retracted or purged is so in the copy."""
+    await store.log.append(told())
+    await store.log.append([build_crystal(11, draft_of([told()[2]], period="session:s3"))])
+    await store.purges.bury([build(8).id, build(10).id], TOLD)
     other: Store
     if target == "ephemeral":
         other = EphemeralStore()
@@ -352,21 +356,25 @@ async def test_a_copy_carries_crystals(store: Store, server: Server, tmp_path: P
 
     right = await kept(store)
     assert await kept(other) == right
-    await other.rebuild()
+    await other.files.rebuild()
     assert await kept(other) == right
     assert (await copy(store, other)).repeated == 11
     await other.close()
 
 
 async def test_an_export_carries_crystals(memory: mica.Memory, home: Settings, tmp_path: Path) -> None:
-    """B-13: written, read in elsewhere, and the crystals are the same to the letter."""
-    await memory._store.append(told())
-    await memory._store.bury([build(8).id], TOLD)
-    lines = [event_line(event) async for event in memory.log(EventQuery())]
+    """keeps: B-13. Written, read in elsewhere, and the crystals are the same to the letter."""
+    await memory._store.log.append(told())
+    await memory._store.purges.bury([build(8).id], TOLD)
+    lines = [event_line(event) async for event in memory.events.log(EventQuery())]
     (tmp_path / "out.jsonl").write_bytes(b"\n".join(lines) + b"\n")
 
     async with mica.open(tmp_path / "other.db", settings=home) as other:
-        done = await other.import_log(tmp_path / "out.jsonl")
+        done = await other.events.import_log(tmp_path / "out.jsonl")
 
         assert done.events == 10
         assert await kept(other._store) == await kept(memory._store)
+
+
+class TestCrystals(CrystalContract):
+    """The suite is in `mica.testing.contract.crystals`."""

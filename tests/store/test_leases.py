@@ -17,14 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mica.errors import ClaimLost
-from mica.model.event import Claim
+from mica.store.leases import Claim
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
 from mica.testing.builders import START_AT
-from mica.testing.pooler import pooled
-from mica.testing.postgres import Server
+from mica.testing.postgres import LocalPostgres, pooled
 
 HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
 Key: TypeAlias = tuple[str, str]
@@ -87,10 +86,10 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
     for step in plan:
         match step:
             case Plan(key, minute):
-                await store.plan(key[0], about=key[1], due_at=at(minute))
+                await store.work.plan(key[0], about=key[1], due_at=at(minute))
                 open_[key] = max(open_[key], 2 if key in latest else 1)
             case Take(kinds, owner, minute, lease):
-                claim = await store.claim(kinds, owner=owner, due_by=at(minute), lease=lease)
+                claim = await store.work.claim(kinds, owner=owner, due_by=at(minute), lease=lease)
                 told.append(claim and (claim.kind, claim.about, claim.due_at, claim.owner))
                 if claim is not None:
                     key = (claim.kind, claim.about)
@@ -104,7 +103,7 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
                 key, name = (claims[number].kind, claims[number].about), claims[number].id
                 is_ours = latest.get(key) == name
                 with pytest.raises(ClaimLost) if not is_ours else nullcontext():
-                    await store.renew(claims[number], lease=lease)
+                    await store.work.renew(claims[number], lease=lease)
                 if is_ours:
                     held.pop(key, None)
                     if lease:
@@ -113,12 +112,12 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
                 key, name = (claims[number].kind, claims[number].about), claims[number].id
                 is_ours = latest.get(key) == name
                 with pytest.raises(ClaimLost) if not is_ours else nullcontext():
-                    await store.finish(claims[number], again_at=None if again is None else at(again))
+                    await store.work.finish(claims[number], again_at=None if again is None else at(again))
                 if is_ours:
                     held.pop(key, None)
                     del latest[key]
                     open_[key] = 1 if again is not None or open_[key] == 2 else 0
-        works = await store.work()
+        works = await store.work.all()
         assert {(work.kind, work.about) for work in works} == {key for key, often in open_.items() if often}
         assert {(work.kind, work.about) for work in works if work.owner} == latest.keys()
         told.append([(work.kind, work.about, work.due_at, work.owner) for work in works])
@@ -127,7 +126,7 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
 
 @given(steps)
 async def test_work_is_never_held_twice_nor_lost(plan: list[Step]) -> None:
-    """K-56, U-03: any owners, in any order, with any clocks; SQLite answers as the reference does."""
+    """keeps: K-56, U-03. Any owners, in any order, with any clocks; SQLite answers as the reference does."""
     with tempfile.TemporaryDirectory() as folder:
         store = await SqliteStore.open(Path(folder) / "space.db")
         assert await outcomes(store, plan) == await outcomes(EphemeralStore(), plan)
@@ -136,8 +135,8 @@ async def test_work_is_never_held_twice_nor_lost(plan: list[Step]) -> None:
 
 @settings(max_examples=25)  # each step is two round trips to the server
 @given(steps)
-async def test_work_is_never_held_twice_nor_lost_on_a_server(server: Server, plan: list[Step]) -> None:
-    """K-56, U-03"""
+async def test_work_is_never_held_twice_nor_lost_on_a_server(server: LocalPostgres, plan: list[Step]) -> None:
+    """keeps: K-56, U-03"""
     store = await PostgresStore.open(server.address())
     assert await outcomes(store, plan) == await outcomes(EphemeralStore(), plan)
     await store.close()
@@ -153,27 +152,27 @@ async def work_off(store: Store, owner: str) -> list[str]:
     done = []
     for number in range(10 * PIECES):
         lease = NO_TIME if number % 7 == 3 else HOUR
-        claim = await store.claim(["crystallize"], owner=owner, due_by=START_AT, lease=lease)
+        claim = await store.work.claim(["crystallize"], owner=owner, due_by=START_AT, lease=lease)
         if claim is None:
             break
         with suppress(ClaimLost):
             await asyncio.sleep(0)
-            await store.finish(claim)
+            await store.work.finish(claim)
             done.append(claim.about)
     return done
 
 
-async def test_eight_connections_share_work_and_finish_each_piece_once(server: Server) -> None:
-    """K-56: FOR UPDATE SKIP LOCKED: nobody waits for another, and nobody gets what another has."""
+async def test_eight_connections_share_work_and_finish_each_piece_once(server: LocalPostgres) -> None:
+    """keeps: K-56. FOR UPDATE SKIP LOCKED: nobody waits for another, and nobody gets what another has."""
     address = server.address()
     stores = [await PostgresStore.open(address) for _ in range(8)]
-    await asyncio.gather(*(stores[0].plan("crystallize", about=f"s{n}", due_at=START_AT) for n in range(PIECES)))
+    await asyncio.gather(*(stores[0].work.plan("crystallize", about=f"s{n}", due_at=START_AT) for n in range(PIECES)))
 
     done = await asyncio.gather(*(work_off(store, f"server {n}") for n, store in enumerate(stores)))
 
     assert sorted(about for part in done for about in part) == sorted(f"s{n}" for n in range(PIECES))
     assert sum(bool(part) for part in done) > 1
-    assert await stores[0].work() == []
+    assert await stores[0].work.all() == []
     for store in stores:
         await store.close()
 
@@ -195,11 +194,11 @@ def _in_process(target: str, owner: str, done: multiprocessing.Queue[list[str]])
 
 
 async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
-    """K-56: the write lock of SQLite settles who gets what."""
+    """keeps: K-56. The write lock of SQLite settles who gets what."""
     path = tmp_path / "space.db"
     store = await SqliteStore.open(path)
     for n in range(PIECES):
-        await store.plan("crystallize", about=f"s{n}", due_at=START_AT)
+        await store.work.plan("crystallize", about=f"s{n}", due_at=START_AT)
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     processes = [spawn.Process(target=_in_process, args=(str(path), f"process {n}", queue)) for n in range(3)]
@@ -211,7 +210,7 @@ async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
         await asyncio.to_thread(process.join)
 
     assert sorted(about for part in done for about in part) == sorted(f"s{n}" for n in range(PIECES))
-    assert await store.work() == []
+    assert await store.work.all() == []
     await store.close()
 
 
@@ -220,7 +219,7 @@ async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
 
 async def _hold(target: str, holding: Signal, lease: timedelta) -> None:
     store = await (PostgresStore.open(target) if target.startswith("postgresql:") else SqliteStore.open(Path(target)))
-    claim = await store.claim(["age"], owner="dying", due_by=START_AT, lease=lease)
+    claim = await store.work.claim(["age"], owner="dying", due_by=START_AT, lease=lease)
     assert claim is not None
     holding.set()
     await asyncio.sleep(600)
@@ -234,7 +233,7 @@ def _hold_until_killed(target: str, holding: Signal, lease: timedelta) -> None:
 async def test_the_work_of_a_killed_holder_is_done_by_another(
     request: pytest.FixtureRequest, tmp_path: Path, engine: str
 ) -> None:
-    """K-56: kill -9 while it holds the work; when the lease has run out, and not before, another gets it."""
+    """keeps: K-56. Kill -9 while it holds the work; when the lease has run out, and not before, another gets it."""
     store: Store
     if engine == "postgres":
         target = str(request.getfixturevalue("server").address())
@@ -242,7 +241,7 @@ async def test_the_work_of_a_killed_holder_is_done_by_another(
     else:
         target = str(tmp_path / "space.db")
         store = await SqliteStore.open(Path(target))
-    await store.plan("age", due_at=START_AT)
+    await store.work.plan("age", due_at=START_AT)
     spawn = multiprocessing.get_context("spawn")
     holding, lease = spawn.Event(), timedelta(seconds=2)
     process = spawn.Process(target=_hold_until_killed, args=(target, holding, lease))
@@ -250,71 +249,71 @@ async def test_the_work_of_a_killed_holder_is_done_by_another(
     assert await asyncio.to_thread(holding.wait, 60)
     process.kill()
     await asyncio.to_thread(process.join)
-    (held,) = await store.work()
+    (held,) = await store.work.all()
     assert held.owner == "dying"
     assert held.held_until is not None
 
     async with asyncio.timeout(60):
-        while (claim := await store.claim(["age"], owner="heir", due_by=START_AT, lease=HOUR)) is None:
+        while (claim := await store.work.claim(["age"], owner="heir", due_by=START_AT, lease=HOUR)) is None:
             await asyncio.sleep(0.05)
 
     assert datetime.now(UTC) >= held.held_until
     assert claim.due_at == START_AT
-    await store.finish(claim)
-    assert await store.work() == []
+    await store.work.finish(claim)
+    assert await store.work.all() == []
     await store.close()
 
 
-async def test_work_of_another_space_is_out_of_sight(server: Server) -> None:
-    """U-09: nobody claims over the wall."""
+async def test_work_of_another_space_is_out_of_sight(server: LocalPostgres) -> None:
+    """keeps: U-09. Nobody claims over the wall."""
     mine, theirs = [await PostgresStore.open(server.address()) for _ in range(2)]
-    await theirs.plan("age", due_at=START_AT)
+    await theirs.work.plan("age", due_at=START_AT)
 
-    assert await mine.work() == []
-    assert await mine.claim(["age"], owner="a", due_by=START_AT, lease=HOUR) is None
+    assert await mine.work.all() == []
+    assert await mine.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR) is None
 
-    claim = await theirs.claim(["age"], owner="b", due_by=START_AT, lease=HOUR)
+    claim = await theirs.work.claim(["age"], owner="b", due_by=START_AT, lease=HOUR)
     assert claim is not None
     with pytest.raises(ClaimLost):
-        await mine.finish(claim)
-    assert [work.owner for work in await theirs.work()] == ["b"]
+        await mine.work.finish(claim)
+    assert [work.owner for work in await theirs.work.all()] == ["b"]
     await mine.close()
     await theirs.close()
 
 
-async def test_machines_whose_clocks_differ_do_not_take_each_others_work(server: Server) -> None:
-    """K-56: leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
+async def test_machines_whose_clocks_differ_do_not_take_each_others_work(server: LocalPostgres) -> None:
+    """keeps: K-56. Leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
     address, ahead = server.address(), datetime.now(UTC) + timedelta(days=3)
     one, other = await PostgresStore.open(address), await PostgresStore.open(address, clock=lambda: ahead)
-    await one.plan("age", due_at=START_AT)
-    claim = await one.claim(["age"], owner="behind", due_by=START_AT, lease=HOUR)
+    await one.work.plan("age", due_at=START_AT)
+    claim = await one.work.claim(["age"], owner="behind", due_by=START_AT, lease=HOUR)
     assert claim is not None
 
-    assert await other.claim(["age"], owner="ahead", due_by=ahead, lease=HOUR) is None
+    assert await other.work.claim(["age"], owner="ahead", due_by=ahead, lease=HOUR) is None
 
     async def server_time() -> datetime:
-        async with other._transaction("READ COMMITTED READ WRITE") as connection:
+        async with other._space.transaction("READ COMMITTED READ WRITE") as connection:
             return datetime.fromisoformat(str(await connection.fetchval("SELECT now()")))
 
     assert claim.held_until - await server_time() <= HOUR
-    await one.finish(claim)
+    await one.work.finish(claim)
     await one.close()
     await other.close()
 
 
-async def test_a_claim_whose_answer_is_lost_is_found_again(server: Server) -> None:
-    """K-56: the server has committed and the client does not know: the work is neither stuck nor done twice."""
+async def test_a_claim_whose_answer_is_lost_is_found_again(server: LocalPostgres) -> None:
+    """keeps: K-56. The server has committed and the client does not know: the work is neither stuck nor done twice."""
     async with pooled(server.address()) as (pooler, address):
         store = await PostgresStore.open(address)
-        await store.plan("age", due_at=START_AT)
+        await store.work.plan("age", due_at=START_AT)
 
         pooler.loses_commit = True
-        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
+        claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert not pooler.loses_commit
         assert claim is not None
         pooler.loses_commit = True
-        await store.finish(claim, again_at=START_AT + HOUR)
+        await store.work.finish(claim, again_at=START_AT + HOUR)
         assert not pooler.loses_commit
 
-        assert [(work.due_at, work.owner) for work in await store.work()] == [(START_AT + HOUR, None)]
+        assert [(work.due_at, work.owner) for work in await store.work.all()] == [(START_AT + HOUR, None)]
         await store.close()

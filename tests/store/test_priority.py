@@ -1,4 +1,4 @@
-"""Whoever asks goes first; work that nobody waits for goes on all the same."""
+"""Queries come before background work, and never stop it."""
 
 from __future__ import annotations
 
@@ -7,118 +7,130 @@ import threading
 
 from mica import Memory
 from mica.model.crystal import Crystal
-from mica.store.priority import PIECE_S, WAIT_S, Turns
+from mica.store.priority import PIECE_S, WAIT_S, Priority, observe_failure
 
 
 async def steps(count: int = 10) -> None:
-    """Let everything that can go on go on."""
+    """Let every ready task run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def test_work_waits_until_the_last_who_asks_has_an_answer() -> None:
-    turns = Turns()
-    await turns.give_way()  # nobody asks
-    with turns.asking():
-        with turns.asking():
-            work = asyncio.create_task(turns.give_way(wait_s=3_600))
+async def test_background_work_waits_until_the_last_query_has_its_answer() -> None:
+    priority = Priority()
+    await priority.give_way()  # no query runs
+    with priority.query():
+        with priority.query():
+            work = asyncio.create_task(priority.give_way(wait_s=3_600))
             await steps()
         await steps()
         assert not work.done()
     await work
 
 
-async def test_who_asks_without_an_end_never_stops_the_work() -> None:
-    turns = Turns()
-    with turns.asking():
-        await turns.give_way(wait_s=0)
+async def test_endless_queries_never_stop_background_work() -> None:
+    priority = Priority()
+    with priority.query():
+        await priority.give_way(wait_s=0)
 
 
-async def test_a_thread_pauses_while_somebody_asks_and_never_for_ever() -> None:
+async def test_a_thread_pauses_while_a_query_runs_but_not_forever() -> None:
     now_s = 0.0
-    turns = Turns(clock_s=lambda: now_s)
+    priority = Priority(clock_s=lambda: now_s)
     waited: list[float] = []
 
     def wait(timeout_s: float) -> bool:
         waited.append(timeout_s)
-        return False  # whoever asks goes on asking
+        return False  # the query still runs
 
-    turns._quiet_for_threads.wait = wait  # type: ignore[method-assign,assignment]  # looked over the shoulder
-    turns.pause()
+    priority._idle_for_threads.wait = wait  # type: ignore[method-assign,assignment]  # a spy
+    priority.pause()
     assert waited == []
-    with turns.asking():
-        turns.pause()
-        turns.pause()  # it has waited long enough: now it does something
+    with priority.query():
+        priority.pause()
+        priority.pause()  # it has waited long enough and works now
         assert waited == [WAIT_S]
         now_s += PIECE_S
-        turns.pause()
+        priority.pause()
         assert waited == [WAIT_S, WAIT_S]
-    turns.pause()
+    priority.pause()
     assert waited == [WAIT_S, WAIT_S]
 
 
-async def test_a_paused_thread_goes_on_with_the_answer() -> None:
-    turns = Turns()
-    with turns.asking():
-        thread = threading.Thread(target=turns.pause)
+async def test_a_paused_thread_continues_after_the_query() -> None:
+    priority = Priority()
+    with priority.query():
+        thread = threading.Thread(target=priority.pause)
         thread.start()
     await asyncio.to_thread(thread.join)
 
 
-async def test_crystals_pause_for_whoever_asks(memory: Memory) -> None:
-    """A digest is made in a thread: it looks up at every sentence."""
+async def test_a_digest_pauses_at_every_sentence(memory: Memory) -> None:
+    """A digest is made in a thread of its own."""
     paused = 0
 
     def pause() -> None:
         nonlocal paused
         paused += 1
 
-    memory._turns.pause = pause  # type: ignore[method-assign]  # looked over the shoulder
+    memory._priority.pause = pause  # type: ignore[method-assign]  # a spy
     with memory.context(session="s1"):
         for number in range(12):
             memory.mark(f"The cache of worker {number} was stale because nobody cleared it.")
-    (made,) = await memory.crystallize()
+    (made,) = await memory.crystals.make()
 
     assert made.marks == 12
     assert paused > 4 * 12
 
 
-async def test_a_failed_question_is_asked_no_more() -> None:
-    turns = Turns()
+async def test_a_failed_query_is_over() -> None:
+    priority = Priority()
     try:
-        with turns.asking():
+        with priority.query():
             raise ValueError
     except ValueError:
-        await turns.give_way(wait_s=3_600)
+        await priority.give_way(wait_s=3_600)
 
 
-async def test_a_brief_and_a_search_go_before_crystals(memory: Memory) -> None:
-    """Whatever reads for an answer counts as asking, until it has it; each crystal is made after giving way."""
+async def test_briefs_and_searches_come_before_crystals(memory: Memory) -> None:
+    """A brief and a search count as queries while they read; every crystal is made after giving way."""
     with memory.context(session="s1"):
         for number in range(12):
             memory.mark(f"The cache of worker {number} was stale because nobody cleared it.")
-    await memory.position()
-    asked: list[bool] = []
-    postings = memory.store.postings
+    await memory.events.position()
+    was_busy: list[bool] = []
+    postings = memory._store.texts.postings
 
     async def seen(*args: object, **kwargs: object) -> object:
-        asked.append(memory._turns.is_asked)
+        was_busy.append(memory._priority.is_busy)
         return await postings(*args, **kwargs)  # type: ignore[arg-type]  # as it was called
 
-    memory.store.postings = seen  # type: ignore[method-assign,assignment]  # looked over the shoulder
+    memory._store.texts.postings = seen  # type: ignore[method-assign,assignment]  # a spy
     await memory.search("cache")
     await memory.brief("cache")
-    assert asked
-    assert all(asked)
-    assert not memory._turns.is_asked
+    assert was_busy
+    assert all(was_busy)
+    assert not memory._priority.is_busy
 
     gave_way = 0
-    crystallizer = memory._crystallizer
+    crystallizer = memory.crystals._crystallizer
 
     async def count() -> None:
         nonlocal gave_way
         gave_way += 1
 
     crystallizer._give_way = count
-    made: list[Crystal] = await memory.crystallize()
+    made: list[Crystal] = await memory.crystals.make()
     assert gave_way > len(made) > 0
+
+
+async def test_the_failure_of_a_background_task_is_read() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    task = asyncio.create_task(fail())
+    task.add_done_callback(observe_failure)
+    await asyncio.wait([task])
+    await steps()
+
+    assert not task._log_traceback  # set while asyncio would still log it

@@ -13,17 +13,19 @@ import asyncpg
 import pytest
 
 from mica.errors import StoreUnavailable
-from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, tombstone, tombstone_of
+from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, make_tombstone, tombstone_of
 from mica.store import purges as purging
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
 from mica.store.purges import Outstanding, Selection, Spelled
-from mica.store.sqlite.core import BURY_BLOCKS, SqliteCore
+from mica.store.sqlite.purges import BURY_BLOCKS
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
 from mica.testing.builders import START_AT, TOLD
-from mica.testing.postgres import OTHER, OWNER, Server
+from mica.testing.contract.purges import PurgeContract
+from mica.testing.postgres import OTHER, OWNER, LocalPostgres
 from mica.testing.residue import opened_frame
+from mica.testing.sqlite import DirectStore
 
 NEEDLE = "q7zx"
 NAMED = Context(
@@ -41,7 +43,7 @@ PLANTED = [
 KEPT = Selection(value=NEEDLE).kept(at=START_AT + timedelta(days=1), told=TOLD)
 
 
-async def two_of_one(store: Store, tmp_path: Path, server: Server) -> tuple[Store, Store]:
+async def two_of_one(store: Store, tmp_path: Path, server: LocalPostgres) -> tuple[Store, Store]:
     """Two stores of one space, as two processes have them."""
     if isinstance(store, SqliteStore):
         return store, await SqliteStore.open(Path(store.location))
@@ -50,49 +52,51 @@ async def two_of_one(store: Store, tmp_path: Path, server: Server) -> tuple[Stor
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
-async def test_other_processes_forget_the_words_that_a_purge_took(store: Store, tmp_path: Path, server: Server) -> None:
+async def test_other_processes_forget_the_words_that_a_purge_took(
+    store: Store, tmp_path: Path, server: LocalPostgres
+) -> None:
     """They remember numbers of words, which must not be used after the words are gone."""
     one, other = await two_of_one(store, tmp_path, server)
     first, again, new = (
         build(n, f"name.{n % 2}", {"text": f"word{n % 2}"}, context=Context(session=f"s{n % 2}", agent=f"a{n % 2}"))
         for n in (1, 3, 2)
     )
-    await other.append([first])
-    assert await other.event(first.id)
+    await other.log.append([first])
+    assert await other.log.get(first.id)
 
-    await one.bury([first.id], TOLD)
-    await one.append([new])
-    await other.append([again])
+    await one.purges.bury([first.id], TOLD)
+    await one.log.append([new])
+    await other.log.append([again])
 
     for each in (one, other):
-        assert [event.name for event in await each.log(0, limit=9)] == ["event.purged", "name.0", "name.1"]
-        assert [event.context.session for event in await each.log(1, limit=9)] == ["s0", "s1"]
-        assert await each.agents() == ["a0", "a1"]
-        assert await each.verify() == []
-        assert each.generation == one.generation
+        assert [event.name for event in await each.log.read(0, limit=9)] == ["event.purged", "name.0", "name.1"]
+        assert [event.context.session for event in await each.log.read(1, limit=9)] == ["s0", "s1"]
+        assert await each.chains.agents() == ["a0", "a1"]
+        assert await each.files.verify() == []
+        assert each.purges.generation == one.purges.generation
     await one.close()
     await other.close()
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 async def test_other_processes_apply_a_purge_with_their_next_append(
-    store: Store, tmp_path: Path, server: Server
+    store: Store, tmp_path: Path, server: LocalPostgres
 ) -> None:
-    """U-08"""
+    """keeps: U-08"""
     one, other = await two_of_one(store, tmp_path, server)
-    await other.append([build(9)])
+    await other.log.append([build(9)])
     assert KEPT is not None
-    await one.keep_purge(KEPT)
+    await one.purges.add(KEPT)
 
-    assert await other.append(PLANTED) == Appended(stored=3)
+    assert await other.log.append(PLANTED) == Appended(stored=3)
 
-    assert [event.name for event in await one.log(1, limit=9)] == ["event.purged", "event.purged", "mark"]
+    assert [event.name for event in await one.log.read(1, limit=9)] == ["event.purged", "event.purged", "mark"]
     await one.close()
     await other.close()
 
 
 async def test_a_kept_purge_says_nothing_of_what_was_purged() -> None:
-    """U-08: neither a value nor a name; and no two purges of one value look alike."""
+    """keeps: U-08. Neither a value nor a name; and no two purges of one value look alike."""
     selection = Selection(value=NEEDLE, session=NEEDLE, agent=NEEDLE, user=NEEDLE)
     one, other = (selection.kept(at=START_AT, told=TOLD) for _ in range(2))
     assert one is not None
@@ -113,34 +117,34 @@ async def test_events_newer_than_every_purge_are_not_looked_into() -> None:
 
 
 async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
-    """TE-20: and no transaction takes more than a few blocks, however far apart the events are."""
+    """keeps: TE-20. And no transaction takes more than a few blocks, however far apart the events are."""
     store = await SqliteStore.open(tmp_path / "space.db")
     events = [build(n, data={"n": n, "text": f"word{n % 9}"}) for n in range(1, 1_001)]
-    await store.append(events)
-    while await store.age(START_AT + timedelta(days=1), limit=50):
+    await store.log.append(events)
+    while await store.files.age(START_AT + timedelta(days=1), limit=50):
         pass
     chosen = [event.id for event in events[::25]]
-    before = await store.run(lambda core: core._one("SELECT generation FROM space")[0])
+    before = await store._worker.run(lambda core: core.one("SELECT generation FROM space")[0])
 
-    assert await store.bury(chosen, TOLD) == 40
+    assert await store.purges.bury(chosen, TOLD) == 40
 
-    steps = await store.run(lambda core: core._one("SELECT generation FROM space")[0]) - before
+    steps = await store._worker.run(lambda core: core.one("SELECT generation FROM space")[0]) - before
     assert steps == 20 // BURY_BLOCKS
-    assert (await store.sizes()).aged == 960
-    found = await store.log(0, limit=2_000)
+    assert (await store.files.sizes()).aged == 960
+    found = await store.log.read(0, limit=2_000)
     assert [event.id for event in found if event.name == "event.purged"] == chosen
     assert [event.data["n"] for event in found if event.name != "event.purged"] == [
         n for n in range(1, 1_001) if n % 25 != 1
     ]
-    assert await store.verify() == []
+    assert await store.files.verify() == []
     await store.close()
 
 
 def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) -> None:
-    """B-12, K-53: with the authority of a purge, and only inside of its transaction."""
-    core = SqliteCore(tmp_path / "space.db")
-    core.append([build(1), build(2)])
-    core.bury([build(1).id], TOLD)
+    """keeps: B-12, K-53. With the authority of a purge, and only inside of its transaction."""
+    core = DirectStore(tmp_path / "space.db")
+    core.log.append([build(1), build(2)])
+    core.purges.bury([build(1).id], TOLD)
     core.close()
     connection = sqlite3.connect(tmp_path / "space.db")
     assert connection.execute("SELECT count(*) FROM authority").fetchone() == (0,)
@@ -160,7 +164,7 @@ def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) 
 
 
 @asynccontextmanager
-async def above_all(server: Server) -> AsyncIterator[Any]:
+async def above_all(server: LocalPostgres) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
         yield connection
@@ -182,36 +186,36 @@ async def held(connection: Any, space: int) -> bytes:  # noqa: ANN401  # asyncpg
     return found
 
 
-async def test_nothing_is_left_in_the_tables_of_a_server(server: Server) -> None:
-    """U-08: by a role that owns nothing; another space with the same words keeps them."""
+async def test_nothing_is_left_in_the_tables_of_a_server(server: LocalPostgres) -> None:
+    """keeps: U-08. By a role that owns nothing; another space with the same words keeps them."""
     spaces = [await PostgresStore.open(server.address()), await PostgresStore.open(server.address(role=OTHER))]
     for store in spaces:
-        await store.append(PLANTED)
+        await store.log.append(PLANTED)
     async with above_all(server) as connection:
-        assert NEEDLE.encode() in await held(connection, spaces[0]._number)
+        assert NEEDLE.encode() in await held(connection, spaces[0]._space.number)
 
-        assert await spaces[0].bury([event.id for event in PLANTED[:2]], TOLD) == 2
+        assert await spaces[0].purges.bury([event.id for event in PLANTED[:2]], TOLD) == 2
         assert KEPT is not None
-        await spaces[0].keep_purge(KEPT)
+        await spaces[0].purges.add(KEPT)
 
-        assert NEEDLE.encode() not in await held(connection, spaces[0]._number)
-        assert NEEDLE.encode() in await held(connection, spaces[1]._number)
+        assert NEEDLE.encode() not in await held(connection, spaces[0]._space.number)
+        assert NEEDLE.encode() in await held(connection, spaces[1]._space.number)
         assert await connection.fetchval("SELECT count(*) FROM mica.authority") == 0
-    assert [event.name for event in await spaces[1].log(0, limit=9)] == [event.name for event in PLANTED]
-    assert await spaces[1].purges() == []
+    assert [event.name for event in await spaces[1].log.read(0, limit=9)] == [event.name for event in PLANTED]
+    assert await spaces[1].purges.all() == []
     for store in spaces:
-        assert await store.verify() == []
+        assert await store.files.verify() == []
         await store.close()
 
 
-async def test_the_authority_of_one_space_is_none_in_another(server: Server) -> None:
-    """B-12, U-09: and it lets tombstones pass, nothing else."""
+async def test_the_authority_of_one_space_is_none_in_another(server: LocalPostgres) -> None:
+    """keeps: B-12, U-09. And it lets tombstones pass, nothing else."""
     one, other = [await PostgresStore.open(server.address()) for _ in range(2)]
     for store in (one, other):
-        await store.append([build(1), build(2)])
-        await store.bury([build(1).id], Tombstone(purge=TOLD.purge, reason="x"))
+        await store.log.append([build(1), build(2)])
+        await store.purges.bury([build(1).id], Tombstone(purge=TOLD.purge, reason="x"))
     async with above_all(server) as connection:
-        await connection.execute("INSERT INTO mica.authority VALUES ($1, 'purge', 1)", one._number)
+        await connection.execute("INSERT INTO mica.authority VALUES ($1, 'purge', 1)", one._space.number)
         find = "SELECT id FROM mica.names WHERE space = $1 AND name = 'event.purged'"
         for store, change, passes in (
             (one, "data = ''", False),
@@ -219,8 +223,8 @@ async def test_the_authority_of_one_space_is_none_in_another(server: Server) -> 
             (one, "name = $2", True),
             (other, "name = $2", False),
         ):
-            number = await connection.fetchval(find, store._number)
-            values = [store._number, *([number] if "$2" in change else [])]
+            number = await connection.fetchval(find, store._space.number)
+            values = [store._space.number, *([number] if "$2" in change else [])]
             update = f"UPDATE mica.events SET {change} WHERE space = $1 AND position = 2"
             if passes:
                 await connection.execute(update, *values)
@@ -230,7 +234,7 @@ async def test_the_authority_of_one_space_is_none_in_another(server: Server) -> 
         for table in ("names", "contexts", "sessions", "terms", "payloads"):
             await connection.execute(f"DELETE FROM mica.{table} WHERE false")
         with pytest.raises(asyncpg.RestrictViolationError, match="never removed"):
-            await connection.execute("DELETE FROM mica.names WHERE space = $1", other._number)
+            await connection.execute("DELETE FROM mica.names WHERE space = $1", other._space.number)
         await connection.execute("DELETE FROM mica.authority")
     await one.close()
     await other.close()
@@ -239,22 +243,22 @@ async def test_the_authority_of_one_space_is_none_in_another(server: Server) -> 
 @pytest.mark.parametrize(
     ("role", "said"), [(OWNER, "write-ahead log and backups"), (OTHER, "its owner can run VACUUM")]
 )
-async def test_what_a_server_keeps_is_said(server: Server, role: str, said: str) -> None:
+async def test_what_a_server_keeps_is_said(server: LocalPostgres, role: str, said: str) -> None:
     store = await PostgresStore.open(server.address(role=role))
-    [left] = await store.scrub()
+    [left] = await store.purges.scrub()
     assert said in left
     await store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
-        await store.scrub()
+        await store.purges.scrub()
 
 
 def test_a_tombstone_of_a_tombstone_is_itself() -> None:
-    stone = tombstone(build(1, context=NAMED), TOLD)
-    assert tombstone(stone, TOLD) == stone
+    stone = make_tombstone(build(1, context=NAMED), TOLD)
+    assert make_tombstone(stone, TOLD) == stone
 
 
 def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
-    """K-53: what an event names as superseded or retracted may be any text, until a store has seen it."""
+    """keeps: K-53. What an event names as superseded or retracted may be any text, until a store has seen it."""
     known = build(7).id
     for event, left in (
         (build(1, CRYSTAL, {"supersedes": [known, NEEDLE], "text": NEEDLE}), {"supersedes": [known]}),
@@ -263,14 +267,14 @@ def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
         (build(1, RETRACTED, {"mark": NEEDLE}), {}),
         (build(1, "other", {"supersedes": [known], "mark": known}), {}),
     ):
-        stone = tombstone(event, TOLD)
+        stone = make_tombstone(event, TOLD)
         assert stone.data == {"purge": TOLD.purge, "reason": TOLD.reason} | left
-        assert tombstone(stone, TOLD) == stone
+        assert make_tombstone(stone, TOLD) == stone
         tombstone_of(stone)
 
 
 def test_a_text_is_spelled_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-08: a large mark is not read anew for every value that was ever purged."""
+    """keeps: U-08. A large mark is not read anew for every value that was ever purged."""
     selections = [Selection(value=f"secret value number {number}") for number in range(30)]
     kept = [
         selection.kept(at=START_AT, told=Tombstone(purge=build(1_000 + number).id, reason="leaked"))
@@ -290,3 +294,7 @@ def test_a_text_is_spelled_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) 
     assert outstanding.asserted("nothing of the kind " * 100) is None
     assert spelled == 1
     assert outstanding.asserted("it says Secret-Value, number 7!") is not None
+
+
+class TestPurges(PurgeContract):
+    """The suite is in `mica.testing.contract.purges`."""

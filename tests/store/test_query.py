@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mica.model.event import EventQuery
 from mica.store.query import matcher
-from mica.store.sqlite.core import SqliteCore
-from mica.testing import History, histories
 from mica.testing.builders import START_AT
+from mica.testing.histories import History, histories
+from mica.testing.sqlite import DirectStore
 
 MOMENTS = st.none() | st.integers(-6, 21).map(lambda seconds: START_AT + timedelta(seconds=seconds))
 QUERIES = st.builds(
@@ -32,12 +32,12 @@ QUERIES = st.builds(
 
 @given(histories(), st.lists(QUERIES, min_size=1, max_size=8))
 def test_what_matches_is_what_a_store_finds(history: History, queries: list[EventQuery]) -> None:
-    """E-29, TE-18"""
+    """keeps: E-29, TE-18"""
     with TemporaryDirectory() as folder:
-        store = SqliteCore(Path(folder) / "space.db")
-        store.append(history)
-        log = store.log(0, limit=100)
-        found = [{event.id for event in store.events(query)} for query in queries]
+        store = DirectStore(Path(folder) / "space.db")
+        store.log.append(history)
+        log = store.log.read(0, limit=100)
+        found = [{event.id for event in store.log.query(query)} for query in queries]
         store.close()
 
     assert found == [{event.id for event in log if matcher(query)(event)} for query in queries]

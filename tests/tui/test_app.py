@@ -66,7 +66,7 @@ def observe(memory: mica.Memory, session: str) -> list[EventId]:
 async def commit(memory: mica.Memory, session: str) -> Crystal:
     ids = observe(memory, session)
     insight = f"Cookies of {session} were dropped by the proxy of production on their way from the login to the browser"
-    return await memory.commit_crystal([(insight, ids[:2])], sources=ids, period=f"session:{session}")
+    return await memory.crystals.commit([(insight, ids[:2])], sources=ids, period=f"session:{session}")
 
 
 async def above(memory: mica.Memory, level: Level, period: str, *below: Crystal) -> Crystal:
@@ -76,13 +76,13 @@ async def above(memory: mica.Memory, level: Level, period: str, *below: Crystal)
         "week": "The week of cookies",
         "epoch": "It",
     }
-    return await memory.commit_crystal(
+    return await memory.crystals.commit(
         [(insight[level], cited[:1])], sources=[crystal.id for crystal in below], period=period, level=level
     )
 
 
 async def test_the_hierarchy_goes_from_epochs_to_marks(memory: mica.Memory) -> None:
-    """B-32, B-67"""
+    """keeps: B-32, B-67"""
     one, two, free = [await commit(memory, name) for name in ("s1", "s2", "s3")]
     day = await above(memory, "day", "day:2026-11-02", one, two)
     week = await above(memory, "week", "week:2026-W45", day)
@@ -101,17 +101,17 @@ async def test_the_hierarchy_goes_from_epochs_to_marks(memory: mica.Memory) -> N
         await until(pilot, lambda: len(labels(app)) == 11, "five marks under s2")
         assert any("(s2)" in line for line in labels(app))
         await until(pilot, lambda: "Cookies of s2" in said(app))
-        handles = [(await memory.event(mark)).number for mark in two.insight[0].sources]
+        handles = [(await memory.events.get(mark)).number for mark in two.insight[0].sources]
         assert " ".join(handles) in said(app)
 
         await pilot.press("k")
         await until(pilot, lambda: "The day" in said(app))
 
 
-async def test_the_session_that_goes_on_and_new_crystals_are_shown_live(
+async def test_the_active_session_and_new_crystals_are_shown_live(
     memory: mica.Memory, tmp_path: Path, home: Settings
 ) -> None:
-    """B-32"""
+    """keeps: B-32"""
     observe(memory, "s1")
     app = Dashboard(memory)
 
@@ -128,8 +128,8 @@ async def test_the_session_that_goes_on_and_new_crystals_are_shown_live(
         assert [line.split()[:2] for line in labels(app)] == [["session", "s2"]]
 
 
-async def test_c_says_what_it_would_make_and_makes_it_when_confirmed(memory: mica.Memory) -> None:
-    """B-32"""
+async def test_c_shows_a_preview_and_makes_crystals_when_confirmed(memory: mica.Memory) -> None:
+    """keeps: B-32"""
     observe(memory, "s1")
     app = Dashboard(memory)
 
@@ -142,26 +142,26 @@ async def test_c_says_what_it_would_make_and_makes_it_when_confirmed(memory: mic
         await until(pilot, lambda: "session s1: 6 marks" in status(app), "live behind the question")
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, Confirm))
-        assert await memory.crystals() == []
+        assert await memory.crystals.list() == []
 
         await pilot.press("C")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
         await until(pilot, lambda: len(recent(app)) == 1)
-        assert [crystal.period for crystal in await memory.crystals()] == ["session:s1"]
+        assert [crystal.period for crystal in await memory.crystals.list()] == ["session:s1"]
 
         await pilot.press("c")
         await until(pilot, lambda: any("nothing to crystallize" in each.message for each in app._notifications))
 
 
-async def test_t_shows_the_tree_of_a_mark_and_e_what_a_crystal_rests_on(memory: mica.Memory) -> None:
-    """B-32"""
+async def test_t_shows_the_tree_of_a_mark_and_e_the_sources_of_a_crystal(memory: mica.Memory) -> None:
+    """keeps: B-32"""
     with memory.context(session="s1"):
         top = memory.mark("Login loses the session")
         middle = memory.mark("The cookie is set too early", parent=top)
         memory.mark("Moved it", parent=middle, relation="fulfills")
-    ids = [(await memory.event(str(number))).id for number in (1, 2, 3)]
-    crystal = await memory.commit_crystal([("The cookie", [ids[1]])], sources=ids, period="session:s1")
+    ids = [(await memory.events.get(str(number))).id for number in (1, 2, 3)]
+    crystal = await memory.crystals.commit([("The cookie", [ids[1]])], sources=ids, period="session:s1")
     app = Dashboard(memory)
 
     async with app.run_test(size=SIZE) as pilot:
@@ -171,7 +171,7 @@ async def test_t_shows_the_tree_of_a_mark_and_e_what_a_crystal_rests_on(memory: 
         await until(pilot, lambda: any("choose a mark" in each.message for each in app._notifications))
 
         await pilot.press("e")
-        await until(pilot, lambda: "rests on 3 sources" in said(app))
+        await until(pilot, lambda: "made from 3 sources" in said(app))
         assert "cited #2 " in said(app)
         assert "not taken up #1 " in said(app)
 
@@ -189,8 +189,8 @@ async def test_t_shows_the_tree_of_a_mark_and_e_what_a_crystal_rests_on(memory: 
         await until(pilot, lambda: any("choose a crystal" in each.message for each in app._notifications))
 
 
-async def test_q_asks_and_escape_goes_back(memory: mica.Memory) -> None:
-    """B-32"""
+async def test_q_searches_and_escape_goes_back(memory: mica.Memory) -> None:
+    """keeps: B-32"""
     made = await commit(memory, "s1")
     app = Dashboard(memory)
 
@@ -208,14 +208,14 @@ async def test_q_asks_and_escape_goes_back(memory: mica.Memory) -> None:
         await pilot.press("Q")
         app.query_one("#query", Input).value = ""
         await pilot.press(*"zebra", "enter")
-        await until(pilot, lambda: "Nothing found" in said(app))
+        await until(pilot, lambda: "Nothing matches" in said(app))
 
         await pilot.press("escape")
         await until(pilot, lambda: recent(app) == [made.id])
 
 
 async def test_digits_choose_a_level_and_a_shows_all(memory: mica.Memory) -> None:
-    """B-67"""
+    """keeps: B-67"""
     session = await commit(memory, "s1")
     day = await above(memory, "day", "day:2026-11-02", session)
     app = Dashboard(memory)
@@ -232,8 +232,8 @@ async def test_digits_choose_a_level_and_a_shows_all(memory: mica.Memory) -> Non
         assert "all levels" in status(app)
 
 
-async def test_the_cursor_and_what_is_open_stay_when_something_new_comes(memory: mica.Memory) -> None:
-    """B-32"""
+async def test_the_cursor_and_expanded_nodes_survive_a_refresh(memory: mica.Memory) -> None:
+    """keeps: B-32"""
     await commit(memory, "s1")
     app = Dashboard(memory)
 
@@ -252,8 +252,8 @@ async def test_the_cursor_and_what_is_open_stay_when_something_new_comes(memory:
         assert node is not None
 
 
-async def test_an_empty_space_says_what_to_do(memory: mica.Memory) -> None:
-    """B-32"""
+async def test_an_empty_space_shows_the_next_steps(memory: mica.Memory) -> None:
+    """keeps: B-32"""
     app = Dashboard(memory)
 
     async with app.run_test(size=SIZE) as pilot:
@@ -264,8 +264,8 @@ async def test_an_empty_space_says_what_to_do(memory: mica.Memory) -> None:
         await until(pilot, lambda: app.return_code == 0)
 
 
-async def test_a_store_that_is_away_is_said_and_what_was_there_stays(home: Settings) -> None:
-    """B-32"""
+async def test_an_unavailable_store_is_reported_and_the_last_state_stays(home: Settings) -> None:
+    """keeps: B-32"""
     store = EphemeralStore()
     memory = mica.Memory(store, settings=home)
     made = await commit(memory, "s1")
@@ -275,20 +275,20 @@ async def test_a_store_that_is_away_is_said_and_what_was_there_stays(home: Setti
         await until(pilot, lambda: recent(app) == [made.id])
         await store.close()
         await pilot.press("r")
-        await until(pilot, lambda: "the store is away: the store is closed" in status(app))
+        await until(pilot, lambda: "the store is unavailable: the store is closed" in status(app))
         await pilot.press("c", "e", "t", "j", "k")
         await pilot.pause()
 
         assert recent(app) == [made.id]
-        store._is_closed = False  # it is back
+        store.state.is_closed = False  # it is back
         await until(pilot, lambda: "1 crystal" in status(app))
     await memory.close()
 
 
-async def test_text_that_would_drive_a_terminal_does_not_reach_it(memory: mica.Memory) -> None:
+async def test_control_characters_do_not_reach_the_terminal(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         ids = [memory.mark(f"[red]\x1b[2J\u202e mark {number} of the terminal").id for number in range(5)]
-    await memory.commit_crystal([("[bold]\x1b]0;title\x07 [/]cut", ids[:1])], sources=ids, period="session:s1")
+    await memory.crystals.commit([("[bold]\x1b]0;title\x07 [/]cut", ids[:1])], sources=ids, period="session:s1")
     app = Dashboard(memory)
 
     async with app.run_test(size=SIZE) as pilot:
@@ -304,8 +304,9 @@ async def test_text_that_would_drive_a_terminal_does_not_reach_it(memory: mica.M
 
 
 def test_without_textual_the_command_says_how_to_install_it(tmp_path: Path) -> None:
-    """B-65"""
-    code = "import sys; sys.modules['textual'] = None; from mica.cli import main; sys.argv = ['mica', 'tui']; main()"
+    """keeps: B-65"""
+    start = "from mica.cli import main; sys.argv = ['mica', 'server', 'tui']; main()"
+    code = f"import sys; sys.modules['textual'] = None; {start}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HOME": str(tmp_path), "MICA_STORE": str(tmp_path / "space.db")},
@@ -318,7 +319,7 @@ def test_without_textual_the_command_says_how_to_install_it(tmp_path: Path) -> N
 
 
 def test_without_a_terminal_the_command_says_what_else_to_use(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mica", "tui"]
+    command = [sys.executable, "-m", "mica", "server", "tui"]
     variables = {**os.environ, "HOME": str(tmp_path), "MICA_STORE": str(tmp_path / "space.db")}
 
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -13,28 +13,30 @@ from mica.errors import DuplicateEvent, InvalidInput, StoreUnavailable
 from mica.model.event import Appended, Event, EventQuery
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
+from mica.store.reference.log import ReferenceLog
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
-from mica.testing import History, build, histories
-from mica.testing.postgres import Server
+from mica.testing import build
+from mica.testing.histories import History, histories
+from mica.testing.postgres import LocalPostgres
 from mica.upkeep import copy as copying
 from mica.upkeep.copy import Copied, copy
 
 
 @given(history=histories())
-async def test_a_copy_answers_as_the_original(history: History) -> None:
+async def test_a_copy_gives_the_same_answers_as_the_original(history: History) -> None:
     source, target = EphemeralStore(), EphemeralStore()
-    await source.append(history)
+    await source.log.append(history)
 
     assert await copy(source, target) == Copied(events=len(history), stored=len(history), repeated=0)
-    assert await target.log(0, limit=1_000) == await source.log(0, limit=1_000)
+    assert await target.log.read(0, limit=1_000) == await source.log.read(0, limit=1_000)
     assert await copy(source, target) == Copied(events=len(history), stored=0, repeated=len(history))
 
 
-async def test_a_copy_that_was_cut_off_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_copy_can_be_continued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "BATCH_EVENTS", 10)
 
-    class Unsteady(EphemeralStore):
+    class UnsteadyLog(ReferenceLog):
         left = 3
 
         async def append(self, events: Sequence[Event]) -> Appended:
@@ -43,66 +45,69 @@ async def test_a_copy_that_was_cut_off_goes_on(store: Store, monkeypatch: pytest
                 raise StoreUnavailable("gone")
             return await super().append(events)
 
-    await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in range(45)])
-    target = Unsteady()
+    await store.log.append([build(number, "mark", {"text": f"mark {number}"}) for number in range(45)])
+    target = EphemeralStore()
+    target.log = UnsteadyLog(target.state)
     with pytest.raises(StoreUnavailable):
         await copy(store, target)
     done = await copy(store, target)
 
     assert done == Copied(events=45, stored=25, repeated=20)
-    assert len(await target.events(EventQuery(limit=None))) == 45
+    assert len(await target.log.query(EventQuery(limit=None))) == 45
 
 
 async def test_a_space_can_be_copied_while_it_is_written(store: Store) -> None:
-    """E-38: the proof is about what was there when the copy began, not about what comes during it."""
-    await store.append([build(number) for number in range(5)])
+    """keeps: E-38. The verification covers the events that existed when the copy began."""
+    await store.log.append([build(number) for number in range(5)])
 
-    class Overtaken(EphemeralStore):
+    class OvertakenLog(ReferenceLog):
         async def append(self, events: Sequence[Event]) -> Appended:
-            await store.append([build(100 + await store.last_position())])
+            await store.log.append([build(100 + await store.log.last_position())])
             return await super().append(events)
 
-    assert await copy(store, target := Overtaken()) == Copied(events=5, stored=5, repeated=0)
-    assert await target.last_position() == 5
-    assert await store.last_position() > 5
+    target = EphemeralStore()
+    target.log = OvertakenLog(target.state)
+    assert await copy(store, target) == Copied(events=5, stored=5, repeated=0)
+    assert await target.log.last_position() == 5
+    assert await store.log.last_position() > 5
 
 
 async def test_other_content_under_a_known_id_is_refused(store: Store) -> None:
-    await store.append([build(1, data={"n": 1})])
+    await store.log.append([build(1, data={"n": 1})])
     target = EphemeralStore()
-    await target.append([build(1, data={"n": 2})])
+    await target.log.append([build(1, data={"n": 2})])
     with pytest.raises(DuplicateEvent):
         await copy(store, target)
 
 
-async def test_spaces_are_not_mixed_unless_that_is_wanted(store: Store, tmp_path: Path) -> None:
-    """U-09: spaces are walls; a copy is known by its first event and may have grown since."""
-    await store.append([build(1), build(2)])
+async def test_spaces_are_not_mixed_unless_requested(store: Store, tmp_path: Path) -> None:
+    """keeps: U-09. A copy is recognized by its first event and may have grown since."""
+    await store.log.append([build(1), build(2)])
     other = await SqliteStore.open(tmp_path / "other.db")
-    await other.append([build(2), build(9)])
+    await other.log.append([build(2), build(9)])
     for source, target in ((store, other), (other, store)):
-        before = await target.log(0, limit=10)
+        before = await target.log.read(0, limit=10)
         with pytest.raises(InvalidInput, match="holds another space"):
             await copy(source, target)
-        assert await target.log(0, limit=10) == before
+        assert await target.log.read(0, limit=10) == before
 
     assert await copy(store, other, into_other=True) == Copied(events=2, stored=1, repeated=1)
     backup = EphemeralStore()
     await copy(store, backup)
-    await backup.append([build(10)])
-    await store.append([build(3)])
+    await backup.log.append([build(10)])
+    await store.log.append([build(3)])
     assert await copy(store, backup) == Copied(events=3, stored=1, repeated=2)
     await other.close()
 
 
 async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -> None:
-    """A copy that changes nothing and says «verified» would pass for a backup."""
-    await store.append([build(1)])
+    """A copy that changes nothing and reports success would pass for a backup."""
+    await store.log.append([build(1)])
     with pytest.raises(InvalidInput, match="is this space itself"):
         await copy(store, store)
 
     file = await SqliteStore.open(tmp_path / "file.db")
-    await file.append([build(1)])
+    await file.log.append([build(1)])
     (tmp_path / "link.db").symlink_to(tmp_path / "file.db")
     link = await SqliteStore.open(tmp_path / "link.db")
     with pytest.raises(InvalidInput, match=r"link\.db is this space itself"):
@@ -116,7 +121,7 @@ async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -
     await file.close()
 
 
-async def test_one_space_of_a_server_is_itself_by_every_address(server: Server) -> None:
+async def test_a_server_space_is_recognized_under_every_address(server: LocalPostgres) -> None:
     address = server.address(space="same")
     one, other = [await PostgresStore.open(given) for given in (address, f"{address}&application_name=other")]
     with pytest.raises(InvalidInput, match="is this space itself"):
@@ -126,8 +131,8 @@ async def test_one_space_of_a_server_is_itself_by_every_address(server: Server) 
 
 
 async def test_a_store_can_be_copied_into_a_file(store: Store, tmp_path: Path) -> None:
-    await store.append([build(1, data={"large": "x" * 10_000}), build(2)])
+    await store.log.append([build(1, data={"large": "x" * 10_000}), build(2)])
     target = await SqliteStore.open(tmp_path / "copy.db")
     assert (await copy(store, target)).stored == 2
-    assert await target.verify() == []
+    assert await target.files.verify() == []
     await target.close()

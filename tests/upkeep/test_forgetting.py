@@ -20,13 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mica
-from mica.crystals.survivors import Surviving
+from mica.crystals.survivors import Survivors
 from mica.errors import InvalidInput, LawBroken
+from mica.events.log_export import record_export
 from mica.format.documents import event_line
 from mica.model.crystal import LEVELS, CrystalQuery
 from mica.settings import load_settings
 from mica.testing import HandClock
-from mica.testing.postgres import Server
+from mica.testing.postgres import LocalPostgres
 
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 SAYS = (
@@ -125,39 +126,39 @@ class Space:
 
     async def ticks(self, number: int) -> None:
         self.clock.move(days=number % 10)
-        await self.memory.tick()
+        await self.memory.upkeep.tick()
 
     async def closes(self, number: int) -> None:
         label = self.chosen(number).shared if number % 2 else f"chapter {number}"
-        await self.memory.crystallize(level=LEVELS[-1 - number % 5 // 3], label=label)
+        await self.memory.crystals.make(level=LEVELS[-1 - number % 5 // 3], label=label)
 
     async def climbs(self, number: int) -> None:
-        await self.memory.crystallize(tree=self.chosen(number).ref.id)
+        await self.memory.crystals.make(tree=self.chosen(number).ref.id)
 
     async def commits(self, number: int) -> None:
         said = self.chosen(number)
         with self.memory.context(session=said.session, agent="scout"):
-            await self.memory.commit_crystal([(f"It was {said.own} or {said.shared}", [said.ref.id])])
+            await self.memory.crystals.commit([(f"It was {said.own} or {said.shared}", [said.ref.id])])
 
     async def promotes(self, number: int) -> None:
-        if crystals := await self.memory.crystals(limit=None):
-            await self.memory.promote(crystals[number % len(crystals)].id, by="ann")
+        if crystals := await self.memory.crystals.list(limit=None):
+            await self.memory.crystals.promote(crystals[number % len(crystals)].id, by="ann")
 
     async def tells(self, number: int) -> None:
         said = self.chosen(number)
-        self.memory.judge(CONCEPT, "doubtful", confidence=0.5, reasons=[f"see {said.shared}"])
-        await self.memory.defrag(CONCEPT)
+        self.memory.sources.judge(CONCEPT, "doubtful", confidence=0.5, reasons=[f"see {said.shared}"])
+        await self.memory.sources.gather(CONCEPT)
         await self.memory.brief("login cookie vault", concept=CONCEPT, budget_tokens=3_000)
         await self.memory.handoff(session=said.session)
 
     async def exports(self, number: int) -> None:
         path = self.folder / f"export {next(self._numbers)}.jsonl"
-        events = [event async for event in self.memory.log()]
+        events = [event async for event in self.memory.events.log()]
         path.write_bytes(b"".join(event_line(event) + b"\n" for event in events))
-        self.memory.exported(path, events=len(events))
+        record_export(self.memory._log, path, events=len(events))
 
     async def ages(self, number: int) -> None:
-        await self.memory.age(timedelta(days=number % 3))
+        await self.memory.upkeep.age(timedelta(days=number % 3))
 
     # -- What is taken back
 
@@ -167,7 +168,7 @@ class Space:
         self.retracted.add(said.ref.id)
 
     async def retracts_a_crystal(self, number: int) -> None:
-        if crystals := await self.memory.crystals(limit=None):
+        if crystals := await self.memory.crystals.list(limit=None):
             await self.memory.retract(crystals[number % len(crystals)].id, reason="it misses the point")
 
     async def purges(self, number: int) -> None:
@@ -185,31 +186,31 @@ class Space:
     async def _purge(
         self, words: set[str], *, ids: Sequence[str] = (), value: str | None = None, session: str | None = None
     ) -> None:
-        epochs = await self.memory.crystals(level="epoch", limit=None)
+        epochs = await self.memory.crystals.list(level="epoch", limit=None)
         beneath = [
-            {week.period for week in await self.memory.expand(epoch.id) if isinstance(week, mica.Crystal)}
+            {week.period for week in await self.memory.crystals.expand(epoch.id) if isinstance(week, mica.Crystal)}
             for epoch in epochs
         ]
-        stood = await self.memory.crystals(limit=None)
-        events = [await self.memory.event(each.id) for each in stood]
+        stood = await self.memory.crystals.list(limit=None)
+        events = [await self.memory.events.get(each.id) for each in stood]
         asked = {event.id for event in events if session is not None and event.context.session == session}
-        stale = {each.id for each in await self.memory._store.crystals(CrystalQuery(is_stale=True, limit=None))}
+        stale = {each.id for each in await self.memory._store.crystals.query(CrystalQuery(is_stale=True, limit=None))}
         for each in sorted(stood, key=lambda each: LEVELS.index(each.level)):  # which may end by themselves
             stale |= set() if stale.isdisjoint(each.sources) else {each.id}
         done = await self.memory.purge(ids=ids, value=value, session=session)
         self.gone |= words
         held = held_by(caches_of_the_process())
         assert [word for word in sorted(words) if any(word in text for text in held)] == []
-        stand = await self.memory.crystals(limit=None)
+        stand = await self.memory.crystals.list(limit=None)
         assert {each.id for each in done.remade} == {each.id for each in stand} - {each.id for each in stood}
         gone = {each.period for each in stood if each.id not in asked} - {each.period for each in stand}
         least = gone - {each.period for each in stood if each.id in stale}
         assert least <= {each.period for each in done.ended} <= gone
         self.clock.move(seconds=1)
         await self.is_lawful()
-        there = {epoch.period for epoch in await self.memory.crystals(level="epoch", limit=None)}
-        weeks = {week.period for week in await self.memory.crystals(level="week", limit=None)}
-        told = await self.memory.events(mica.EventQuery(names=("mark.retracted",), limit=None))
+        there = {epoch.period for epoch in await self.memory.crystals.list(level="epoch", limit=None)}
+        weeks = {week.period for week in await self.memory.crystals.list(level="week", limit=None)}
+        told = await self.memory.events.query(mica.EventQuery(names=("mark.retracted",), limit=None))
         ended = {event.data["mark"] for event in told}
         for epoch, its_weeks in zip(epochs, beneath, strict=True):
             assert epoch.period in there or epoch.id in ended or weeks.isdisjoint(its_weeks)
@@ -218,14 +219,14 @@ class Space:
 
     async def is_lawful(self) -> None:
         memory = self.memory
-        assert await memory.verify() == []
-        told = [str(event) + event.body.decode() async for event in memory.log()]
+        assert await memory.upkeep.verify() == []
+        told = [str(event) + event.body.decode() async for event in memory.events.log()]
         told += [path.read_text() for path in self.folder.glob("export*")]
-        told += map(str, await memory.crystals(limit=None))
-        told += map(str, await memory.teachings(with_ended=True))
+        told += map(str, await memory.crystals.list(limit=None))
+        told += map(str, await memory.crystals.teachings(with_ended=True))
         told += map(str, await memory.search("login cookie vault redirect staging helper", limit=200))
         told += [str(await memory.brief("login cookie vault", concept=CONCEPT, budget_tokens=3_000))]
-        told += [str(await memory.defrag(CONCEPT))]
+        told += [str(await memory.sources.gather(CONCEPT))]
         told += held_by(memory)
         assert [word for word in sorted(self.gone) if any(word in text for text in told)] == []
 
@@ -233,15 +234,15 @@ class Space:
         """The crystals that stand, when everything has become of them that will."""
         for _ in range(3):
             self.clock.move(days=8)
-            await self.memory.tick()
+            await self.memory.upkeep.tick()
         await self.is_lawful()
-        assert (await Surviving.of(self.memory._store)).pending == ()
-        crystals = await self.memory.crystals(limit=None)
+        assert (await Survivors.of(self.memory._store.log, self.memory._store.crystals)).pending == ()
+        crystals = await self.memory.crystals.list(limit=None)
         for crystal in crystals:
             assert self.retracted.isdisjoint(crystal.sources)
             assert all(self.retracted.isdisjoint(statement.sources) for statement in crystal.statements)
-        await self.memory.rebuild()
-        assert await self.memory.crystals(limit=None) == crystals
+        await self.memory.upkeep.rebuild()
+        assert await self.memory.crystals.list(limit=None) == crystals
         named = [(each.is_tree or each.period, each) for each in crystals]  # a tree by its root, whose id is random
         return [(name, each.revision, each.label, each.text, len(each.sources)) for name, each in named]
 
@@ -287,29 +288,29 @@ async def lived(life: Sequence[tuple[Step, int]], target: str | None = None) -> 
 
 @settings(max_examples=25)
 @given(LIVES)
-async def test_what_was_taken_back_is_nowhere_and_everything_holds(life: list[tuple[Step, int]]) -> None:
-    """K-53, U-08: epochs that somebody named, trees, teachings, committed crystals, receipts and exports among it."""
+async def test_purged_and_retracted_text_is_gone_everywhere_and_every_law_holds(life: list[tuple[Step, int]]) -> None:
+    """keeps: K-53, U-08. Named epochs, trees, teachings, committed crystals, receipts and exports are included."""
     await lived(life, ":memory:")
 
 
 @settings(max_examples=4)
 @given(LIVES)
-async def test_every_engine_forgets_alike(server: Server, life: list[tuple[Step, int]]) -> None:
-    """K-53, U-08"""
+async def test_every_engine_purges_alike(server: LocalPostgres, life: list[tuple[Step, int]]) -> None:
+    """keeps: K-53, U-08"""
     stands = await lived(life, ":memory:")
 
     assert await lived(life) == stands
     assert await lived(life, server.address()) == stands
 
 
-async def test_no_function_of_the_process_remembers_what_was_purged() -> None:
-    """U-08: stems of words, names of events, contexts, patterns; whatever was remembered, a purge empties all of it."""
+async def test_no_cache_of_the_process_holds_purged_text() -> None:
+    """keeps: U-08. Word stems, event names, contexts and patterns are cached; a purge empties every such cache."""
     async with mica.open(":memory:") as memory:
         with memory.context(session="needlesession"):
             memory.mark("The needleword cookie is set before the redirect", tags=["needletag"])
             memory.emit("needle.named", {"path": "needle/path.py"})
         await memory.search("needleword")
-        await memory.events(mica.EventQuery(names=("needle.*",)))
+        await memory.events.query(mica.EventQuery(names=("needle.*",)))
         needles = [text for text in held_by(caches_of_the_process()) if "needle" in text]
 
         await memory.purge(session="needlesession")

@@ -16,23 +16,23 @@ import apsw
 import pytest
 
 import mica
-from mica.brief.question import Question
 from mica.errors import InvalidInput, StoreUnavailable, UnknownEvent
 from mica.events.leftovers import DAMAGED
-from mica.memory.gathering import PURGED_MEANWHILE, PURGES_UNKNOWN
-from mica.model.event import Appended, Event, EventQuery, Passage, Ref
+from mica.events.log_export import record_export
+from mica.model.event import Appended, Event, EventQuery, Ref
 from mica.settings import Settings
-from mica.sources.protocol import Fragment
-from mica.store.sqlite.core import SqliteCore
+from mica.sources.pipeline import PURGED_MEANWHILE, PURGES_UNKNOWN
+from mica.sources.protocol import Fragment, Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 from mica.testing.residue import residue
 
 SECRET = "vault-NeedleInTheHay"
+LONG_S = 1_000  # a deadline that no busy machine misses
 
 
 async def names(memory: mica.Memory) -> list[str]:
-    return [event.name for event in await memory.events(EventQuery(limit=None))]
+    return [event.name for event in await memory.events.query(EventQuery(limit=None))]
 
 
 # -- What is selected -----------------------------------------------------------------------------------------
@@ -53,10 +53,10 @@ async def names(memory: mica.Memory) -> list[str]:
         ({"value": "nowhere"}, set()),
     ],
 )
-async def test_a_purge_takes_what_fits_everything_given(
+async def test_a_purge_takes_events_that_match_every_condition(
     memory: mica.Memory, clock: HandClock, asked: dict[str, object], gone: set[int]
 ) -> None:
-    """K-53, U-08"""
+    """keeps: K-53, U-08"""
     told: list[tuple[dict[str, str], dict[str, object]]] = [
         ({"session": "s1"}, {"n": 1}),
         ({"session": "s1", "agent": "scout"}, {"text": f"use {SECRET}!"}),
@@ -75,42 +75,45 @@ async def test_a_purge_takes_what_fits_everything_given(
     assert await names(memory) == ["it.happened"] * 5
     done = await memory.purge(**asked, reason="leaked")  # type: ignore[arg-type]
 
-    events = await memory.events(EventQuery(names=("it.happened", "event.purged"), limit=None))
+    events = await memory.events.query(EventQuery(names=("it.happened", "event.purged"), limit=None))
     assert {event.position for event in events if event.name == "event.purged"} == gone
     assert {event.id for event in events if event.name == "event.purged"} == set(done.ids)
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
 
 
-async def test_the_purge_is_recorded_without_what_was_purged(memory: mica.Memory) -> None:
-    """TE-16: a reference resolves to content or to a tombstone with its reason; the record says who, when and why."""
+async def test_the_record_of_a_purge_does_not_contain_the_purged_text(memory: mica.Memory) -> None:
+    """keeps: TE-16.
+
+    A reference resolves to content or to a tombstone with its reason; the record says who, when and why.
+    """
     with memory.context(session="s1"):
         leaked = memory.emit("it.happened", {"key": SECRET})
     with memory.context(agent="keeper"):
         done = await memory.purge(value=SECRET, reason="leaked key")
 
     assert done.record is not None
-    record = await memory.event(done.record)
+    record = await memory.events.get(done.record)
     assert record.name == "log.purged"
     assert record.data == {"conditions": ["value"], "events": 1, "reason": "leaked key"}
     assert (record.context.agent, record.origin) == ("keeper", "user")
-    [found] = (await memory.resolve([leaked])).found
+    [found] = (await memory.events.resolve([leaked])).found
     assert found.data == {"purge": done.record, "reason": "leaked key"}
     assert await memory.search("key") == []
 
 
-async def test_who_purges_all_of_themselves_is_not_named(memory: mica.Memory) -> None:
+async def test_a_user_who_purges_all_their_own_events_is_not_named(memory: mica.Memory) -> None:
     with memory.context(user="ann"):
         memory.emit("it.happened")
         done = await memory.purge(user="ann")
 
     assert done.record is not None
-    assert (await memory.event(done.record)).context.user is None
+    assert (await memory.events.get(done.record)).context.user is None
     assert (await memory.purge(user="ann", dry_run=True)).events == 0
 
 
 async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mica.Memory, tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").touch()
-    memory.exported(tmp_path / "some.jsonl", events=0)
+    record_export(memory._log, tmp_path / "some.jsonl", events=0)
     memory.emit("it.happened")
     await memory.purge(value="nowhere")
 
@@ -118,7 +121,7 @@ async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mic
     assert await names(memory) == ["log.exported", "event.purged", "log.purged", "log.purged"]
 
 
-async def test_the_reason_that_nobody_gave_may_hold_the_value(memory: mica.Memory) -> None:
+async def test_a_default_reason_may_contain_the_purged_value(memory: mica.Memory) -> None:
     memory.emit("it.happened", {"text": "a hand"})
     assert (await memory.purge(value="hand")).events == 1
 
@@ -149,7 +152,7 @@ NOBODY = "00000000000000000000000000-0000000000000001"
         ({"value": "key", "reason": 5}, "the reason 5 is no text"),
     ],
 )
-async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
+async def test_an_impossible_purge_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
     memory.emit("it.happened", {"key": "key"})
     with pytest.raises(InvalidInput, match=said):
         await memory.purge(**asked)  # type: ignore[arg-type]  # that is the point
@@ -157,7 +160,7 @@ async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked
 
 
 @pytest.mark.parametrize("unknown", [NOBODY, "99", "#99"])
-async def test_an_unknown_id_is_refused_and_nothing_goes(memory: mica.Memory, unknown: str) -> None:
+async def test_an_unknown_id_is_refused_and_nothing_is_purged(memory: mica.Memory, unknown: str) -> None:
     kept = memory.emit("it.happened")
     with pytest.raises(UnknownEvent, match=unknown):
         await memory.purge(ids=[kept, unknown])
@@ -167,8 +170,8 @@ async def test_an_unknown_id_is_refused_and_nothing_goes(memory: mica.Memory, un
 # -- What arrives later ---------------------------------------------------------------------------------------
 
 
-async def test_a_value_is_recognised_later_in_any_spelling(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08, K-53: though it is kept as a digest only; as whole words."""
+async def test_a_purged_value_is_recognized_later_in_any_spelling(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: U-08, K-53. Only its digest is stored; it matches as whole words."""
     await memory.purge(value="Ann Lee")
     for text in ("Ann Lee", "for Ann Lee.", "(Ann Lee)", "by_Ann Lee", '{"name":"Ann Lee"}', "-Ann Lee"):
         memory.emit("it.happened", {"list": [{text: 1}]})
@@ -186,30 +189,30 @@ async def test_a_value_is_recognised_later_in_any_spelling(memory: mica.Memory, 
     assert (await memory.purge(value="Ann Lee")).events == 3
 
 
-async def test_a_short_value_is_looked_for_as_it_is_written(memory: mica.Memory) -> None:
-    """K-53: another spelling of three letters is another word."""
+async def test_a_short_value_matches_only_as_written(memory: mica.Memory) -> None:
+    """keeps: K-53. Another spelling of three letters is another word."""
     for text in ("a-b", "A-B", "ab", "see a-b"):
         memory.emit("it.happened", {"text": text})
     assert (await memory.purge(value="a-b")).events == 2
 
 
 async def test_the_record_of_a_purge_is_not_purged_by_its_number(memory: mica.Memory) -> None:
-    """K-53: a tombstone leads to it; nothing else goes with it by mistake."""
+    """keeps: K-53. Tombstones refer to it; nothing else is purged with it by mistake."""
     seen = memory.emit("tool.ran", {"text": SECRET})
     other = memory.emit("tool.ran", {"text": "another"})
     purged = await memory.purge(ids=[seen.id])
-    record = await memory.event(purged.record or "")
+    record = await memory.events.get(purged.record or "")
 
     for dry_run in (True, False):
         with pytest.raises(InvalidInput, match=f"{record.number} records a purge and stays"):
             await memory.purge(ids=[other.id, record.id], dry_run=dry_run)
 
-    assert await memory.event(record.id) == record
-    assert (await memory.event(other.id)).data == {"text": "another"}
+    assert await memory.events.get(record.id) == record
+    assert (await memory.events.get(other.id)).data == {"text": "another"}
 
 
-async def test_a_purged_value_may_be_said_again_when_that_is_allowed(memory: mica.Memory, clock: HandClock) -> None:
-    """K-53: what refuses a mark is named with the way to lift it; what was purged stays gone."""
+async def test_a_purged_value_may_be_marked_again_once_allowed(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53. The refusal names the command that lifts it; the purged events stay purged."""
     memory.mark("The login page is slow")
     late = clock()
     purged = await memory.purge(value="login", reason="not to be spoken of")
@@ -226,27 +229,27 @@ async def test_a_purged_value_may_be_said_again_when_that_is_allowed(memory: mic
         assert str(refused.value).endswith(f"`mica purge --allow {word if word == 'Login' else repr(word)}`")
     for other in ("log", "the login page", "cookies"):
         with pytest.raises(InvalidInput, match=r"no purge of the value .* stands here"):
-            await memory.allow(other)
+            await memory.upkeep.allow(other)
 
-    assert await memory.allow("LOGIN") == [purged.record]
+    assert await memory.upkeep.allow("LOGIN") == [purged.record]
 
     for text, _ in refusals:
         memory.mark(text)
     brief = await memory.brief("login flow")
     assert "Login flow" in brief.text
-    assert (await memory.event(brief.receipt or "")).name == "brief"
+    assert (await memory.events.get(brief.receipt or "")).name == "brief"
     memory.emit("tool.ran", {"text": "the login failed"}, at=late)
     assert (await names(memory)).count("event.purged") == 2
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
     with pytest.raises(InvalidInput, match="no purge of the value 'login' stands here"):
-        await memory.allow("login")
+        await memory.upkeep.allow("login")
     await memory.purge(value="login")
     with pytest.raises(InvalidInput, match="'Login' was purged"):
         memory.mark(refusals[0][0])
 
 
-async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock: HandClock) -> None:
-    """K-53: a mark that says it once more is refused with the reason, in another spelling too; an event is not."""
+async def test_a_mark_that_repeats_purged_text_is_refused(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53. The refusal gives the reason and covers other spellings; plain events are not refused."""
     await memory.purge(value="Ann Lee", reason="left the company")
     clock.move(seconds=1)
     for text in ("Ann Lee was right", "see ann_lee"):
@@ -257,38 +260,38 @@ async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock:
     assert await names(memory) == ["log.purged", "mark", "it.happened"]
 
 
-async def test_what_was_purged_names_nothing_and_is_no_reason(memory: mica.Memory, clock: HandClock) -> None:
-    """K-53: the name of an epoch or a tree, and why something was retracted, promoted or withdrawn."""
+async def test_purged_text_cannot_be_a_name_or_a_reason(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53. This covers names of epochs and trees, and reasons for retracting, promoting and withdrawing."""
     root = memory.mark("The cookie is set before the redirect, so the session is lost on every login")
     for word in ("first", "second", "third", "fourth", "fifth"):
         memory.mark(f"The {word} cookie is set before the redirect, so the session of {word} is lost", parent=root)
-    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9)
-    [tree] = await memory.crystallize(tree=root.id)
-    await memory.promote(tree.id, by="ann")
+    judged = memory.sources.judge("judgment:code_review:fair", "GROWL", confidence=0.9)
+    [tree] = await memory.crystals.make(tree=root.id)
+    await memory.crystals.promote(tree.id, by="ann")
     await memory.purge(value="Ann Lee", reason="left the company")
     clock.move(seconds=1)
-    before = await memory.position()
+    before = await memory.events.position()
 
     for said in (
-        lambda: memory.crystallize(level="epoch", label="Ann Lee"),
-        lambda: memory.crystallize(tree=root.id, label="of ann_lee"),
-        lambda: memory.commit_crystal(
+        lambda: memory.crystals.make(level="epoch", label="Ann Lee"),
+        lambda: memory.crystals.make(tree=root.id, label="of ann_lee"),
+        lambda: memory.crystals.commit(
             [("It is lost", [root.id])], period="session:s1", sources=[root.id], label="Ann Lee"
         ),
-        lambda: memory.promote(tree.id, by="ann lee"),
-        lambda: memory.promote(tree.id, reason="Ann Lee says so"),
-        lambda: memory.withdraw(tree.id, reason="Ann Lee says so"),
+        lambda: memory.crystals.promote(tree.id, by="ann lee"),
+        lambda: memory.crystals.promote(tree.id, reason="Ann Lee says so"),
+        lambda: memory.crystals.withdraw(tree.id, reason="Ann Lee says so"),
         lambda: memory.retract(tree.id, reason="Ann Lee says so"),
         lambda: memory.retract(judged.id, reason="Ann Lee says so"),
     ):
         with pytest.raises(InvalidInput, match="left the company"):
             await said()
 
-    assert await memory.position() == before
+    assert await memory.events.position() == before
 
 
-async def test_what_was_purged_is_not_recorded_again_as_told(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08, K-53: a record of what was told is made of what was read before, however new it is."""
+async def test_purged_text_does_not_return_through_a_receipt(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: U-08, K-53. A receipt is made from earlier reads, however new it is."""
     await memory.purge(value="Ann Lee")
     clock.move(seconds=1)
     memory.emit("defrag", {"fragments": [{"text": "see ann_lee"}]}, origin="recalled")
@@ -303,7 +306,7 @@ async def test_what_was_purged_is_not_recorded_again_as_told(memory: mica.Memory
 async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
     memory: mica.Memory, clock: HandClock, by: str
 ) -> None:
-    """U-08: its receipt is written after the purge, and rests on what was read before it."""
+    """keeps: U-08. Its receipt is written after the purge, from data read before it."""
     asked, purged = asyncio.Event(), asyncio.Event()
 
     async def slow(concept: object) -> list[object]:
@@ -311,32 +314,32 @@ async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
         await purged.wait()
         return []
 
-    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
-    await memory.defrag("judgment:code_review:fair")
-    memory.register("slow", slow, is_live=True, timeout_s=60)  # a purge takes its time on a busy machine
-    gathering = asyncio.ensure_future(memory.defrag("judgment:code_review:fair"))
+    judged = memory.sources.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
+    await memory.sources.gather("judgment:code_review:fair")
+    memory.sources.register("slow", slow, is_live=True, timeout_s=60)  # a purge takes its time on a busy machine
+    gathering = asyncio.ensure_future(memory.sources.gather("judgment:code_review:fair"))
     await asked.wait()
     await memory.purge(**({"value": SECRET} if by == "value" else {"ids": [judged]}))
     clock.move(seconds=1)
     purged.set()
 
     assert SECRET not in (await gathering).injection  # though it was read before
-    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
-    assert SECRET not in (await memory.defrag("judgment:code_review:fair")).injection
-    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+    assert [event.name for event in await memory.events.query() if SECRET in str(event.data)] == []
+    assert SECRET not in (await memory.sources.gather("judgment:code_review:fair")).injection
+    assert [event.name for event in await memory.events.query() if SECRET in str(event.data)] == []
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_what_another_process_purges_while_it_is_asked_is_not_told(
+async def test_a_purge_by_another_process_during_a_query_is_respected(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
 ) -> None:
-    """U-08: what this process read before is told neither by a gather nor by a brief that were under way."""
+    """keeps: U-08. A running gather or brief does not show data that this process read before the purge."""
     target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
     async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
         said = [f"{SECRET} broke the login {number}" for number in range(2)]
         marks = [memory.mark(text) for text in said]
         memory.mark("The login works again")
-        await memory.position()
+        await memory.events.position()
         going: list[Ref] = []
 
         async def purging(concept: object) -> list[object]:
@@ -344,13 +347,16 @@ async def test_what_another_process_purges_while_it_is_asked_is_not_told(
                 await other.purge(ids=[going.pop().id])
             return []
 
-        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
-        assert said[0] in (await memory.defrag("service:app:login")).injection
+        memory.sources.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+        assert said[0] in (await memory.sources.gather("service:app:login", deadline_s=LONG_S)).injection
 
+        # A receipt that quotes a purged mark is buried when it is stored, which counts as a purge: store it before.
+        await memory.events.position()
         going.append(marks[0])
-        gathered = await memory.defrag("service:app:login")
+        gathered = await memory.sources.gather("service:app:login", deadline_s=LONG_S)
+        await memory.events.position()
         going.append(marks[1])
-        brief = await memory.brief("login", concept="service:app:login")
+        brief = await memory.brief("login", concept="service:app:login", deadline_s=LONG_S)
 
     assert said[0] not in gathered.injection
     assert said[1] in gathered.injection
@@ -359,38 +365,44 @@ async def test_what_another_process_purges_while_it_is_asked_is_not_told(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "http"])
-async def test_the_first_brief_of_a_process_does_not_tell_what_another_purges_meanwhile(
+async def test_the_first_brief_of_a_process_omits_text_purged_meanwhile(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
 ) -> None:
-    """U-08: nothing has told this process yet how often something was purged."""
+    """keeps: U-08. The process does not yet know the number of earlier purges."""
     target: str | Path = tmp_path / "space.db"
     if engine != "sqlite":
         target = request.getfixturevalue("server" if engine == "postgres" else "web_server").address()
     async with mica.open(target, settings=home) as other:
         secret = other.mark(f"{SECRET} broke the login")
         other.mark("The login works again")
-        await other.position()
+        await other.events.position()
         async with mica.open(target, settings=home) as memory:
-            marks, going = memory._sources[0], [secret]
+            marks, going = memory.sources._own[1], [secret]
 
             class Marks:
-                name = marks.name
+                declared = marks.declared
 
-                async def passages(self, question: Question) -> Sequence[Passage]:
-                    found = await marks.passages(question)
+                async def fragments(self, question: Question) -> Sequence[Fragment]:
+                    found = await marks.fragments(question)
                     while going:
                         await other.purge(ids=[going.pop().id])
                     return found
 
-            memory._sources[0] = Marks()
+                async def close(self) -> None:
+                    """Nothing is held."""
+
+            memory.sources._own[1] = Marks()
             brief = await memory.brief("login")
 
     assert SECRET not in brief.text
     assert "The login works again" in brief.text
 
 
-async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08: whoever asked before is told what is left; where something goes each time, nothing of the log is told."""
+async def test_text_purged_while_a_brief_is_made_is_not_shown(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: U-08.
+
+    The brief is made again from the rest; if every attempt meets a purge, it shows nothing from the log.
+    """
     secret = memory.mark(f"{SECRET} broke the login")
     memory.mark("The login works again")
     going: list[Ref] = [secret]
@@ -403,7 +415,7 @@ async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Mem
         return []
 
     assert SECRET in (await memory.brief("login")).text
-    memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+    memory.sources.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
 
     once = await memory.brief("login", concept="service:app:login")
     going += [memory.mark(f"Old thing {number}") for number in range(9)]
@@ -415,24 +427,27 @@ async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Mem
     assert always.missing == dict.fromkeys(["log", "mica"], PURGED_MEANWHILE)
 
 
-async def test_what_was_purged_is_not_told_when_the_deadline_has_passed(
+async def test_purged_text_is_not_shown_after_the_deadline(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-08: whether something was purged is asked even then; a busy machine does not bring it back."""
+    """keeps: U-08. The purge check runs even then, so a busy machine brings nothing back."""
     path, loop = tmp_path / "space.db", asyncio.get_running_loop()
     real, is_read = loop.time, asyncio.Event()
     async with mica.open(path, settings=home) as memory, mica.open(path, settings=home) as other:
         memory.mark(f"{SECRET} broke the login")
         assert SECRET in (await memory.brief("login")).text
-        marks = memory._sources[0]
+        marks = memory.sources._own[1]
 
         class Marks:
-            name = marks.name
+            declared = marks.declared
 
-            async def passages(self, question: Question) -> Sequence[Passage]:
-                found = await marks.passages(question)
+            async def fragments(self, question: Question) -> Sequence[Fragment]:
+                found = await marks.fragments(question)
                 is_read.set()
                 return found
+
+            async def close(self) -> None:
+                """Nothing is held."""
 
         async def purging(concept: object) -> list[object]:
             await is_read.wait()
@@ -440,18 +455,18 @@ async def test_what_was_purged_is_not_told_when_the_deadline_has_passed(
             monkeypatch.setattr(loop, "time", lambda: real() + 3_600)
             return []
 
-        memory._sources[0] = Marks()
-        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+        memory.sources._own[1] = Marks()
+        memory.sources.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
         brief = await memory.brief("login", concept="service:app:login", is_preview=True)  # which stores nothing
 
     assert SECRET not in brief.text
     assert brief.missing.keys() & {"log", "marks"}
 
 
-async def test_nothing_of_the_log_is_told_where_the_store_does_not_say_what_was_purged(
+async def test_a_brief_shows_nothing_from_the_log_if_the_purge_check_fails(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-08: what other systems state is told all the same, and what is left out is named."""
+    """keeps: U-08. Statements of other systems are shown, and the omission is named."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
 
     async def away() -> None:
@@ -459,10 +474,10 @@ async def test_nothing_of_the_log_is_told_where_the_store_does_not_say_what_was_
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.mark("Somebody broke the login")
-        memory.register("app", lambda concept: [Fragment(key="state", text="It is up", source="app", at=at)])
+        memory.sources.register("app", lambda concept: [Fragment(key="state", text="It is up", source="app", at=at)])
         assert "broke" in (await memory.brief("login", concept="service:app:login")).text
-        monkeypatch.setattr(memory._store, "lesson", away)
-        gathered = await memory.defrag("service:app:login")
+        monkeypatch.setattr(memory._store.trails, "learned_up_to", away)
+        gathered = await memory.sources.gather("service:app:login")
         brief = await memory.brief("login", concept="service:app:login")
 
     assert "broke" not in gathered.injection + brief.text
@@ -482,10 +497,10 @@ async def test_nothing_of_the_log_is_told_where_the_store_does_not_say_what_was_
         {"since": START_AT, "until": START_AT + timedelta(seconds=1)},
     ],
 )
-async def test_every_condition_holds_for_what_arrives_later(
+async def test_every_condition_applies_to_events_that_arrive_later(
     memory: mica.Memory, clock: HandClock, asked: dict[str, object]
 ) -> None:
-    """U-08: events that happened before the purge, and only those."""
+    """keeps: U-08. It applies only to events that happened before the purge."""
     await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
     with memory.context(session="s1", agent="scout", user="ann"):
         memory.emit("it.happened", {"text": "here is a word"})
@@ -498,10 +513,8 @@ async def test_every_condition_holds_for_what_arrives_later(
     assert await names(memory) == ["other.happened", "log.purged", "event.purged", "later.happened"]
 
 
-async def test_a_segment_that_turns_up_later_brings_nothing_back(
-    home: Settings, clock: HandClock, tmp_path: Path
-) -> None:
-    """U-08: neither events nor the words that they used."""
+async def test_a_segment_found_later_brings_nothing_back(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """keeps: U-08. Neither its events nor their words return."""
     path = tmp_path / "space" / "space.db"
     async with mica.open(path, settings=home, clock=clock) as memory:
         with memory.context(session="q7zxsession"):
@@ -513,20 +526,20 @@ async def test_a_segment_that_turns_up_later_brings_nothing_back(
     shutil.copytree(tmp_path / "backup", tmp_path / "space" / "space.db-segments", dirs_exist_ok=True)
     async with mica.open(path, settings=home, clock=clock) as memory:
         assert await names(memory) == ["event.purged", "log.purged"]
-        assert await memory.verify() == []
+        assert await memory.upkeep.verify() == []
     assert residue(tmp_path / "space", ["q7zx"]) == []
 
 
 async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path: Path) -> None:
-    """U-08: and says how many a purge keeps out."""
+    """keeps: U-08. It reports how many events a purge excludes."""
     log = tmp_path / "foreign.jsonl"
     line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
     log.write_text(json.dumps(line) + "\n")
-    assert (await memory.import_log(log)).purged == 0
+    assert (await memory.events.import_log(log)).purged == 0
     await memory.purge(value=SECRET)
 
-    again = await memory.import_log(log)
-    other = await memory.import_log(log, source="elsewhere")
+    again = await memory.events.import_log(log)
+    other = await memory.events.import_log(log, source="elsewhere")
 
     assert (again.events, again.repeated, again.purged) == (0, 0, 1)
     assert (other.events, other.repeated, other.purged) == (1, 0, 1)
@@ -536,7 +549,7 @@ async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path
 async def test_a_purge_during_an_import_is_counted(
     home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-08: what it keeps out is counted by what is stored, and no purge is applied twice."""
+    """keeps: U-08. The count is based on what was stored, and no purge is applied twice."""
     log = tmp_path / "foreign.jsonl"
     line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
     log.write_text(json.dumps(line) + "\n")
@@ -544,43 +557,43 @@ async def test_a_purge_during_an_import_is_counted(
         mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory,
         mica.open(tmp_path / "space.db", settings=home, clock=clock) as other,
     ):
-        append = memory._importing._append
+        append = memory._log.append
 
         async def late(events: Sequence[Event]) -> Appended:
             await other.purge(value=SECRET)
             return await append(events)
 
-        monkeypatch.setattr(memory._importing, "_append", late)
-        done = await memory.import_log(log)
+        monkeypatch.setattr(memory._log, "append", late)
+        done = await memory.events.import_log(log)
         assert await names(memory) == ["event.purged", "log.purged"]
 
     assert (done.events, done.repeated, done.purged) == (1, 0, 1)
 
 
-async def test_a_copy_takes_tombstones_and_purges_along(
+async def test_a_copy_includes_tombstones_and_purges(
     memory: mica.Memory, clock: HandClock, home: Settings, tmp_path: Path
 ) -> None:
-    """K-53: a copy that has the content loses it with the next copy."""
+    """keeps: K-53. An earlier copy that has the content loses it with the next copy."""
     memory.emit("it.happened", {"text": SECRET})
     memory.emit("it.happened", {"text": "open"})
-    await memory.copy_to(tmp_path / "copy.db")
+    await memory.upkeep.copy_to(tmp_path / "copy.db")
     assert residue(tmp_path, [SECRET])
     await memory.purge(value=SECRET)
 
-    await memory.copy_to(tmp_path / "copy.db")
+    await memory.upkeep.copy_to(tmp_path / "copy.db")
 
     async with mica.open(tmp_path / "copy.db", settings=home, clock=clock) as copied:
         assert await names(copied) == ["event.purged", "it.happened", "log.purged"]
         copied.emit("late", {"text": SECRET})
         assert "late" not in await names(copied)
-        assert await copied.verify() == []
+        assert await copied.upkeep.verify() == []
 
 
 @pytest.mark.parametrize("asked", [{"session": "s1"}, {"value": SECRET}])
-async def test_what_is_stored_while_a_purge_looks_is_purged(
+async def test_events_stored_during_a_purge_are_purged(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
-    """U-08: between looking and taking nothing slips through, and the record counts what was taken."""
+    """keeps: U-08. No event slips through between search and removal, and the record counts the removed ones."""
     emitted = []
 
     def emit() -> None:
@@ -592,24 +605,24 @@ async def test_what_is_stored_while_a_purge_looks_is_purged(
             found = await read(*args, **kwargs)
             if len(emitted) < 3 and args[0] != EventQuery(names=("log.exported",), limit=None):
                 emit()
-                await memory._stored()
+                await memory._log.stored()
             return found
 
         return reading
 
     emit()
-    await memory._stored()
-    store = memory._store
-    for name in ("events", "log"):
-        monkeypatch.setattr(store, name, then_emits(getattr(store, name)))
+    await memory._log.stored()
+    log = memory._store.log
+    for name in ("query", "read"):
+        monkeypatch.setattr(log, name, then_emits(getattr(log, name)))
 
     done = await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
     monkeypatch.undo()
 
     assert done.record is not None
-    assert (await memory.event(done.record)).data["events"] == done.events == len(done.ids)
+    assert (await memory.events.get(done.record)).data["events"] == done.events == len(done.ids)
     assert len(emitted) > 1
-    assert [(await memory.event(each)).name for each in emitted] == ["event.purged"] * len(emitted)
+    assert [(await memory.events.get(each)).name for each in emitted] == ["event.purged"] * len(emitted)
 
 
 # -- Exports --------------------------------------------------------------------------------------------------
@@ -619,14 +632,14 @@ def export(memory: mica.Memory, path: Path, events: list[mica.Event], **fields: 
     from mica.format.documents import event_line
 
     path.write_bytes(b"".join(event_line(event, **fields) + b"\n" for event in events))  # type: ignore[arg-type]
-    memory.exported(path, events=len(events))
+    record_export(memory._log, path, events=len(events))
 
 
 async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock: HandClock) -> None:
-    """U-08: only the purged lines change; what cannot be rewritten is named."""
+    """keeps: U-08. Only the purged lines change; a file that cannot be rewritten is named."""
     memory.emit("it.happened", {"text": SECRET})
     memory.emit("it.happened", {"text": "open"})
-    events = await memory.events()
+    events = await memory.events.query()
     ours, bare, foreign, gone = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
     export(memory, ours, events)
     ours.chmod(0o640)
@@ -652,7 +665,7 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     assert all(str(path) in told for path in (bare, foreign, gone))
     assert str(ours) not in told
     assert foreign.read_text() == f"my notes: {SECRET}\n"
-    again = await memory.import_log(ours)
+    again = await memory.events.import_log(ours)
     assert (again.events, again.repeated, again.purged) == (0, 1, 1)
 
 
@@ -672,10 +685,10 @@ async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool 
             memory.mark(told["text"], why=told["why"], tags=[told["tag"]])
             memory.emit("it.happened", {told["key"]: [{"deep": told["text"]}], "n": "x" * number})
             memory.emit(told["name"], {"large": [told["large"], *range(1_500)]})
-    await memory.sizes()
+    await memory.upkeep.sizes()
     clock.move(seconds=1)
     if aged:
-        assert await memory.age(timedelta(0)) == 1_800
+        assert await memory.upkeep.age(timedelta(0)) == 1_800
     return memory
 
 
@@ -689,10 +702,13 @@ PURGES: dict[str, Callable[[], dict[str, object]]] = {
 
 @pytest.mark.parametrize("aged", [False, True])
 @pytest.mark.parametrize("way", [*PURGES, "session", "agent", "user"])
-async def test_nothing_is_left_in_the_files(
+async def test_no_purged_text_remains_in_the_files(
     home: Settings, clock: HandClock, tmp_path: Path, way: str, aged: bool
 ) -> None:
-    """U-08, K-53: rows, blocks, indexes, words, payloads, log, free pages, segments; also later, however asked."""
+    """keeps: U-08, K-53.
+
+    Rows, blocks, indexes, words, payloads, write-ahead log, free pages and segments are searched, later too.
+    """
     folder = tmp_path / "space"
     memory = await planted(folder, home, clock, aged=aged)
     assert len(residue(folder, NEEDLES)) > len(WHERE)
@@ -705,21 +721,21 @@ async def test_nothing_is_left_in_the_files(
             await memory.purge(**{way: f"q7zx{way}{number * 7_919 % 600:03}"})  # type: ignore[arg-type]
 
     assert residue(folder, NEEDLES) == []
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
     await memory.close()
     assert residue(folder, NEEDLES) == []
     async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
         again.emit("later")
-        assert await again.rebuild() > 1_800
+        assert await again.upkeep.rebuild() > 1_800
         clock.move(seconds=1)
-        assert await again.age(timedelta(0)) > 0
-        assert await again.verify() == []
+        assert await again.upkeep.age(timedelta(0)) > 0
+        assert await again.upkeep.verify() == []
         assert residue(folder, NEEDLES) == []
     assert residue(folder, NEEDLES) == []
 
 
-async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock: HandClock, tmp_path: Path) -> None:
-    """The test above can fail: in rows, in frames, in the log, on free pages and in segments."""
+async def test_the_residue_search_can_fail(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """It finds text in rows, frames, the write-ahead log, free pages and segments."""
     folder = tmp_path / "space"
     memory = await planted(folder, home, clock)
     memory.emit("it.happened", {"text": "q7zxsegment"})
@@ -730,8 +746,8 @@ async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock:
     assert "in a frame of space.db" in found
     assert "in a row of space.db" in found
     async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
-        await again.age(timedelta(0))
-        await again._store.scrub()
+        await again.upkeep.age(timedelta(0))
+        await again._store.purges.scrub()
         assert "b'q7zxkey' in space.db" not in residue(folder, ["q7zxkey"])
         assert "b'q7zxkey' in a row of space.db" in residue(folder, ["q7zxkey"])  # in a block, compressed
 
@@ -748,18 +764,18 @@ async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock:
 async def test_zeroing_rows_alone_would_leave_copies(
     home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Why the file is written anew: pages that were split keep what stood on them."""
+    """This is why the file is rewritten: split pages retain their earlier content."""
     memory = await planted(tmp_path / "space", home, clock)
-    monkeypatch.setattr(SqliteCore, "compact", lambda core: None)
+    monkeypatch.setattr("mica.store.sqlite.purges.compact", lambda core: None)
     await memory.purge(value="q7zx")
     await memory.close()
     assert residue(tmp_path / "space", NEEDLES)
 
 
-async def test_a_reader_that_holds_the_log_is_named(
+async def test_a_reader_that_blocks_the_log_is_named(
     home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mica.store.sqlite.store.READERS_S", 0)
+    monkeypatch.setattr("mica.store.sqlite.purges.READERS_S", 0)
     memory = await planted(tmp_path / "space", home, clock)
     reader = apsw.Connection(str(tmp_path / "space" / "space.db"))
     reader.execute("BEGIN")
@@ -779,7 +795,7 @@ async def test_a_reader_that_holds_the_log_is_named(
 
 
 async def test_damaged_segments_are_removed_or_named(home: Settings, clock: HandClock, tmp_path: Path) -> None:
-    """K-53, U-08: what cannot be folded is searched, too."""
+    """keeps: K-53, U-08. Segments that cannot be folded are searched too."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         memory.emit("it.happened", {"text": SECRET})
         folder = tmp_path / "space.db-segments" / "someone"
@@ -802,12 +818,12 @@ import asyncio, sys, mica
 async def main():
     memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
     memory.emit("it.happened", {"text": sys.argv[3]})
-    await memory.sizes()
+    await memory.upkeep.sizes()
     print("ready", flush=True)
     sys.stdin.readline()
     memory.emit("another")
-    await memory.sizes()
-    await memory.sizes()
+    await memory.upkeep.sizes()
+    await memory.upkeep.sizes()
     print("done", flush=True)
     sys.stdin.readline()
     await memory.close()
@@ -815,8 +831,8 @@ asyncio.run(main())
 """
 
 
-async def test_another_process_drops_its_copy_when_it_goes_on(home: Settings, tmp_path: Path) -> None:
-    """A living writer's segment is named; with its next event the writer notices the purge and leaves that segment."""
+async def test_another_process_drops_its_copy_with_its_next_event(home: Settings, tmp_path: Path) -> None:
+    """The segment of a live writer is named; with its next event the writer notices the purge and leaves it."""
     command = [sys.executable, "-c", LIVING, str(tmp_path / "space.db"), str(tmp_path), SECRET]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
         assert living.stdin is not None
@@ -838,8 +854,8 @@ async def test_another_process_drops_its_copy_when_it_goes_on(home: Settings, tm
             assert living.wait() == 0
 
 
-async def test_emitting_goes_on_while_purges_run(memory: mica.Memory) -> None:
-    """TE-07: leaving segments again and again loses no event of any thread and doubles none."""
+async def test_emitting_continues_during_purges(memory: mica.Memory) -> None:
+    """keeps: TE-07. Leaving segments repeatedly loses and doubles no event of any thread."""
     threads, each = 4, 2_000
 
     def emit(thread: int) -> None:
@@ -853,19 +869,19 @@ async def test_emitting_goes_on_while_purges_run(memory: mica.Memory) -> None:
     emitting = [asyncio.create_task(asyncio.to_thread(emit, thread)) for thread in range(threads)]
     await asyncio.gather(purge(), *emitting)
 
-    events = await memory.events(EventQuery(names=("it.happened",), limit=None))
+    events = await memory.events.query(EventQuery(names=("it.happened",), limit=None))
     assert sorted(str(event.data["n"]) for event in events) == sorted(map(str, range(threads * each)))
     assert len({event.id for event in events}) == threads * each
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
 
 
 # -- Cut off in the middle ------------------------------------------------------------------------------------
 
 KILLED = """
 import asyncio, os, signal, sys, mica
-from mica.store.sqlite.store import SqliteStore
-STEPS = "append", "keep_purge", "bury", "compact", "truncate_log"
-real, left = SqliteStore.run, int(sys.argv[3])
+from mica.store.sqlite.worker import SqliteWorker
+STEPS = "_append", "add_purge", "bury", "compact", "truncate_log"
+real, left = SqliteWorker.run, int(sys.argv[3])
 async def run(store, method, *args, **kwargs):
     global left
     result = await real(store, method, *args, **kwargs)
@@ -876,7 +892,7 @@ async def run(store, method, *args, **kwargs):
     return result
 async def main():
     memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
-    SqliteStore.run = run
+    SqliteWorker.run = run
     await memory.purge(value="q7zx", reason="cut off")
 asyncio.run(main())
 """
@@ -884,25 +900,25 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("aged", [False, True])
 @pytest.mark.parametrize("after", range(6))
-async def test_a_purge_that_was_killed_is_finished_by_the_next(
-    home: Settings, tmp_path: Path, after: int, aged: bool
-) -> None:
-    """`kill -9` between any two steps: each event is whole or gone, and running it again takes the rest."""
+async def test_a_killed_purge_is_finished_by_the_next(home: Settings, tmp_path: Path, after: int, aged: bool) -> None:
+    """After `kill -9` between any two steps each event is complete or gone, and a second run removes the rest."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         for number in range(1_200):
             memory.emit("it.happened", {"n": number, "text": "q7zx" if number % 2 else "open"})
         if aged:
-            assert await memory.age(timedelta(0)) > 1_000
+            assert await memory.upkeep.age(timedelta(0)) > 1_000
     command = [sys.executable, "-c", KILLED, str(tmp_path / "space.db"), str(tmp_path), str(after)]
     killed = await asyncio.to_thread(subprocess.run, command, check=False)
     assert killed.returncode == -signal.SIGKILL
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        assert await memory.verify() == []
-        left = [event.data.get("n") for event in await memory.events(EventQuery(names=("it.happened",), limit=None))]
+        assert await memory.upkeep.verify() == []
+        left = [
+            event.data.get("n") for event in await memory.events.query(EventQuery(names=("it.happened",), limit=None))
+        ]
         assert {number for number in range(1_200) if not number % 2} <= set(left)
         await memory.purge(value="q7zx")
-        assert await memory.verify() == []
+        assert await memory.upkeep.verify() == []
         counted = await names(memory)
         assert (counted.count("it.happened"), counted.count("event.purged")) == (600, 600)
     assert residue(tmp_path, ["q7zx"]) == []

@@ -34,12 +34,12 @@ async def memory(
 
 
 async def left(memory: mica.Memory) -> list[object]:
-    events = await memory.events(EventQuery(names=("poll", "mark", "file.read", "brief"), limit=None))
+    events = await memory.events.query(EventQuery(names=("poll", "mark", "file.read", "brief"), limit=None))
     return [event.data.get("n") or event.data.get("text") for event in events]
 
 
-async def test_bulk_events_go_by_class_when_their_time_is_over(memory: mica.Memory, clock: HandClock) -> None:
-    """E-24, K-45: seven days, fourteen for deep ones, thirty for failures; the longest counts."""
+async def test_bulk_events_expire_by_class(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: E-24, K-45. Seven days, fourteen for deep ones, thirty for failures; the longest period applies."""
     deep = memory.emit("poll", {"n": "root"})
     for _ in range(11):
         deep = memory.emit("poll", {"n": "chain"}, parent=deep)
@@ -52,38 +52,41 @@ async def test_bulk_events_go_by_class_when_their_time_is_over(memory: mica.Memo
     for days in (6.9, 0.2, 6.8, 0.3, 15.7, 0.3):
         clock.move(days=days)
         memory.emit("poll", {"n": "new"}, at=clock() + timedelta(days=100))
-        classes.append((await memory.retain()).classes)
+        classes.append((await memory.upkeep.retain()).classes)
 
     assert classes == [{}, {"default": 11}, {}, {"deep": 1}, {}, {"error": 2}]
     assert [name for name in await left(memory) if name != "new"] == ["a mark", "step"]
-    assert await memory.verify() == []
+    assert await memory.upkeep.verify() == []
 
 
-async def test_what_is_kept_keeps_what_it_cites(memory: mica.Memory, clock: HandClock) -> None:
-    """K-45, TE-16: parents of marks and ids in receipts; the rest is a tombstone with its class as the reason."""
+async def test_a_retained_event_retains_the_events_it_cites(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-45, TE-16.
+
+    These are parents of marks and ids in receipts; the rest become tombstones that name their class.
+    """
     parent, named, lost, pinned, let_go = (memory.emit("poll", {"n": n}) for n in ("parent", "named", "lost", "p", "q"))
     memory.mark("seen", parent=parent)
     memory.emit("brief", {"passages": [{"sources": [named.id]}]}, origin="recalled")
-    memory.pin(pinned, let_go.id)
+    memory.upkeep.pin(pinned, let_go.id)
     for nothing in ((), ("12",), (None,)):
         with pytest.raises(InvalidInput):
-            memory.pin(*nothing)
-    memory.unpin(let_go)
+            memory.upkeep.pin(*nothing)
+    memory.upkeep.unpin(let_go)
     clock.move(days=8)
 
-    assert (await memory.retain(dry_run=True)).classes == {"default": 2}
-    done = await memory.retain()
+    assert (await memory.upkeep.retain(dry_run=True)).classes == {"default": 2}
+    done = await memory.upkeep.retain()
 
     assert done.classes == {"default": 2}
     assert set(await left(memory)) == {"parent", "named", "p", "seen", None}
-    stone = await memory.event(lost)
+    stone = await memory.events.get(lost)
     assert (stone.name, stone.data["reason"]) == ("event.purged", "retention: default")
-    assert await memory.verify() == []
-    assert (await memory.retain()).classes == {}
+    assert await memory.upkeep.verify() == []
+    assert (await memory.upkeep.retain()).classes == {}
 
 
-async def test_it_says_how_many_stay_and_why(memory: mica.Memory, clock: HandClock) -> None:
-    """K-45: a pattern may keep an application's own names, and whoever wonders is told which."""
+async def test_retention_reports_how_many_events_stay_and_why(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-45. A pattern may retain an application's own event names, and the report names it."""
     parent = memory.emit("poll", {"n": "parent"})
     memory.emit("poll", {"n": "lost"})
     memory.mark("seen", parent=parent)
@@ -92,33 +95,33 @@ async def test_it_says_how_many_stay_and_why(memory: mica.Memory, clock: HandClo
     clock.move(days=8)
     memory.emit("tool.polled", {"n": "new"})
 
-    done = await memory.retain(dry_run=True)
+    done = await memory.upkeep.retain(dry_run=True)
 
     assert done.classes == {"default": 1}
     assert done.kept == {"mark": 1, "step*": 1, "tool.*": 2}
     assert done.cited == 1
 
 
-def test_the_names_that_are_kept_are_documented() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "purge.md").read_text(encoding="utf-8")
+def test_the_retained_event_names_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "purge.md").read_text(encoding="utf-8")
     assert " ".join(RetentionSettings().keep) in " ".join(page.split())
 
 
-async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: HandClock, home: Settings) -> None:
-    """E-24: whole; and a person's purge reaches the archive."""
+async def test_events_are_archived_before_they_expire(memory: mica.Memory, clock: HandClock, home: Settings) -> None:
+    """keeps: E-24. The archive is complete, and a person's purge reaches it."""
     with memory.context(session="s1"):
         memory.emit("poll", {"n": "first"})
         memory.emit("poll", {"n": "second"})
-    events = await memory.events()
+    events = await memory.events.query()
     clock.move(days=8)
 
-    done = await memory.retain()
+    done = await memory.upkeep.retain()
 
     assert done.archive is not None
     async with mica.open(":memory:", settings=home) as other:
-        await other.import_log(Path(done.archive))
-        assert await other.events() == events
-    again = await memory.import_log(Path(done.archive))
+        await other.events.import_log(Path(done.archive))
+        assert await other.events.query() == events
+    again = await memory.events.import_log(Path(done.archive))
     assert (again.events, again.repeated, again.purged) == (0, 0, 2)  # they do not come back, and it is said
     assert (await memory.purge(value="nowhere")).exports == ()
     purged = await memory.purge(value="second")
@@ -127,31 +130,31 @@ async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: Ha
     assert [line["name"] for line in lines] == ["poll", "event.purged"]
 
 
-async def test_what_cannot_be_archived_stays(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:
-    """E-24"""
+async def test_events_that_cannot_be_archived_stay(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:
+    """keeps: E-24"""
     memory.emit("poll", {"n": 1})
     clock.move(days=8)
     (tmp_path / "archive").write_text("in the way")
 
     with pytest.raises(InvalidInput, match=r"cannot make the archive .*archive: .*; nothing was purged"):
-        await memory.retain()
+        await memory.upkeep.retain()
 
     assert await left(memory) == [1]
 
 
-async def test_nothing_goes_while_retention_is_off(home: Settings, clock: HandClock) -> None:
-    """K-45, K-53, E-03: off by default; nothing goes by itself, however old."""
+async def test_nothing_expires_while_retention_is_off(home: Settings, clock: HandClock) -> None:
+    """keeps: K-45, K-53, E-03. It is off by default, and age alone removes nothing."""
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
         memory.emit("poll", {"n": 1})
         clock.move(days=1_000)
-        await memory.age()
+        await memory.upkeep.age()
         with pytest.raises(InvalidInput, match=r"retention is off.*enabled = true"):
-            await memory.retain()
-        assert (await memory.retain(dry_run=True)).classes == {"default": 1}
+            await memory.upkeep.retain()
+        assert (await memory.upkeep.retain(dry_run=True)).classes == {"default": 1}
         assert await left(memory) == [1]
 
 
-async def test_a_reason_of_retention_is_not_a_persons(memory: mica.Memory) -> None:
+async def test_a_person_cannot_use_the_reason_reserved_for_retention(memory: mica.Memory) -> None:
     memory.emit("poll", {"n": 1})
     with pytest.raises(InvalidInput, match="that of retention"):
         await memory.purge(ids=[1], reason="retention: mine")
@@ -169,7 +172,7 @@ def test_retention_is_set_in_the_file_and_the_environment(tmp_path: Path) -> Non
 
 
 def test_the_commands_pin_and_retain(tmp_path: Path) -> None:
-    """E-24"""
+    """keeps: E-24"""
     file = tmp_path / "config.toml"
     variables = {"HOME": str(tmp_path), "MICA_CONFIG": str(file), "XDG_DATA_HOME": "", "MICA_STORE": ""}
     line = '{{"event_name": "poll", "_event_id": "{0}", "timestamp": 1600000000, "data": {{}}}}\n'
@@ -181,16 +184,16 @@ def test_the_commands_pin_and_retain(tmp_path: Path) -> None:
         return result.output
 
     file.write_text("")
-    run("events", "import", str(tmp_path / "old.jsonl"))
-    assert "retention is off" in run("retain")
-    tried = run("retain", "--dry-run")
-    assert tried.startswith("2 events would go: default 2\n")
-    assert "retention is off, and nothing goes; `enabled = true` under [retention]" in tried
-    assert not json.loads(run("retain", "--dry-run", "--json"))["enabled"]
+    run("events", "import-log", str(tmp_path / "old.jsonl"))
+    assert "retention is off" in run("upkeep", "retain")
+    tried = run("upkeep", "retain", "--dry-run")
+    assert tried.startswith("2 events would be removed: default 2\n")
+    assert "retention is off, so nothing is purged; `enabled = true` under [retention]" in tried
+    assert not json.loads(run("upkeep", "retain", "--dry-run", "--json"))["enabled"]
     file.write_text("[retention]\nenabled = true\n")
-    assert run("retain", "--dry-run") == "2 events would go: default 2\n"
-    assert "pinned 1 event" in run("pin", "1")
-    assert json.loads(run("retain", "--json"))["classes"] == {"default": 1}
-    assert "unpinned 1 event" in run("unpin", "#1")
-    assert "1 event purged: default 1" in run("retain")
-    assert "0 events purged" in run("retain")
+    assert run("upkeep", "retain", "--dry-run") == "2 events would be removed: default 2\n"
+    assert "pinned 1 event" in run("upkeep", "pin", "1")
+    assert json.loads(run("upkeep", "retain", "--json"))["classes"] == {"default": 1}
+    assert "unpinned 1 event" in run("upkeep", "unpin", "#1")
+    assert "1 event purged: default 1" in run("upkeep", "retain")
+    assert "0 events purged" in run("upkeep", "retain")

@@ -12,27 +12,27 @@ from starlette.applications import Starlette
 from mica.settings import Settings
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.memory_pool import House
-from mica.web.tokens import Tokens
+from mica.web.memory_pool import MemoryPool
+from mica.web.tokens import TokenFile
 
 BASE = "http://127.0.0.1:6422"
 
 
 @pytest.fixture
-async def house(tmp_path: Path, home: Settings) -> AsyncIterator[House]:
-    opened = House(tmp_path / "shop.db", settings=home)
+async def pool(tmp_path: Path, home: Settings) -> AsyncIterator[MemoryPool]:
+    opened = MemoryPool(tmp_path / "shop.db", settings=home)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
 def access(home: Settings) -> Access:
-    return Access(Tokens(home.home), port=6422)
+    return Access(TokenFile(home.home), port=6422)
 
 
 @pytest.fixture
-def app(house: House, access: Access) -> Starlette:
-    return application(house, access=access)
+def app(pool: MemoryPool, access: Access) -> Starlette:
+    return application(pool, access=access)
 
 
 Calling = Callable[..., httpx2.AsyncClient]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import mica
-from mica.memory import Opening
 from mica.settings import Settings
+from mica.store.protocol import Store
+from mica.store.reference.store import EphemeralStore
 from mica.web.access import Access, Limits
 from mica.web.app import application
-from mica.web.memory_pool import House
-from mica.web.process import Serving, bound
-from mica.web.tokens import Tokens
+from mica.web.memory_pool import MemoryPool
+from mica.web.process import HttpServer, listen
+from mica.web.tokens import TokenFile
 
 STARTED_S = 30
-PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusals_burst=1_000_000, known_s=0.05)
+PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusals_burst=1_000_000, recheck_s=0.05)
 
 
 class WebServer:
@@ -38,8 +39,8 @@ class WebServer:
         return f"{self.base.replace('://', f'://:{self.token}@')}/?space={space}"
 
 
-def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> Opening:
-    return mica.open(":memory:", settings=settings)
+async def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> Store:
+    return EphemeralStore()
 
 
 @contextmanager
@@ -57,25 +58,25 @@ def web_server_at(
     *,
     port: int = 0,
     token: str | None = None,
-    opening: Callable[..., Opening] = _in_memory,
+    open_store: Callable[..., Awaitable[Store]] = _in_memory,
     limits: Limits = PATIENT,
     open_max: int = 1_000_000,
 ) -> Iterator[WebServer]:
-    """Start a server, whose spaces are in memory unless `opening` says otherwise, and stop it.
+    """Start a server, whose spaces are in memory unless `open_store` says otherwise, and stop it.
 
     At a port and with a token that it had before, if they are given.
     """
     settings = mica.load_settings({"HOME": str(folder), "MICA_SEMANTIC": "off"})
-    listening = bound("127.0.0.1", port, home=settings.home)
+    listening = listen("127.0.0.1", port, home=settings.home)
     port = listening.getsockname()[1]
-    tokens = Tokens(settings.home)
+    tokens = TokenFile(settings.home)
     token = token or tokens.make("tests")[0]
     stop: list[Callable[[], object]] = []
     is_up = threading.Event()
 
     async def serve() -> None:
-        house = House(folder / "shop.db", settings=settings, opening=opening, open_max=open_max)
-        server = Serving(application(house, access=Access(tokens, port=port, limits=limits)))
+        pool = MemoryPool(folder / "shop.db", settings=settings, open_store=open_store, open_max=open_max)
+        server = HttpServer(application(pool, access=Access(tokens, port=port, limits=limits)))
         # Asked twice it is still an ordinary stop, unlike `server.stop`.
         stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, setattr, server, "should_exit", True))
         is_up.set()

@@ -22,9 +22,9 @@ from mica.settings import Settings
 from mica.testing.sample_work import work
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.memory_pool import House
+from mica.web.memory_pool import MemoryPool
 from mica.web.pages.templates import PAGES
-from mica.web.tokens import Tokens
+from mica.web.tokens import TokenFile
 
 AXE = Path(__file__).parents[1] / "fixtures" / "axe" / "axe-4.14.0.min.js"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     settings = mica.load_settings({"HOME": str(folder / "home"), "MICA_SEMANTIC": "off"})
     file = folder / "shop.db"
-    access = Access(Tokens(settings.home), port=0)
+    access = Access(TokenFile(settings.home), port=0)
 
     async def fill(memory: mica.Memory) -> None:
         await work(memory, now=datetime.now(UTC))
@@ -70,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     Site("", file, settings, access).do(fill)
     server = uvicorn.Server(
         uvicorn.Config(
-            application(House(file, settings=settings), access=access),
+            application(MemoryPool(file, settings=settings), access=access),
             port=0,
             log_config=None,
             ws="websockets-sansio",
@@ -143,7 +143,7 @@ def heading(page: Page) -> Locator:
 
 
 def test_every_page_can_be_clicked_through(page: Page, site: Site) -> None:
-    """A-21, B-32."""
+    """keeps: A-21, B-32"""
     go(page, site, "/")
     for address, name, *_ in PAGES:
         page.get_by_role("navigation").get_by_role("link", name=name).click()
@@ -153,8 +153,8 @@ def test_every_page_can_be_clicked_through(page: Page, site: Site) -> None:
         assert page.locator("[role=alert]").count() == 0
 
     go(page, site, "/admin/patterns")
-    expect(page.locator("#map canvas")).to_be_visible()
-    expect(page.locator("[data-chart=evolution] canvas")).to_be_visible()
+    expect(page.locator("#map svg.chart")).to_be_visible()
+    expect(page.get_by_role("img", name="Trails known, named, renewed and used by week")).to_be_visible()
     page.get_by_role("link", name="nav:").first.click()
     expect(page.get_by_role("heading", name="Steps")).to_be_visible()
     go(page, site, "/briefs")
@@ -207,7 +207,7 @@ def test_a_part_opens_at_the_moment_it_is_drawn(page: Page, site: Site) -> None:
 
 
 def test_a_week_opens_down_to_its_marks_by_keyboard_alone(page: Page, site: Site) -> None:
-    """B-32: expand with E, the causal tree with T, crystallize with C, query with Q."""
+    """keeps: B-32. Expand with E, the causal tree with T, crystallize with C, query with Q."""
     go(page, site, "/")
     page.keyboard.press("g")
     page.keyboard.press("c")
@@ -247,7 +247,7 @@ def test_answers_come_as_a_question_is_typed(page: Page, site: Site) -> None:
 
 
 def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
-    """B-31, B-32: over the stream of events, without reloading."""
+    """keeps: B-31, B-32. Over the stream of events, without reloading."""
     go(page, site, "/events")
     expect(page.locator("[data-live]")).to_have_text("Live")
 
@@ -270,7 +270,7 @@ def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
     expect(days.first).to_be_visible()
 
     async def crystallize(memory: mica.Memory) -> None:
-        await memory.crystallize(session="elsewhere")
+        await memory.crystals.make(session="elsewhere")
 
     site.do(crystallize)
     expect(page.locator(".node.session").filter(has_text="warehouse").first).to_be_visible()
@@ -279,7 +279,7 @@ def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
 
 
 def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list[str]) -> None:
-    """U-08."""
+    """keeps: U-08"""
 
     async def observe(memory: mica.Memory) -> None:
         memory.mark("The customer is called Rosalind Quickfinger", tags="finding")
@@ -311,7 +311,7 @@ def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list
 
 
 def test_one_click_names_a_trail(page: Page, site: Site) -> None:
-    """A-21."""
+    """keeps: A-21"""
     go(page, site, "/admin/patterns")
     row = page.locator("table.hot tr").filter(has=page.get_by_role("button", name="Crystallize")).first
     name = row.get_by_role("link").inner_text()
@@ -324,7 +324,7 @@ def test_one_click_names_a_trail(page: Page, site: Site) -> None:
 
 
 def test_a_script_that_somebody_wrote_is_shown_and_does_not_run(page: Page, site: Site) -> None:
-    """U-10. A dialog or an error in the console fails every test here."""
+    """keeps: U-10. A dialog or an error in the console fails every test here."""
     go(page, site, "/crystals?q=somebody+form")
 
     expect(page.get_by_text(SCRIPT)).to_be_visible()
@@ -368,7 +368,7 @@ def test_nothing_scrolls_sideways_on_a_phone(page: Page, site: Site) -> None:
 
 
 def test_a_link_lets_one_browser_in(browser: Browser, site: Site) -> None:
-    """U-09."""
+    """keeps: U-09"""
     link = site.link()
     with browser.new_context() as first, browser.new_context() as second:
         inside = first.new_page()

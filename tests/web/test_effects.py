@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import httpx2
 import msgspec
 import pytest
@@ -11,64 +9,63 @@ import pytest
 from mica.mcp.tools import TOOLS
 from mica.model.event import MARK, EventQuery
 from mica.model.walk import step_of
-from mica.web.memory_pool import House
+from mica.web.memory_pool import MemoryPool
 from mica.web.operations import API
 
 ASKED = {"query": "cookie", "task": "login cookie", "name": "auth"}  # what a field is given that is no event
 
 
-async def prepared(house: House) -> str:
+async def prepared(pool: MemoryPool) -> str:
     """A space with a crystal and a trail; the id of the crystal."""
-    memory = await house.memory()
+    memory = await pool.memory()
     with memory.context(session="s1"):
         for number in range(4):
             memory.mark(f"The session cookie is set before the redirect in step {number} of the login page")
     seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.event(seen))
+    step = step_of(await memory.events.get(seen))
     assert step is not None
     await memory.trails.create("auth", [step])
-    [crystal] = await memory.crystallize(level="session")
+    [crystal] = await memory.crystals.make(level="session")
     return crystal.id
 
 
-async def test_a_get_records_nothing(client: httpx2.AsyncClient, house: House) -> None:
-    """B-33: the effects of a verb are declared by its method; every GET there is leaves the log as it was."""
-    crystal = await prepared(house)
-    memory = await house.memory()
+async def test_a_get_records_nothing(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
+    """keeps: B-33. The effects of a verb are declared by its method; every GET there is leaves the log as it was."""
+    crystal = await prepared(pool)
+    memory = await pool.memory()
     reads = [operation for operation in API.declared if operation.method == "GET"]
     assert len(reads) > 20
 
     for operation in reads:
-        required = [field.encode_name for field in msgspec.structs.fields(operation.asked) if field.required]
-        given = {name: ASKED.get(name, crystal) for name in required}
-        path = re.sub(r"{(\w+)}", lambda part: given.pop(part[1]), operation.path)  # noqa: B023 - called at once
-        before = await memory.position()
-        answer = await client.get(f"/api{path}", params=given)
-        assert answer.status_code == 200, (path, answer.text)
-        assert await memory.position() == before, f"GET {path} recorded something"
+        required = [field.encode_name for field in msgspec.structs.fields(operation.request_type) if field.required]
+        fields = {name: ASKED.get(name, crystal) for name in required}
+        before = await memory.events.position()
+        answer = await client.get(operation.path, params=fields)
+        assert answer.status_code == 200, (operation.path, answer.text)
+        assert await memory.events.position() == before, f"GET {operation.path} recorded something"
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-async def test_a_tool_that_only_reads_leaves_marks_and_crystals_as_they_were(tool: object, house: House) -> None:
-    """B-33: `readOnlyHint` is the truth; what writes says that it destroys nothing, and does not."""
+async def test_a_tool_that_only_reads_leaves_marks_and_crystals_as_they_were(tool: object, pool: MemoryPool) -> None:
+    """keeps: B-33. `readOnlyHint` is the truth; what writes says that it destroys nothing, and does not."""
     assert isinstance(tool, type(TOOLS[0]))
-    crystal = await prepared(house)
-    memory = await house.memory()
-    crystals = await memory.crystals()
+    crystal = await prepared(pool)
+    memory = await pool.memory()
+    crystals = await memory.crystals.list()
     arguments: dict[str, object] = {"id": crystal, "text": "A new mark", **ASKED}
 
     with memory.context(session="s2"):
         memory.mark("The session of another day begins with a login page that forgets its cookie")
-        now = await memory.events(EventQuery(names=(MARK,), limit=None))
+        now = await memory.events.query(EventQuery(names=(MARK,), limit=None))
         own = [event.id for event in now if event.context.session == "s2"]
         arguments["statements"] = [{"text": "Login forgets", "marks": own}]
-        await tool.call(memory, {name: arguments[name] for name in tool.required})
-    later = await memory.events(EventQuery(names=(MARK,), limit=None))
-    after = await memory.crystals()
+        await tool.call(memory, {name: arguments[name] for name in tool.inputs if name in arguments})
+    later = await memory.events.query(EventQuery(names=(MARK,), limit=None))
+    after = await memory.crystals.list()
 
     assert {event.id for event in now} <= {event.id for event in later}
     assert {each.id for each in crystals} <= {each.id for each in after}
-    annotations = tool.listed()["annotations"]
+    annotations = tool.listing()["annotations"]
     assert isinstance(annotations, dict)
     changed = (len(later), len(after)) != (len(now), len(crystals))
     assert changed == tool.writes == (not annotations.get("readOnlyHint", False))

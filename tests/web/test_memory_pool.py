@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
-from typing import Any, cast
 
 import httpx2
 import pytest
@@ -18,70 +17,73 @@ from tests.web.server import web_server_at
 
 import mica
 from mica.errors import InvalidInput, StoreUnavailable, UnknownSpace
+from mica.memory import open_on
 from mica.settings import Settings
-from mica.testing.postgres import Server
+from mica.store.protocol import Store
+from mica.store.target import open_store
+from mica.testing.postgres import LocalPostgres
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.memory_pool import House
-from mica.web.tokens import Tokens
+from mica.web.memory_pool import MemoryPool
+from mica.web.tokens import TokenFile
 
 
-async def test_a_name_that_is_no_space_is_not_remembered(house: House) -> None:
+async def test_a_name_that_is_no_space_is_not_remembered(pool: MemoryPool) -> None:
     """Whoever asks for a million spaces that are not there takes no memory for it."""
     for number in range(100):
         with pytest.raises(UnknownSpace):
-            await house.memory(f"nowhere-{number}")
+            await pool.memory(f"nowhere-{number}")
 
     gc.collect()
-    assert not [name for name in house._locks if name.startswith("nowhere")]
+    assert not [name for name in pool._locks if name.startswith("nowhere")]
 
 
 async def test_only_so_many_spaces_are_open_and_the_idlest_goes(tmp_path: Path, home: Settings) -> None:
-    house = House(tmp_path / "shop.db", settings=home, open_max=3)
-    await house.memory()
-    first = await house.memory("one", make=True)
+    pool = MemoryPool(tmp_path / "shop.db", settings=home, open_max=3)
+    await pool.memory()
+    first = await pool.memory("one", make=True)
     first.mark("The cookie is set before the redirect")
-    await house.memory("two", make=True)
-    assert await house.memory("one") is first
+    await pool.memory("two", make=True)
+    assert await pool.memory("one") is first
 
-    await house.memory("three", make=True)  # "two" was asked for longest ago
-    assert [*house.opened] == ["shop", "one", "three"]
-    await house.memory("two")
-    assert [*house.opened] == ["shop", "three", "two"]
+    await pool.memory("three", make=True)  # "two" was asked for longest ago
+    assert [*pool.opened] == ["shop", "one", "three"]
+    await pool.memory("two")
+    assert [*pool.opened] == ["shop", "three", "two"]
     with pytest.raises(StoreUnavailable):
-        await first.events()
+        await first.events.query()
 
-    [mark] = await (await house.memory("one")).events()  # nothing of it was lost
+    [mark] = await (await pool.memory("one")).events.query()  # nothing of it was lost
     assert mark.data["text"] == "The cookie is set before the redirect"
-    await house.close()
+    await pool.close()
 
 
 async def test_a_space_that_opens_while_the_house_closes_is_closed_too(tmp_path: Path, home: Settings) -> None:
     opened: list[mica.Memory] = []
 
-    async def opening(target: Path, **_: object) -> mica.Memory:
-        opened.append(await mica.open(target, settings=home))
-        await house.close()
+    async def opening(store: Store, target: Path, **_: object) -> mica.Memory:
+        opened.append(await open_on(store, target, settings=home))
+        await pool.close()
         return opened[0]
 
-    house = House(tmp_path / "shop.db", settings=home, opening=cast(Any, opening))
+    pool = MemoryPool(tmp_path / "shop.db", settings=home, open_memory=opening)
 
     with pytest.raises(InvalidInput, match="is stopping"):
-        await house.memory()
+        await pool.memory()
     with pytest.raises(StoreUnavailable):
-        await opened[0].events()
+        await opened[0].events.query()
 
 
 async def test_no_space_is_closed_while_somebody_uses_it(tmp_path: Path, home: Settings) -> None:
-    house = House(tmp_path / "shop.db", settings=home, open_max=2)
-    async with house.using("one", make=True) as memory:
-        await house.memory("two", make=True)
-        async with house.using("three", make=True):
+    pool = MemoryPool(tmp_path / "shop.db", settings=home, open_max=2)
+    async with pool.using("one", make=True) as memory:
+        await pool.memory("two", make=True)
+        async with pool.using("three", make=True):
             with pytest.raises(InvalidInput, match="2 spaces are in use already"):
-                await house.memory("four", make=True)
+                await pool.memory("four", make=True)
         memory.mark("still open")
-        assert len(await memory.events()) == 1
-    await house.close()
+        assert len(await memory.events.query()) == 1
+    await pool.close()
 
 
 @settings(max_examples=15, deadline=None)
@@ -90,40 +92,40 @@ def test_whoever_asks_for_many_spaces_at_once_finds_each_open(
     tmp_path_factory: pytest.TempPathFactory, asked: list[str]
 ) -> None:
     """However requests meet: each finds its space open until it ends, with all that was said in it before."""
-    folder = tmp_path_factory.mktemp("house")
+    folder = tmp_path_factory.mktemp("pool")
     own = mica.load_settings({"HOME": str(folder), "MICA_SEMANTIC": "off"})
 
     async def ask_all() -> None:
-        house = House(folder / "shop.db", settings=own, open_max=4)
+        pool = MemoryPool(folder / "shop.db", settings=own, open_max=4)
         gate = asyncio.Semaphore(3)
 
         async def ask(name: str) -> None:
-            async with gate, house.using(name, make=True) as memory:
+            async with gate, pool.using(name, make=True) as memory:
                 memory.mark(f"said in {name}")
-                await memory.events()
-                assert len(house.opened) <= 6  # those that are being opened beside
+                await memory.events.query()
+                assert len(pool.opened) <= 6  # those that are being opened beside
 
         await asyncio.gather(*map(ask, asked))
         for name in set(asked):
-            async with house.using(name) as memory:
-                assert len(await memory.events()) == asked.count(name)
-        await house.close()
+            async with pool.using(name) as memory:
+                assert len(await memory.events.query()) == asked.count(name)
+        await pool.close()
 
     asyncio.run(ask_all())
 
 
 async def test_a_stream_keeps_its_space_open_and_a_request_does_not(tmp_path: Path) -> None:
-    with web_server_at(tmp_path, opening=mica.open, open_max=2) as server:
+    with web_server_at(tmp_path, open_store=open_store, open_max=2) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         async with httpx2.AsyncClient(base_url=server.base, headers=headers) as client:
 
             async def mark(space: str) -> int:
                 async with mica.open(server.address(space)) as memory:
                     memory.mark(f"said in {space}")
-                    await memory.position()
-                return (await client.get("/api/events", params={"space": space})).status_code
+                    await memory.events.position()
+                return (await client.get("/api/events/query", params={"space": space})).status_code
 
-            async with mica.open(server.address("one")), client.stream("GET", "/api/stream?space=one") as stream:
+            async with mica.open(server.address("one")), client.stream("GET", "/api/events/follow?space=one") as stream:
                 parts = stream.aiter_text()
                 await anext(parts)
                 assert [await mark(name) for name in ("two", "three", "one")] == [200, 200, 200]
@@ -135,53 +137,72 @@ async def test_nothing_that_is_asked_makes_a_space(
     engine: str, tmp_path: Path, home: Settings, request: pytest.FixtureRequest
 ) -> None:
     """Every route, read or written: a space that is not there is told so. Only who opens it by `mica.open` makes it."""
-    server: Server | None = request.getfixturevalue("server") if engine == "postgres" else None
-    house = House(str(tmp_path / "shop.db") if server is None else server.address(), settings=home)
-    access = Access(Tokens(home.home), port=6422)
-    app = application(house, access=access)
-    there = await house.spaces()
+    server: LocalPostgres | None = request.getfixturevalue("server") if engine == "postgres" else None
+    pool = MemoryPool(str(tmp_path / "shop.db") if server is None else server.address(), settings=home)
+    access = Access(TokenFile(home.home), port=6422)
+    app = application(pool, access=access)
+    there = await pool.spaces()
     headers = {"authorization": f"Bearer {access.tokens.make('test')[0]}"}
     try:
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE, headers=headers) as client:
             for path in _paths(app):
                 told = await client.get(path, params={"space": "typo"}, headers={"hx-request": "1"})
                 assert told.status_code in (400, 404, 405), (path, told.status_code)
-            told = await client.post("/api/marks", params={"space": "typo"}, json={"text": "seen"})
+            told = await client.post("/api/mark", params={"space": "typo"}, json={"text": "seen"})
             assert (told.status_code, told.json()["type"]) == (404, "/problems/UnknownSpace")
             assert "typo" in told.json()["detail"]
-        assert await house.spaces() == there
+        assert await pool.spaces() == there
 
-        await house.memory("made", make=True)
-        assert sorted(await house.spaces()) == sorted([*there, "made"])
+        await pool.memory("made", make=True)
+        assert sorted(await pool.spaces()) == sorted([*there, "made"])
     finally:
-        await house.close()
+        await pool.close()
 
 
 def _paths(app: Starlette) -> list[str]:
     """Every route that can be read and is about a space, its parts filled in."""
-    of_server = ("/health", "/enter", "/api/spaces", "/api/openapi.json", "/static")
+    of_server = ("/health", "/enter", "/api/server/spaces", "/api/openapi.json", "/static")
     routes = [route for route in app.routes if isinstance(route, Route) and "GET" in (route.methods or ())]
     return [route.path.replace("{", "").replace("}", "") for route in routes if not route.path.startswith(of_server)]
 
 
-async def test_all_spaces_of_a_database_are_listed_as_far_as_a_token_opens_them(server: Server, home: Settings) -> None:
+async def test_all_spaces_of_a_database_are_listed_as_far_as_a_token_opens_them(
+    server: LocalPostgres, home: Settings
+) -> None:
     """Also those that nobody has opened since the server started."""
     for name in ("one", "two"):
         async with mica.open(server.address(space=name), settings=home) as memory:
             memory.mark(f"said in {name}")
-    house = House(server.address(space="one"), settings=home)
-    access = Access(Tokens(home.home), port=6422)
-    transport = httpx2.ASGITransport(application(house, access=access))
+    pool = MemoryPool(server.address(space="one"), settings=home)
+    access = Access(TokenFile(home.home), port=6422)
+    transport = httpx2.ASGITransport(application(pool, access=access))
     tokens = [access.tokens.make("all")[0], access.tokens.make("guest", spaces=["two"])[0]]
     listed = []
     for token in tokens:
         headers = {"authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(transport=transport, base_url=BASE, headers=headers) as client:
-            listed.append((await client.get("/api/spaces")).json()["spaces"])
+            listed.append((await client.get("/api/server/spaces")).json()["spaces"])
             shown = (await client.get("/")).text
             assert ("?space=two" in shown, "?space=one" in shown) == (True, token is tokens[0])
-    await house.close()
+    await pool.close()
 
     assert {"one", "two"} <= set(listed[0])
     assert listed[0][0] == "one"
     assert listed[1] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../hidden", "../../etc/passwd", "..", "a/b", "/etc/passwd", "shop.db", "none", "%2e"]
+)
+async def test_no_name_of_a_space_leads_out_of_the_data_folder(
+    client: httpx2.AsyncClient, home: Settings, name: str
+) -> None:
+    """keeps: U-09"""
+    async with mica.open(home.home / "hidden.db", settings=home) as memory:  # beside the folder of spaces
+        memory.mark("nobody is to see this")
+    (home.home / "spaces").mkdir(exist_ok=True)
+
+    read = await client.get("/api/events/query", params={"space": name})
+
+    assert read.status_code == 404
+    assert read.json()["type"] == "/problems/UnknownSpace"

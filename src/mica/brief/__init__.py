@@ -1,1 +1,1 @@
-"""What an agent is shown: passages as text, and the receipt of what was shown."""
+"""What an agent receives: sections, budget, layout, receipts, why, handoff, NOW.md."""

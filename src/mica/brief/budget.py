@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from mica.model.event import EventId, Passage
+from mica.model.brief import Passage
+from mica.model.event import EventId
 from mica.words import words
 
 CHEAP_SHARE = 0.1  # of the budget: what costs no more than that leaves room for all the others
@@ -46,7 +47,7 @@ def fit(
     left_tokens = budget_tokens
     left_fragment_tokens = budget_tokens if fragment_tokens is None else fragment_tokens
     left_out = 0
-    for passage in _cheap_first(sorted(passages, key=_best), cost, cheap_tokens=int(budget_tokens * CHEAP_SHARE)):
+    for passage in _cheap_first(sorted(passages, key=best_first), cost, cheap_tokens=int(budget_tokens * CHEAP_SHARE)):
         stands_for = passage.stands_for or passage.sources[:1]
         if not covered.isdisjoint(stands_for):
             left_out += bool(passage.stands_for)  # a crystal of more than what is shown
@@ -64,10 +65,11 @@ def fit(
             days.add(passage.at.date())
             left_tokens -= tokens + day
             left_fragment_tokens -= tokens + day if passage.origins else 0
-    return sorted(chosen, key=_best), left_out
+    return sorted(chosen, key=best_first), left_out
 
 
-def _best(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
+def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
+    """The key by which passages are sorted: the highest score first, of equal ones the oldest."""
     return -passage.score, passage.at, passage.sources, passage.text
 
 

@@ -1,30 +1,38 @@
-"""One brief of everything: crystals, marks, files, teachings and what other systems state, under one budget.
+"""The composition of a brief: which passages it shows and in which order. This is where a brief is ordered.
 
-Of all that is offered the best comes first, whoever offers it; fragments take at most 1/φ of the budget; what two
-sources say is said once; conflicts stand in one line, and what is missing is named.
+The best passage comes first, from whichever source. Statements about concepts take at most 1/φ of the budget. A claim
+is shown once, conflicts are one line, and gaps are named. `mica.brief.budget` chooses within the budget and
+`mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and says
+how much is left (C-02, K-29).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mica.brief.budget import fit
-from mica.brief.compression import Coverage, compressed
-from mica.brief.layout import DAY_TOKENS, cost_within, render, room, with_cost
+from mica.brief.budget import best_first, fit
+from mica.brief.layout import DAY_TOKENS, cost_within, fits_alone, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
-from mica.model.event import Brief, Passage
+from mica.crystals.sentences import split
+from mica.model.brief import Brief, Passage
 from mica.sources.account import LINE_TOKENS, one_line, shortened
 from mica.sources.cohere import Coherent, Conflict, Stated
 from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept
+from mica.tokens import estimate
+from mica.words import terms
 
 SOURCES_SHOWN = 3
+SENTENCE_TOKENS_MIN = 5  # a shorter one says nothing without those around it
+GAP = " … "  # stands where sentences were left out
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sources know of one concept."""
+class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """The collected fragments about one concept, and the statements made of them."""
 
     concept: Concept
     collected: Collected
@@ -34,7 +42,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 def compose(
     query: str,
     passages: Sequence[Passage],
-    accounts: Sequence[Account],
+    accounts: Sequence[ConceptAccount],
     *,
     missing: Mapping[str, str],
     budget_tokens: int,
@@ -55,11 +63,11 @@ def compose(
     left_tokens, all_offered = room(budget_tokens, missing=gaps, notes=notes), len(offered)
     if is_compressed:
         offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
-        longest = Coverage(sentences=99_999, of=99_999).told()
+        longest = Coverage(sentences=99_999, of=99_999).describe()
         notes_room = room(budget_tokens, missing=gaps, notes=[*notes, f"- {longest}"])
         days = DAY_TOKENS * len({each.at.date() for each in offered})
         best = sorted(offered, key=lambda each: -each.score)
-        smaller, coverage = compressed(
+        smaller, coverage = compress_passages(
             best,
             query=query,
             budget_tokens=max(0, notes_room - days),
@@ -67,7 +75,7 @@ def compose(
         )
         if coverage is not None and smaller:  # where no sentence fits, what is offered is left out as it is
             offered, left_tokens = smaller, notes_room
-            notes.append(f"- {coverage.told()}")
+            notes.append(f"- {coverage.describe()}")
     chosen, left_out = fit(
         offered,
         budget_tokens=left_tokens,
@@ -76,6 +84,14 @@ def compose(
         fragment_tokens=int(left_tokens * PHI_INV),
     )
     left_out += all_offered - len(offered)  # of which no sentence is left
+    if not chosen:  # the parts of a text cost more than the whole: a small budget may still have room for one line
+        alone = [each for each in sorted(offered, key=best_first) if not each.origins]
+        chosen = [
+            with_cost(each, budget_tokens=budget_tokens)
+            for each in alone
+            if fits_alone(each, budget_tokens=budget_tokens, missing=gaps, notes=notes)
+        ][:1]
+        left_out -= len(chosen)
     shares = [each.coherent.coherence for each in accounts if each.coherent.coherence is not None]
     brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes)
     return msgspec.structs.replace(
@@ -125,3 +141,83 @@ def told(conflict: Conflict) -> str:
     key = shortened(one_line(conflict.key), 8)
     text = shortened(one_line(conflict.text), 12)
     return f"{key}: [{conflict.source}] says {text}, loses to [{conflict.against}] ({conflict.reason})"
+
+
+# -- Compression ---------------------------------------------------------------------------------------------------
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what was offered is left."""
+
+    sentences: int = 0
+    of: int = 0
+
+    def describe(self) -> str:
+        return f"compressed: {self.sentences} of {self.of} sentences are shown, in their own words"
+
+
+def compress_passages(
+    passages: Sequence[Passage],
+    *,
+    query: str,
+    budget_tokens: int,
+    cost: Callable[[Passage], Passage],
+) -> tuple[list[Passage], Coverage | None]:
+    """Passages whose lines cost at most the budget together, and how much of them is left; all and None where all fit.
+
+    `cost` puts in what a line costs. Sentences are chosen by how much of the query they say, weighed by how rare the
+    words are and how good their passage is, and stand where they stood.
+    """
+    whole = [cost(each) for each in passages]
+    if sum(each.tokens for each in whole) <= budget_tokens:
+        return whole, None
+    pieces = [_pieces(each.text) for each in passages]
+    scores = _scores(passages, pieces, query)
+    kept: list[set[int]] = [set() for _ in passages]
+    shown: list[Passage | None] = [None] * len(passages)
+    left = budget_tokens
+    for _, place, number in sorted((-score, place, number) for (place, number), score in scores.items()):
+        candidate = cost(_joined(passages[place], pieces[place], kept[place] | {number}))
+        before = shown[place]
+        more = candidate.tokens - (0 if before is None else before.tokens)
+        if more <= left:
+            kept[place].add(number)
+            shown[place] = candidate
+            left -= more
+    coverage = Coverage(sentences=sum(map(len, kept)), of=sum(map(len, pieces)))
+    return [each for each in shown if each is not None], coverage
+
+
+def _pieces(text: str) -> list[str]:
+    return list(split(text)) or [text]
+
+
+def _scores(passages: Sequence[Passage], pieces: Sequence[Sequence[str]], query: str) -> dict[tuple[int, int], float]:
+    """What each sentence is worth; one too short to stand alone is none, unless it is all there is."""
+    said = {
+        (place, number): Counter(terms(sentence))
+        for place, sentences in enumerate(pieces)
+        for number, sentence in enumerate(sentences)
+        if len(sentences) == 1 or estimate(sentence) >= SENTENCE_TOKENS_MIN
+    }
+    spread = Counter(term for counts in said.values() for term in counts)
+    wanted = set(terms(query))
+    scores = {}
+    for (place, number), counts in said.items():
+        rarity = {term: math.log(1 + len(said) / spread[term]) for term in counts}
+        asked = math.fsum(rarity[term] for term in counts if term in wanted)
+        own = math.fsum(rarity.values()) / (1 + len(rarity))
+        scores[place, number] = (asked + 0.1 * own) * (0.5 + passages[place].score)
+    return scores
+
+
+def _joined(passage: Passage, sentences: Sequence[str], kept: set[int]) -> Passage:
+    if len(kept) == len(sentences):
+        return passage
+    text = ""
+    last = -1
+    for number in sorted(kept):
+        between = ("" if number == 0 else GAP.lstrip()) if last < 0 else (" " if number == last + 1 else GAP)
+        text += between + sentences[number]
+        last = number
+    return msgspec.structs.replace(passage, text=text + (GAP.rstrip() if last + 1 < len(sentences) else ""))

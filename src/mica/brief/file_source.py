@@ -1,141 +1,171 @@
-"""Where agents go: the files that a task will need, and without a task those that were used most."""
+"""Files and trails as sources: the files that a task will need, and the trails that a concept names."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 
-import msgspec
-
-from mica.brief.question import Question
-from mica.model.event import Event, EventId, EventQuery, Passage
-from mica.store.protocol import Store
+from mica.brief.excerpt import Excerpt
+from mica.brief.mark_source import SharedSearch
+from mica.events.activity import STEP_NAMES, Visit, count_visits
+from mica.model.event import Event, EventId, EventQuery
+from mica.model.trail import PREFIX, Trail, TrailQuery, trust, with_state
+from mica.model.walk import STEPS
+from mica.navigation.places import RankedFile, RankFiles
+from mica.settings import TrailSettings
+from mica.sources.protocol import RANK_FILE, Concept, Fragment, Question, SourceDeclaration
+from mica.store.protocol import ChainIndex, EventLog, TrailTable
 
 TURNS_MAX = 15  # prompts that vote; measured on real sessions, more add noise (see docs/why.md)
 FILES_MAX = 8  # a list of paths pays only while it is short
+TRAILS_MAX = 500  # that are looked at, the most walked first
+TRAILS_SHOWN = 5  # more than a reader is shown of a concept
+PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
+TRAIL_CHARACTERS_MAX = 1_000
+LEARNED_S = 60.0  # trails are learned now and then without an event; for so long the last look at them holds
 STEPS_MAX = 5_000  # steps read when nothing is asked: a few weeks of one person's work
-STEP_NAMES = ("file.read", "file.edit", "file.create")
 
 
-class Visit(msgspec.Struct, kw_only=True):
-    """How often a file was used, and where in it last."""
-
-    path: str
-    votes: float = 0.0
-    turns: set[EventId] = msgspec.field(default_factory=set)
-    sessions: set[str] = msgspec.field(default_factory=set)
-    tokens: int = 0
-    reads: int = 0
-    edits: int = 0
-    last: Event | None = None
-
-
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that `navigate` ranks for a task: where to begin, why, and what last touched it."""
-
-    path: str
-    lines: tuple[tuple[int, int], ...]
-    reason: str
-    last: EventId
-    at: datetime
-    probability: float = 0.0  # that the task needs it, calibrated
-
-
-Rank = Callable[[str, float | None], Awaitable[Sequence[Ranked] | None]]  # for a task, within so many seconds
-
-
-class Files:
+class RankedFileSource:
     """The files of a space: for a task as `navigate` ranks them, else as its agents used them."""
 
-    name = "files"
+    declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, store: Store, ranked: Rank | None = None) -> None:
-        """`ranked` answers for a task as `navigate` does; None where it cannot in time: then turns like it vote."""
-        self._store = store
+    def __init__(
+        self, log: EventLog, chains: ChainIndex, shared: SharedSearch, ranked: RankFiles | None = None
+    ) -> None:
+        """`ranked` ranks files as `navigate` does, or gives None when it cannot in time; then similar turns vote."""
+        self._log = log
+        self._chains = chains
+        self._shared = shared
         self._ranked = ranked
 
-    async def passages(self, question: Question) -> Sequence[Passage]:
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
         ranked = None
-        if question.query and self._ranked is not None:
-            ranked = await self._ranked(question.query, question.meaning_s)
+        if question.task and self._ranked is not None:
+            ranked = await self._ranked(question.task, question.slow_s)
         if ranked is not None:
-            return self._told(ranked[:FILES_MAX])
-        if question.query:
+            return self._list(ranked[:FILES_MAX])
+        if question.task:
             steps, weights = await self._steps_like(question)
         else:
-            steps, weights = await self._store.events(EventQuery(names=STEP_NAMES, limit=STEPS_MAX)), {}
-        visited = sorted(visits(steps, weights), key=lambda visit: (-visit.votes, visit.path))[:FILES_MAX]
+            steps, weights = await self._log.query(EventQuery(names=STEP_NAMES, limit=STEPS_MAX)), {}
+        visited = sorted(count_visits(steps, weights), key=lambda visit: (-visit.votes, visit.path))[:FILES_MAX]
         if not visited:
             return []
         described = ", ".join(_described(visit) for visit in visited)
         return [
-            Passage(
+            Excerpt(
                 text=described,
                 sources=tuple(visit.last.id for visit in visited if visit.last),
-                tokens=0,
                 score=1.0,  # as much as the best mark: one short line, which pays first
                 at=max(visit.last.at for visit in visited if visit.last),
-                source=self.name,
-                kind="files used for such prompts" if question.query else "files used most",
+                source=self.declared.name,
+                kind="files used for such prompts" if question.task else "files used most",
             )
         ]
 
-    def _told(self, ranked: Sequence[Ranked]) -> Sequence[Passage]:
+    def _list(self, ranked: Sequence[RankedFile]) -> Sequence[Fragment]:
         if not ranked:
             return []
         return [
-            Passage(
+            Excerpt(
                 text=", ".join(_placed(each) for each in ranked),
                 sources=tuple(dict.fromkeys(each.last for each in ranked)),
-                tokens=0,
                 score=1.0,
                 at=max(each.at for each in ranked),
-                source=self.name,
+                source=self.declared.name,
                 kind="files for such a task",
             )
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
         """The steps of the turns whose prompts are most like the query, and what each turn's vote weighs."""
-        prompts = [hit for hit in await question.hits() if "prompt" in hit.mark.tags][:TURNS_MAX]
+        prompts = [hit for hit in await self._shared.hits(question) if "prompt" in hit.mark.tags][:TURNS_MAX]
         steps: list[Event] = []
         weights: dict[EventId, float] = {}
         for hit in prompts:
             turn = [
-                event for event in await self._store.chain(hit.mark.id) if event.name in STEP_NAMES and not event.error
+                event for event in await self._chains.chain(hit.mark.id) if event.name in STEP_NAMES and not event.error
             ]
             paths = {str(event.data.get("path")) for event in turn}
             weights[hit.mark.id] = hit.score / math.sqrt(len(paths) or 1)
             steps += turn
         return steps, weights
 
-
-def visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
-    """Steps by file. A turn votes once for a file, with its weight, or 1 without weights. Failures do not count."""
-    found: dict[str, Visit] = {}
-    votes: dict[str, dict[EventId, float]] = defaultdict(dict)
-    for step in steps:
-        data = step.data
-        path = data.get("path")
-        if step.error or not isinstance(path, str):
-            continue
-        visit = found.setdefault(path, Visit(path=path))
-        votes[path][step.root_id] = (weights or {}).get(step.root_id, 0.0 if weights else 1.0)
-        visit.turns.add(step.root_id)
-        visit.sessions.add(step.context.session or "")
-        tokens = data.get("tokens")
-        visit.tokens += tokens if isinstance(tokens, int) and step.name == "file.read" else 0
-        visit.reads += step.name == "file.read"
-        visit.edits += step.name != "file.read"
-        visit.last = step if visit.last is None or step.at >= visit.last.at else visit.last
-    for path, visit in found.items():
-        visit.votes = math.fsum(votes[path].values())
-    return list(found.values())
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
-def _placed(ranked: Ranked) -> str:
+class TrailSource:
+    """Trails whose name is a concept's id, or that lead through the file it names.
+
+    A space without opened files and without trails made by hand has none until an event says otherwise. Any other space
+    is looked at again after a while, because any process may have learned trails.
+    """
+
+    declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))
+    made_by = (*declared.invalidated_by, *STEPS)
+
+    def __init__(
+        self, log: EventLog, trails: TrailTable, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings
+    ) -> None:
+        self._log = log
+        self._trails = trails
+        self._stored = stored
+        self._gates = gates
+        self._are_any: bool | None = None
+        self._until_s = math.inf
+        self._changes = 0
+
+    @property
+    def are_any(self) -> bool | None:
+        """Whether this space has trails; None when that is unknown, or some may have been learned since."""
+        return self._are_any if monotonic() < self._until_s else None
+
+    @are_any.setter
+    def are_any(self, value: bool | None) -> None:
+        """Set when an event says that there may be some."""
+        self._are_any = value
+        self._changes += 1
+
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        concept, now = question.subject, question.now
+        await self._stored()
+        changes = self._changes
+        found = [
+            with_state(each, now=now, gates=self._gates)
+            for each in await self._trails.query(TrailQuery(limit=TRAILS_MAX))
+        ]
+        is_used = bool(found or await self._log.query(EventQuery(names=self.made_by, limit=1)))
+        if changes == self._changes:  # no event came meanwhile
+            self._are_any = bool(found)
+            self._until_s = monotonic() + LEARNED_S if is_used else math.inf
+        fitting = [
+            each for each in found if each.suspended is None and each.state != "archived" and _names(each, concept)
+        ]
+        return [
+            Fragment(
+                key=each.name,
+                text=f"{each.name}: {' → '.join(each.paths[:PATHS_MAX])} (walked {each.runs} times)"[
+                    :TRAIL_CHARACTERS_MAX
+                ],
+                confidence=trust(each, self._gates),
+                at=min(each.last_at, now),
+                source=self.declared.name,
+                locator=each.name,
+                sources=each.walks,
+            )
+            for each in fitting[:TRAILS_SHOWN]
+            if each.first_at <= now
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _placed(ranked: RankedFile) -> str:
     lines = ",".join(f"{start}-{end}" for start, end in ranked.lines[:2])
     return f"{ranked.path}{f':{lines}' if lines else ''} ({ranked.reason})"
 
@@ -145,3 +175,9 @@ def _described(visit: Visit) -> str:
     lines = f":{start}-{end}" if isinstance(start, int) and isinstance(end, int) else ""
     times = len(visit.turns)
     return f"{visit.path}{lines} ({times} turn{'s' if times != 1 else ''})"
+
+
+def _names(trail: Trail, concept: Concept) -> bool:
+    """Whether a concept's id is a trail's name, its kind of task, or one of its files."""
+    name = concept.id.removeprefix(PREFIX)
+    return name in {trail.slug, trail.shape} or any(path == name or path.endswith(f"/{name}") for path in trail.paths)

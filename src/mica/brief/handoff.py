@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from mica.brief.file_source import STEP_NAMES, Visit, visits
-from mica.brief.layout import CLOSING, OPENING, at_most, defused
-from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, standing
+from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, live_marks
+from mica.events.activity import STEP_NAMES, Visit, count_visits
+from mica.format.fence import CLOSING, OPENING, bound_tokens, neutralize_entry
 from mica.format.lines import HANDLES_MAX
 from mica.model.crystal import Crystal, CrystalQuery
-from mica.model.event import MARK, Event, EventId, EventQuery, Mark
+from mica.model.event import MARK, Event, EventId, EventQuery
+from mica.model.mark import Mark
 from mica.redact import redact
-from mica.store.backwards import latest_first
-from mica.store.protocol import Store
+from mica.store.protocol import CrystalIndex, EventLog, Store, TextIndex
+from mica.store.query import latest_first
 from mica.tokens import estimate
 
 NEXT_TAGS = frozenset(["next", "task", "todo"])  # of marks that say what is to be done
@@ -32,7 +33,7 @@ SHOWN = (SESSION, MARKS, NEXT, OPEN, FAILED, FILES, EARLIER)
 FIRST = (NEXT, OPEN, SESSION, FAILED, MARKS, FILES, EARLIER)  # who gets room when it is scarce
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class Quote(msgspec.Struct, frozen=True, kw_only=True):
     """A quote, and what it comes from."""
 
     heading: str
@@ -41,7 +42,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     handles: tuple[str, ...]  # by which a person can ask for the sources
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known when a session is handed over."""
 
     session: str | None
@@ -62,7 +63,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str | None
     text: str
-    lines: tuple[Line, ...]
+    lines: tuple[Quote, ...]
     new_crystals: tuple[Crystal, ...]
     recent_crystals: tuple[Crystal, ...]
     tokens_used: int
@@ -73,8 +74,8 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[str, ...] = ()  # what failed on the way
 
 
-def compose(
-    told: Told, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
+def compose_handoff(
+    told: HandoffFacts, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
 ) -> Handoff:
     """The handoff: what is to be done and what is open come first when not all of it fits."""
     offered = _distinct(told)
@@ -95,17 +96,17 @@ def compose(
     )
 
 
-def _fitting(told: Told, offered: Sequence[Line], budget_tokens: int) -> list[Line]:
+def _fitting(told: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
     """The lines to show, in their order, as many as there is room for. Linear in them.
 
     Lines cost what they cost apart and a little more for being joined, so what fits by that fits as a whole.
     """
-    left = budget_tokens - at_most(_document(told, [])) - JOINED_TOKENS
+    left = budget_tokens - bound_tokens(_document(told, [])) - JOINED_TOKENS
     headings: set[str] = set()
     chosen: set[int] = set()
     for place, line in sorted(enumerate(offered), key=lambda pair: FIRST.index(pair[1].heading)):
-        heading = 0 if line.heading in headings else at_most(f"## {line.heading}") + JOINED_TOKENS
-        cost = heading + at_most(_item(line)) + JOINED_TOKENS
+        heading = 0 if line.heading in headings else bound_tokens(f"## {line.heading}") + JOINED_TOKENS
+        cost = heading + bound_tokens(_item(line)) + JOINED_TOKENS
         if cost <= left:
             left -= cost
             headings.add(line.heading)
@@ -113,11 +114,11 @@ def _fitting(told: Told, offered: Sequence[Line], budget_tokens: int) -> list[Li
     return [line for place, line in enumerate(offered) if place in chosen]
 
 
-def _item(line: Line) -> str:
+def _item(line: Quote) -> str:
     return f"- {line.text} ({' '.join(line.handles[:HANDLES_MAX])})"
 
 
-def _document(told: Told, lines: Sequence[Line]) -> str:
+def _document(told: HandoffFacts, lines: Sequence[Quote]) -> str:
     task = [f"task: {_quote(told.task)}"] if told.task else []
     title = f"# Handoff: {_quote(told.session)}" if told.session else "# Handoff"
     older = [f"{told.older:,} older marks were not looked at; `mica search` finds them"] if told.older else []
@@ -129,10 +130,10 @@ def _document(told: Told, lines: Sequence[Line]) -> str:
     return "\n".join([OPENING, *body, CLOSING])
 
 
-def _distinct(told: Told) -> list[Line]:
+def _distinct(told: HandoffFacts) -> list[Quote]:
     """Every line there is; what is said under two headings stands under the one that asks for more."""
     to_do = [mark for mark in told.open if NEXT_TAGS.intersection(mark.tags)]
-    found: dict[str, list[tuple[str, Line]]] = {
+    found: dict[str, list[tuple[str, Quote]]] = {
         NEXT: _marks(NEXT, to_do),
         OPEN: _marks(OPEN, [mark for mark in told.open if mark not in to_do]),
         SESSION: [said for crystal in told.own for said in _statements(crystal, told)],
@@ -141,25 +142,25 @@ def _distinct(told: Told) -> list[Line]:
         FILES: [(step.id, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in told.files],
         EARLIER: [(crystal.id, _earlier(crystal)) for crystal in told.recent],
     }
-    first: dict[str, Line] = {}
+    first: dict[str, Quote] = {}
     for heading in FIRST:
         for claim, line in found[heading]:
             first.setdefault(claim, line)
     return sorted(first.values(), key=lambda line: SHOWN.index(line.heading))
 
 
-def _line(heading: str, text: str, sources: Iterable[EventId], handles: Iterable[str]) -> Line:
-    return Line(heading=heading, text=_quote(text), sources=tuple(sources), handles=tuple(handles))
+def _line(heading: str, text: str, sources: Iterable[EventId], handles: Iterable[str]) -> Quote:
+    return Quote(heading=heading, text=_quote(text), sources=tuple(sources), handles=tuple(handles))
 
 
-def _marks(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Line]]:
+def _marks(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
     return [
         (mark.text, _line(heading, f"{next(iter(mark.tags), MARK)}: {mark.text}", [mark.id], [f"#{mark.position}"]))
         for mark in marks
     ]
 
 
-def _statements(crystal: Crystal, told: Told) -> Iterator[tuple[str, Line]]:
+def _statements(crystal: Crystal, told: HandoffFacts) -> Iterator[tuple[str, Quote]]:
     """What a crystal says of this session; a pool of several sessions says more."""
     of_session = {mark.id for mark in told.marks}
     for statement in crystal.statements:
@@ -168,7 +169,7 @@ def _statements(crystal: Crystal, told: Told) -> Iterator[tuple[str, Line]]:
             yield statement.text, _line(SESSION, statement.text, statement.sources, cited or [f"#{crystal.position}"])
 
 
-def _earlier(crystal: Crystal) -> Line:
+def _earlier(crystal: Crystal) -> Quote:
     text = f"{crystal.label or crystal.period}: {crystal.text}"
     return _line(EARLIER, text, [crystal.id], [f"#{crystal.position}"])
 
@@ -194,25 +195,25 @@ def _uses(visit: Visit) -> tuple[tuple[int, str], ...]:
 
 def _quote(text: str) -> str:
     """A text on one line, that can neither end the fence nor begin a part of its own."""
-    flat = " ".join(defused(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
+    flat = " ".join(neutralize_entry(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
     return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1] + "…"
 
 
 # -- What is known ----------------------------------------------------------------------------------------------
 
 
-async def latest_session(store: Store) -> str | None:
+async def latest_session(log: EventLog) -> str | None:
     """The session in which something happened last; None when there is none.
 
     Behind very many events of no session it is the one that was marked in last.
     """
     looked = 0
-    async for events in latest_first(store, EventQuery()):
+    async for events in latest_first(log, EventQuery()):
         if (session := _last_session(events)) is not None:
             return session
         looked += len(events)
         if looked >= LATEST_MAX:
-            return _last_session(await store.events(EventQuery(names=(MARK,), limit=MARKS_MAX)))
+            return _last_session(await log.query(EventQuery(names=(MARK,), limit=MARKS_MAX)))
     return None
 
 
@@ -220,63 +221,61 @@ def _last_session(events: Sequence[Event]) -> str | None:
     return next((each.context.session for each in reversed(events) if each.context.session is not None), None)
 
 
-async def collect(store: Store, session: str | None) -> Told:
+async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
     """What a store knows of a session, and of what came before it."""
-    marks, task = await _marks_of(store, session)
-    own = await _own(store, marks)
-    recent = await _recent(store, besides=own)
+    marks, task = await _marks_of(store.log, store.texts, session)
+    own = await _own(store.crystals, marks)
+    recent = await _recent(store.crystals, besides=own)
     asked = [mark for crystal in (*own, *recent) for mark in crystal.open]
     asked += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
-    asking = await standing(store, await store.events_of(asked))
+    asking = await live_marks(store.texts, await store.log.get_many(asked))
     covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
-    failed = await store.events(EventQuery(session=session, errors=True, limit=FAILED_MAX))
-    steps = await store.events(EventQuery(session=session, names=STEP_NAMES, limit=STEPS_MAX))
-    used = [(visit, visit.last) for visit in visits(steps) if visit.last is not None]
-    return Told(
+    failed = await store.log.query(EventQuery(session=session, errors=True, limit=FAILED_MAX))
+    steps = await store.log.query(EventQuery(session=session, names=STEP_NAMES, limit=STEPS_MAX))
+    used = [(visit, visit.last) for visit in count_visits(steps) if visit.last is not None]
+    return HandoffFacts(
         session=session,
         task=task,
         marks=tuple(marks),
-        older=await _older(store, marks),
+        older=await _older(store.texts, marks),
         own=tuple(own),
         recent=tuple(recent),
-        open=tuple([mark for mark in asking if not await is_fulfilled(store, mark.id)]),
+        open=tuple([mark for mark in asking if not await is_fulfilled(store.chains, store.texts, mark.id)]),
         uncovered=tuple(mark for mark in marks if mark.id not in covered),
         failed=tuple(failed),
-        files=tuple(sorted(used, key=lambda pair: pair[1].place, reverse=True)[:FILES_MAX]),
-        handles={event.id: event.number for event in await store.events_of(cited)},
+        files=tuple(sorted(used, key=lambda pair: pair[1].sort_key, reverse=True)[:FILES_MAX]),
+        handles={event.id: event.number for event in await store.log.get_many(cited)},
     )
 
 
-async def _own(store: Store, marks: Sequence[Mark]) -> list[Crystal]:
+async def _own(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
     """The crystals over these marks, a pool of small sessions among them."""
     if not marks:
         return []
     known = {mark.id for mark in marks}
-    live = await store.crystals(CrystalQuery(level="session", since=marks[0].at, limit=None))
+    live = await index.query(CrystalQuery(level="session", since=marks[0].at, limit=None))
     return [crystal for crystal in live if not crystal.is_tree and known.intersection(crystal.sources)]
 
 
-async def _recent(store: Store, *, besides: Sequence[Crystal]) -> list[Crystal]:
+async def _recent(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
     """The latest crystals that no other one covers; so none stands beside what it is made of."""
     own = [crystal.id for crystal in besides]
-    known = {*own, *(await store.citing(own) if own else ())}  # nor what covers them
-    found = await store.crystals(
-        CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX)
-    )
+    known = {*own, *(await index.citing(own) if own else ())}  # nor what covers them
+    found = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
     return [each for each in found if each.id not in known and not each.is_tree][-RECENT_MAX:]
 
 
-async def _older(store: Store, marks: Sequence[Mark]) -> int:
+async def _older(texts: TextIndex, marks: Sequence[Mark]) -> int:
     """How many marks of a session come before these, its latest."""
-    first = await store.texts([marks[0].position or 0], neighbours=0) if marks else []
+    first = await texts.read([marks[0].position or 0], neighbours=0) if marks else []
     return first[0].ordinal if first else 0
 
 
-async def _marks_of(store: Store, session: str | None) -> tuple[list[Mark], str | None]:
+async def _marks_of(log: EventLog, texts: TextIndex, session: str | None) -> tuple[list[Mark], str | None]:
     """The marks of a session that stand, and the task it was about last."""
     if session is None:
         return [], None
-    events = await store.events(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))
+    events = await log.query(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))
     task = next((event.context.task for event in reversed(events) if event.context.task), None)
-    return await standing(store, events), task
+    return await live_marks(texts, events), task

@@ -1,57 +1,196 @@
-"""What was observed: the marks that answer the query, or the latest ones when nothing is asked."""
+"""Marks as sources: those that match the task of a brief, or the latest without one; and those that name a concept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import tzinfo
+from functools import partial
+from weakref import WeakKeyDictionary
 
-from mica.brief.question import Question
-from mica.model.event import MARK, Mark, Passage, mark_of
-from mica.search.ranker import Hit
-from mica.store.protocol import Store
+from mica.brief.excerpt import Excerpt
+from mica.model.event import MARK
+from mica.model.hit import Hit
+from mica.model.mark import Mark, mark_of
+from mica.search.mark_search import Filters, Hits, search
+from mica.search.ranker import ParsedQuery
+from mica.search.search import SearchScope, find
+from mica.search.vectors import MarkVectors
+from mica.sources.protocol import PHI_INV, Fragment, Question, SourceDeclaration
+from mica.store.priority import observe_failure
+from mica.store.protocol import CrystalIndex, Store
+from mica.words import terms
+
+MENTIONS_READ = 50  # of the marks and crystals that rank best for a concept's id
+MENTIONS_MAX = 5
+MENTION_CHARACTERS_MAX = 1_000
 
 
-class Marks:
-    """The marks of a space."""
+class SharedSearch:
+    """The marks that match the task of a question, searched once for all sources that need them."""
 
-    name = "marks"
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, vectors: MarkVectors | None = None, zone: tzinfo | None = None) -> None:
         self._store = store
+        self._vectors = vectors
+        self._zone = zone
+        self._searches: WeakKeyDictionary[Question, TaskSearch] = WeakKeyDictionary()
 
-    async def passages(self, question: Question) -> Sequence[Passage]:
-        if not question.query:
-            open_ones = await self._store.unsealed(limit=question.limit, latest=True)  # crystals stand for the others
-            return [passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
-        return told(await question.hits())
+    async def hits(self, question: Question) -> Sequence[Hit]:
+        """The matching marks, best first."""
+        if not question.task:
+            return []
+        running = self._searches.get(question)
+        if running is None:
+            running = self._searches[question] = TaskSearch()
+            running.begin(
+                search(
+                    self._store,
+                    question.task,
+                    limit=question.limit,
+                    now=question.now,
+                    zone=self._zone,
+                    likeness=partial(self._likeness, question),
+                    on_partial=running.look,
+                )
+            )
+        return await running.result()
 
-    def quick(self, question: Question) -> Sequence[Passage]:
-        return told(question.looked)
+    def first_hits(self, question: Question) -> Sequence[Hit]:
+        """The marks of a quick look, while the search is under way."""
+        running = self._searches.get(question)
+        return [] if running is None else running.first_hits
+
+    async def _likeness(self, question: Question, query: ParsedQuery) -> Mapping[int, float] | None:
+        """What the embedding model finds alike in time; None, and a note, when words alone must do."""
+        if self._vectors is None:
+            return None
+        reading = asyncio.ensure_future(self._vectors.likeness(query))
+        reading.add_done_callback(observe_failure)
+        await asyncio.wait([reading], timeout=question.slow_s)
+        if not reading.done():
+            question.missing["meaning"] = "the model is not loaded yet; words alone were compared"
+            return None
+        if (error := reading.exception()) is not None:
+            question.missing["meaning"] = str(error)
+            return None
+        return reading.result()
 
 
-def told(hits: Sequence[Hit]) -> list[Passage]:
-    """Hits as a brief shows them: of those that say the same the first, which is the latest."""
+class TaskSearch:
+    """A search under way. It is cancelled when the last waiter leaves."""
+
+    def __init__(self) -> None:
+        self.first_hits: list[Hit] = []
+        self._task: asyncio.Task[Hits] | None = None
+        self._waiting = 0
+
+    def begin(self, searching: Awaitable[Hits]) -> None:
+        self._task = asyncio.ensure_future(searching)
+        self._task.add_done_callback(observe_failure)
+
+    def look(self, hits: list[Hit]) -> None:
+        self.first_hits = hits
+
+    async def result(self) -> Sequence[Hit]:
+        assert self._task is not None
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._task.cancel()
+
+
+class MarkSource:
+    """The marks of a space, for a brief."""
+
+    declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
+
+    def __init__(self, crystals: CrystalIndex, shared: SharedSearch) -> None:
+        self._crystals = crystals
+        self._shared = shared
+
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        if not question.task:
+            uncovered = await self._crystals.unsealed(
+                limit=question.limit, latest=True
+            )  # crystals stand for the others
+            return [excerpt_of(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(uncovered), start=1)]
+        return excerpts_of(await self._shared.hits(question))
+
+    def quick(self, question: Question) -> Sequence[Fragment]:
+        return excerpts_of(self._shared.first_hits(question))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class MentionSource:
+    """Marks and crystals that name a concept's id. Each is a statement of its own: prose is not compared."""
+
+    declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
+    made_by = declared.invalidated_by
+
+    def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
+        self._store = store
+        self._stored = stored
+        self.are_any: bool | None = None
+
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        concept, now = question.subject, question.now
+        wanted = set(terms(concept.id))
+        if not wanted or self.are_any is False:
+            return []
+        await self._stored()
+        known = await self._store.texts.postings(sorted(wanted), limit=1)
+        self.are_any = known.marks > 0
+        if not all(known.count_marks(term) for term in wanted):
+            return []
+        hits = await find(
+            self._store, concept.id, limit=MENTIONS_READ, now=now, zone=None, filters=Filters(), scope=SearchScope()
+        )
+        naming = [hit for hit in hits if wanted <= set(terms(hit.text)) and hit.at <= now][:MENTIONS_MAX]
+        return [
+            Fragment(
+                key=f"#{hit.position}",
+                text=hit.text[:MENTION_CHARACTERS_MAX],
+                confidence=PHI_INV,
+                at=hit.at,
+                source=self.declared.name,
+                locator=f"#{hit.position}",
+                sources=(hit.id,),
+            )
+            for hit in naming
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
+    """Hits for a brief; of several with the same text the first, which is the latest."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
     distinct: dict[str, Hit] = {}
     for hit in hits:
         distinct.setdefault(hit.text, hit)
     return [
-        passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
+        excerpt_of(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
         if hit.corrected_by
-        else passage(hit.mark, hit.score / best)
+        else excerpt_of(hit.mark, hit.score / best)
         for hit in distinct.values()
     ]
 
 
-def passage(mark: Mark, score: float, note: str = "") -> Passage:
-    """A mark as a brief shows it."""
-    return Passage(
+def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:
+    """A mark for a brief."""
+    return Excerpt(
         text=mark.text,
         sources=(mark.id,),
-        tokens=0,
         score=score,
         at=mark.at,
-        source=Marks.name,
+        source=MarkSource.declared.name,
         kind=", ".join(filter(None, [next(iter(mark.tags), MARK), note])),
-        handle=f"#{mark.position}",
+        locator=f"#{mark.position}",
     )

@@ -11,10 +11,11 @@ import msgspec
 
 from mica.brief.markdown_sections import find, lines_of, plain, replaced
 from mica.errors import InvalidInput
-from mica.events.log_export import written
+from mica.events.log_export import atomic_writer
 from mica.format.lines import HANDLES_MAX
 from mica.model.crystal import Crystal, CrystalQuery
-from mica.model.event import EventId, Mark
+from mica.model.event import EventId
+from mica.model.mark import Mark
 from mica.store.protocol import Store
 
 NOW = "NOW.md"
@@ -25,6 +26,15 @@ LATELY = timedelta(hours=24)  # before the end of the latest crystal
 LATEST_MAX = 100  # crystals among which the latest are looked for
 SIZE_BYTES_MAX = 2**20  # a file that people read has some kilobytes; a larger one was named by mistake
 TITLE_CHARACTERS_MAX = 200
+QUOTED = "log.quoted"  # the event that records a status file written from crystals
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """The data of `log.quoted`: the file, the host it is on, and the crystals it quotes."""
+
+    path: str = ""
+    host: str = ""
+    crystals: tuple[EventId, ...] = ()
 
 
 class Lately(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,17 +79,17 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     backup: str | None
 
 
-async def collect(store: Store, *, section: str) -> Lately:
+async def collect_lately(store: Store, *, section: str) -> Lately:
     """What happened last: the days and sessions of the last hours, none beside what it is made of.
 
     How a session stands is told by the crystal of the latest one and by what it left open.
     """
     if is_status(section):
-        latest = await store.crystals(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
+        latest = await store.crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
         crystals = [crystal for crystal in latest if not crystal.is_tree][-1:]
     else:
-        days = await store.crystals(CrystalQuery(level="day", is_stale=False, limit=LATEST_MAX))
-        sessions = await store.crystals(
+        days = await store.crystals.query(CrystalQuery(level="day", is_stale=False, limit=LATEST_MAX))
+        sessions = await store.crystals.query(
             CrystalQuery(level="session", is_sealed=False, is_stale=False, limit=LATEST_MAX)
         )
         found = sorted(
@@ -88,12 +98,12 @@ async def collect(store: Store, *, section: str) -> Lately:
         crystals = [crystal for crystal in found if crystal.end_at > found[-1].end_at - LATELY]
     cited = [mark for crystal in crystals for statement in crystal.statements for mark in statement.sources]
     asked = [mark for crystal in crystals for mark in crystal.open] if is_status(section) else []
-    events = [await store.event(identifier) for identifier in dict.fromkeys([*cited, *asked])]
+    events = [await store.log.get(identifier) for identifier in dict.fromkeys([*cited, *asked])]
     known = {event.id: event for event in events if event is not None}
     positions = [position for each in asked if each in known and (position := known[each].position) is not None]
     return Lately(
         crystals=tuple(crystals),
-        open=tuple(text.mark for text in await store.texts(sorted(positions), neighbours=0)),
+        open=tuple(text.mark for text in await store.texts.read(sorted(positions), neighbours=0)),
         handles={identifier: event.number for identifier, event in known.items()},
     )
 
@@ -145,7 +155,7 @@ def propose(lately: Lately, *, file: Path, section: str, before: str | None) -> 
 # -- The file -----------------------------------------------------------------------------------------------------
 
 
-def read(file: Path) -> str | None:
+def read_file(file: Path) -> str | None:
     """What a file says, to the letter; None when it is not there. Raises InvalidInput when it is no text."""
     try:
         if not file.exists():
@@ -161,14 +171,14 @@ def read(file: Path) -> str | None:
         raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
 
 
-def apply(proposal: Proposal, *, at: datetime) -> Applied:
+def apply_proposal(proposal: Proposal, *, at: datetime) -> Applied:
     """Write a proposal, whole or not at all, and keep what the file was before beside it.
 
     A link stays a link: the file behind it is written. Raises InvalidInput when the file has changed since then, or
     cannot be written.
     """
     file = Path(proposal.file).resolve()
-    if read(file) != proposal.before:
+    if read_file(file) != proposal.before:
         raise InvalidInput(f"{proposal.file} has changed since this was proposed; look at the new proposal first")
     try:
         if proposal.before is None:
@@ -177,7 +187,7 @@ def apply(proposal: Proposal, *, at: datetime) -> Applied:
         if not mode & 0o222 or not os.access(file, os.W_OK):
             raise InvalidInput(f"{proposal.file} is read-only; make it writable, or give another file")
         backup = _kept(file, proposal.before, mode=mode, at=at)
-        with written(file) as stream:
+        with atomic_writer(file) as stream:
             stream.write(proposal.after.encode())
     except OSError as error:
         raise InvalidInput(f"{proposal.file} cannot be written: {error.strerror or error}") from error
@@ -188,7 +198,7 @@ def _created(file: Path, text: str) -> Applied:
     """A new file, with the permissions that new files have here."""
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
-        with written(file) as stream:
+        with atomic_writer(file) as stream:
             stream.write(text.encode())
     except BaseException:
         file.unlink(missing_ok=True)

@@ -14,12 +14,11 @@ from statistics import fmean, median
 
 import msgspec
 
-from mica.clients.hook_events import BRIEFED
-from mica.model.event import CRYSTAL, Event, EventId
+from mica.model.event import BRIEFED, CRYSTAL, Event, EventId
 from mica.model.teaching import PROMOTED
 from mica.model.trail import CRYSTALLIZED
 from mica.model.walk import Walk, walks_of
-from mica.navigation.bootstrap import SESSIONS_MIN, difference
+from mica.navigation.report import SESSIONS_MIN, bootstrap_difference
 from mica.sources.protocol import GATHERED
 
 RECEIPT = "brief"  # the event that records a brief
@@ -41,7 +40,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         return self.succeeded / self.judged if self.judged else None
 
 
-class Helped(msgspec.Struct, frozen=True, kw_only=True):
+class BriefEffect(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks with briefs beside tasks without (C-50), and the share that was worse (C-52)."""
 
     on: Arm = Arm()
@@ -65,7 +64,7 @@ class Helped(msgspec.Struct, frozen=True, kw_only=True):
         return f"Briefs {sure}: {self.difference:+.1%} success ({self.low:+.1%} to {self.high:+.1%}){worse}."
 
 
-class Closing(msgspec.Struct, frozen=True, kw_only=True):
+class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
     """How long it takes from an observation to its crystal, and from there to its first use (C-51); medians."""
 
     crystals_used: int = 0
@@ -85,7 +84,7 @@ class Yield(msgspec.Struct, frozen=True, kw_only=True):
         return self.contributed / self.asked if self.asked else None
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
     """What gathering took, and what became of what was gathered (C-20)."""
 
     gathers: int = 0
@@ -101,7 +100,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}  # junk, duplicates, loops and what else was not shown
 
 
-class Week(msgspec.Struct, frozen=True, kw_only=True):
+class QualityWeek(msgspec.Struct, frozen=True, kw_only=True):
     """What passed its gate in a week (C-49), and what was told."""
 
     begins: datetime
@@ -117,11 +116,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
     since: datetime
     until: datetime
-    helped: Helped
-    closing: Closing
+    helped: BriefEffect
+    closing: CrystalDelay
     yielded: Yield
-    cost: Cost
-    weeks: tuple[Week, ...]
+    cost: GatherCost
+    weeks: tuple[QualityWeek, ...]
 
 
 def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Quality:
@@ -140,7 +139,7 @@ def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Qua
     )
 
 
-def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> Helped:
+def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> BriefEffect:
     told: dict[str, set[bool]] = defaultdict(set)
     for event in briefs:
         if event.context.session is not None and "as_of" not in event.data:
@@ -154,14 +153,14 @@ def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> Helped:
             arms[next(iter(given))].append(walk)
         mixed += len(given) > 1
     on, off = (_arm(arms[each]) for each in (True, False))
-    helped = Helped(on=on, off=off, mixed=mixed)
+    helped = BriefEffect(on=on, off=off, mixed=mixed)
     if min(on.judged, off.judged) < TASKS_MIN:
         return helped
     ours, theirs = (
         [(walk.session or "", float(walk.outcome == "success")) for walk in arms[each] if walk.outcome != "unknown"]
         for each in (True, False)
     )
-    interval = difference(ours, theirs)
+    interval = bootstrap_difference(ours, theirs)
     if interval is None:
         return helped
     worse, kinds = _worse(arms[True], arms[False])
@@ -198,7 +197,7 @@ def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, 
     return (worse / total if total else None), len(both)
 
 
-def _closing(events: Iterable[Event], receipts: Iterable[Event]) -> Closing:
+def _closing(events: Iterable[Event], receipts: Iterable[Event]) -> CrystalDelay:
     at = {event.id: event.at for event in events}
     used: dict[EventId, tuple[datetime, list[EventId]]] = {}
     for event in receipts:
@@ -213,7 +212,7 @@ def _closing(events: Iterable[Event], receipts: Iterable[Event]) -> Closing:
         for mark in marks
         if crystal in at and mark in at
     ]
-    return Closing(
+    return CrystalDelay(
         crystals_used=len(used),
         to_crystal_h=median(to_crystal) if to_crystal else None,
         to_use_h=median(to_use) if to_use else None,
@@ -235,7 +234,7 @@ def _yield(gathers: Iterable[Event], receipts: Iterable[Event]) -> Yield:
     return Yield(asked=len(asked), contributed=len(asked & contributed), never=tuple(sorted(asked - contributed)))
 
 
-def _cost(gathers: Sequence[Event]) -> Cost:
+def _cost(gathers: Sequence[Event]) -> GatherCost:
     told = [event.data for event in gathers]
     took = sorted(_number(each.get("latency_ms")) for each in told)
     asked = sum(len(_texts(each.get("asked"))) for each in told)
@@ -250,7 +249,7 @@ def _cost(gathers: Sequence[Event]) -> Cost:
     for each in told:
         if isinstance(found := each.get("counts"), Mapping):
             counts.update({str(name): int(_number(number)) for name, number in found.items()})
-    return Cost(
+    return GatherCost(
         gathers=len(told),
         tokens=int(sum(_number(each.get("tokens")) for each in told)),
         milliseconds=sum(took),
@@ -265,7 +264,7 @@ def _cost(gathers: Sequence[Event]) -> Cost:
     )
 
 
-def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tuple[Week, ...]:
+def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tuple[QualityWeek, ...]:
     names = {CRYSTAL: "crystals", PROMOTED: "teachings", CRYSTALLIZED: "trails", RECEIPT: "briefs", GATHERED: "gathers"}
     counted: dict[int, Counter[str]] = defaultdict(Counter)
     count = -(-(until - since) // WEEK)
@@ -274,7 +273,7 @@ def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tupl
             counted[min(count - 1, (event.at - since) // WEEK)][names[event.name]] += (
                 1  # what happens now is of this week
             )
-    return tuple(Week(begins=since + number * WEEK, **counted[number]) for number in range(count))
+    return tuple(QualityWeek(begins=since + number * WEEK, **counted[number]) for number in range(count))
 
 
 def _listed(value: object) -> list[dict[str, object]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from mica.model.event import Brief, Event, EventId, EventQuery, Passage, is_id, is_tombstone, tombstone_of
+from mica.model.brief import Brief, Passage
+from mica.model.event import Event, EventId, EventQuery, is_id, is_tombstone, tombstone_of
 from mica.redact import redact
 from mica.sources.protocol import GATHERED
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog, PurgeLog
 from mica.tokens import ESTIMATOR
 
 BRIEF = "brief"  # the event that is the receipt of a brief
+SWITCHED = "brief.switched"  # {"on": bool}: switches the briefs of a space; the latest holds
 CONFLICTS = "conflicts"  # how the line of a brief begins that tells what lost
 
 
@@ -50,14 +52,14 @@ def _passage(passage: Passage) -> dict[str, object]:
     return told
 
 
-async def quoting(store: Store, events: Iterable[EventId]) -> list[Event]:
+async def quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
     """The receipts of briefs and gathers that hold words of these events."""
     wanted = set(events)
-    recorded = await store.events(EventQuery(names=(BRIEF, GATHERED), limit=None))
+    recorded = await log.query(EventQuery(names=(BRIEF, GATHERED), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
-async def bury_late(store: Store, recorded: Iterable[Event]) -> None:
+async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
     """Make tombstones of receipts that were just stored and hold words of purged events: they were read before.
 
     A purge looks for receipts after its last tombstone, and this for tombstones after storing a receipt: one finds it.
@@ -65,12 +67,12 @@ async def bury_late(store: Store, recorded: Iterable[Event]) -> None:
     quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, GATHERED)}
     stones = {}
     for each in set().union(*quoted.values()):
-        found = await store.event(EventId(each)) if is_id(each) else None
+        found = await log.get(EventId(each)) if is_id(each) else None
         if found is not None and is_tombstone(found):
             stones[each] = tombstone_of(found)
     for identifier, sources in quoted.items():
         if told := next((stones[each] for each in sorted(sources) if each in stones), None):
-            await store.bury([identifier], told)
+            await purges.bury([identifier], told)
 
 
 def _quoted(receipt: Event) -> Iterator[str]:
@@ -80,3 +82,9 @@ def _quoted(receipt: Event) -> Iterator[str]:
         for each in said if isinstance(said, list) else ():
             if isinstance(each, dict) and "text" in each and isinstance(sources := each.get("sources"), list):
                 yield from (source for source in sources if isinstance(source, str))
+
+
+async def is_switched_on(log: EventLog) -> bool:
+    """Whether briefs are switched on in this space. Which sessions are held out is drawn by `mica.hook`."""
+    latest = await log.query(EventQuery(names=(SWITCHED,), limit=1))
+    return not latest or latest[-1].data.get("on") is not False

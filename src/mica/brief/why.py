@@ -9,13 +9,13 @@ from datetime import datetime
 import msgspec
 
 from mica.brief.receipts import BRIEF, CONFLICTS
+from mica.events.hot import ReadLog, Reads
 from mica.model.crystal import Crystal, crystal_of
 from mica.model.event import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_tombstone
 from mica.model.teaching import WITHDRAWN
 from mica.sources.account import line
 from mica.sources.cohere import Origin, Stated
 from mica.sources.protocol import GATHERED, JUDGMENT_RETRACTED
-from mica.store.protocol import Store
 from mica.words import words
 
 RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no event
@@ -23,7 +23,7 @@ RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no
 TAKEN_BACK = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
 LINES_MAX = 5  # that are told of one line: the same may have been said of several concepts
 WORDS_MIN = 2  # by which a line is known; a word alone begins too many
-STEPS_MAX = 20  # back from an event; a longer chain is `mica tree`
+STEPS_MAX = 20  # back from an event; a longer chain is `mica events tree`
 _HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # as they end a line of a brief
 
 
@@ -64,7 +64,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     retracted: str | None = None  # the reason, when it does not hold any more
 
 
-class _Passage(msgspec.Struct):
+class ReceiptPassage(msgspec.Struct):
     source: str
     sources: tuple[EventId, ...] = ()
     tokens: int | None = None
@@ -81,21 +81,21 @@ class _Stale(msgspec.Struct):
     reason: str = ""
 
 
-class _Receipt(msgspec.Struct):
+class ReceiptData(msgspec.Struct):
     query: str
-    passages: tuple[_Passage, ...]
-    lost: tuple[_Passage, ...] = ()
+    passages: tuple[ReceiptPassage, ...]
+    lost: tuple[ReceiptPassage, ...] = ()
     missing: dict[str, str] = {}
     degraded: tuple[_Stale, ...] = ()  # of a gather
     is_compressed: bool = False
 
 
-class _Gathered(msgspec.Struct):
+class GatherReceipt(msgspec.Struct):
     """The record of a gather: its fragments are passages too, and so is what lost against them."""
 
     concept: str
-    fragments: tuple[_Passage, ...]
-    lost: tuple[_Passage, ...] = ()
+    fragments: tuple[ReceiptPassage, ...]
+    lost: tuple[ReceiptPassage, ...] = ()
     missing: dict[str, str] = {}
     degraded: tuple[_Stale, ...] = ()
 
@@ -106,24 +106,24 @@ def handles(text: str) -> list[str]:
     return re.findall(r"#\d+", found[1]) if found else [text.strip()]
 
 
-async def why(store: Store, event: Event) -> Why:
+async def why(reads: Reads, event: Event) -> Why:
     """What this brief, crystal or other event rests on."""
     if event.name in (BRIEF, GATHERED) and (receipt := _receipt(event)) is not None:
-        because = [await _of_passage(store, passage) for passage in receipt.passages]
+        because = [await _of_passage(reads.log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
         crystal = crystal_of(event)
-        found = _why(event, crystal.text, [await _because(store, *said) for said in _statements(crystal)])
+        found = _why(event, crystal.text, [await _because(reads.log, *said) for said in _statements(crystal)])
     else:
-        led = [event, *await store.ancestors(event.id)][:STEPS_MAX]
+        led = [event, *await reads.chains.ancestors(event.id)][:STEPS_MAX]
         found = _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
     return found
 
 
-async def with_retractions(store: Store, found: Sequence[Why]) -> list[Why]:
+async def with_retractions(log: ReadLog, found: Sequence[Why]) -> list[Why]:
     """The same, saying of everything that was told or is rested on whether somebody took it back since, and why."""
     reasons: dict[object, str] = {}
-    for each in await store.events(EventQuery(names=tuple(TAKEN_BACK), limit=None)):
+    for each in await log.query(EventQuery(names=tuple(TAKEN_BACK), limit=None)):
         reasons.setdefault(each.data.get(TAKEN_BACK[each.name]), str(each.data.get("reason", "")))
     return [
         msgspec.structs.replace(
@@ -143,23 +143,23 @@ async def with_retractions(store: Store, found: Sequence[Why]) -> list[Why]:
     ]
 
 
-def _receipt(event: Event) -> _Receipt | None:
+def _receipt(event: Event) -> ReceiptData | None:
     try:
         if event.name == GATHERED:
-            told = msgspec.convert(event.data, _Gathered)
-            return _Receipt(
+            told = msgspec.convert(event.data, GatherReceipt)
+            return ReceiptData(
                 query=told.concept,
                 passages=told.fragments,
                 lost=told.lost,
                 missing=told.missing,
                 degraded=told.degraded,
             )
-        return msgspec.convert(event.data, _Receipt)
+        return msgspec.convert(event.data, ReceiptData)
     except msgspec.ValidationError:
         return None  # somebody else's event of this name
 
 
-async def of_line(store: Store, said: str) -> list[Why]:
+async def of_line(reads: Reads, said: str) -> list[Why]:
     """What a line rests on that names no event, or its beginning: found in the latest receipts by its words.
 
     A line of a gather does not name its concept: where the same was said of several, each is told, the latest first. A
@@ -169,26 +169,26 @@ async def of_line(store: Store, said: str) -> list[Why]:
     found: dict[tuple[object, ...], Why] = {}
     if wanted.count(" ") + 1 < WORDS_MIN:
         return []
-    for event in reversed(await store.events(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
+    for event in reversed(await reads.log.query(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
         if (receipt := _receipt(event)) is None:
             continue
-        if not found and (note := await _note(store, event, receipt, wanted)) is not None:
+        if not found and (note := await _note(reads, event, receipt, wanted)) is not None:
             return [note]
         about = receipt.query if event.name == GATHERED else ""
         for passage in (*receipt.passages, *receipt.lost):
             same = (about, passage.source, passage.origins)
             if passage.origins and same not in found and _begins(passage, event, wanted):
-                found[same] = _why(event, receipt.query or passage.text, [await _of_passage(store, passage)])
+                found[same] = _why(event, receipt.query or passage.text, [await _of_passage(reads.log, passage)])
                 if len(found) == LINES_MAX:
                     return list(found.values())
     return list(found.values())
 
 
-async def _note(store: Store, event: Event, receipt: _Receipt, wanted: str) -> Why | None:
+async def _note(reads: Reads, event: Event, receipt: ReceiptData, wanted: str) -> Why | None:
     """What a line rests on that says something of a whole brief: its conflicts, a gap, that it is compressed."""
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
     if lost and f"{_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(wanted):
-        return _why(event, receipt.query, [await _of_passage(store, each) for each in lost])
+        return _why(event, receipt.query, [await _of_passage(reads.log, each) for each in lost])
     gaps = {
         "missing": receipt.missing,
         "stale": {each.source: each.reason for each in receipt.degraded},
@@ -198,11 +198,11 @@ async def _note(store: Store, event: Event, receipt: _Receipt, wanted: str) -> W
             if f"{wanted} ".startswith(f"{_words(f'{kind} {name}')} "):
                 return _why(event, receipt.query, [], missing={name: reason})
     if receipt.is_compressed and wanted.startswith("compressed "):
-        return await why(store, event)
+        return await why(reads, event)
     return None
 
 
-def _begins(passage: _Passage, event: Event, wanted: str) -> bool:
+def _begins(passage: ReceiptPassage, event: Event, wanted: str) -> bool:
     """Whether a passage begins in these words, as it was shown or without the names of its sources."""
     shown = f"{passage.kind} {passage.text}"
     if passage.key:
@@ -230,13 +230,13 @@ def _statements(crystal: Crystal) -> list[tuple[str, Sequence[EventId]]]:
     return [(statement.text, statement.sources) for statement in crystal.statements]
 
 
-async def _because(store: Store, text: str, sources: Iterable[EventId]) -> Because:
-    events = [event for each in sources if (event := await store.event(each)) is not None]
+async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Because:
+    events = [event for each in sources if (event := await log.get(each)) is not None]
     return Because(text=text, evidence=tuple(map(_evidence, events)))
 
 
-async def _of_passage(store: Store, passage: _Passage) -> Because:
-    found = await _because(store, "", passage.sources)
+async def _of_passage(log: ReadLog, passage: ReceiptPassage) -> Because:
+    found = await _because(log, "", passage.sources)
     gone = passage.text or "what it rested on is not here any more"
     text = gone if passage.origins or not found.evidence else found.evidence[0].text
     return msgspec.structs.replace(

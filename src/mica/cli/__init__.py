@@ -1,4 +1,7 @@
-"""The command line: each command parses, calls memory, prints."""
+"""The command line: each command parses, calls memory, prints.
+
+To add a command, write its function in the module of its noun and list it here, in EVERYDAY or in its group.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +15,35 @@ from contextlib import suppress
 
 import click
 
-from mica.cli import access as entering
-from mica.cli import chains, crystals, events, marks, mcp, quality, sources, start, teachings, trails
-from mica.cli import gather as gathering
-from mica.cli import handoff as handing
-from mica.cli import hooks as observing
-from mica.cli import install as installing
-from mica.cli import navigation as navigating
-from mica.cli import purge as purging
-from mica.cli import replay as replaying
-from mica.cli import report as reporting
-from mica.cli import stream as flow
-from mica.cli import transcripts as importing
-from mica.cli import tui as dashboard
-from mica.cli import upkeep as keeping
-from mica.cli import why as explaining
+from mica.cli import (
+    brief,
+    chains,
+    crystals,
+    doctor,
+    events,
+    hooks,
+    install,
+    marks,
+    navigation,
+    purge,
+    server,
+    sources,
+    start,
+    stream,
+    trails,
+    transcripts,
+    upkeep,
+)
+from mica.cli.groups import FirstPage
 from mica.errors import MicaError
 
 
-class _Commands(click.Group):
-    """Our errors are one line and exit 1; wrong usage exits 2; Ctrl-C exits 130; anything else shows its traceback."""
+class _Commands(FirstPage):
+    """Prints our errors as one line and exits 1; wrong usage exits 2; Ctrl-C exits 130; the rest shows a traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            # All is loaded: from here on commands end in their way.
+            # Everything is loaded: from here on each command handles Ctrl-C itself.
             if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             return super().invoke(ctx)
@@ -45,114 +53,139 @@ class _Commands(click.Group):
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
-            with suppress(OSError, ValueError):  # what is left to be written must not complain at the end, too
+            with suppress(OSError, ValueError):  # the rest of the buffer must not fail again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo(f"mica: the answer cannot be written: {error.strerror}; send it elsewhere", err=True)
+            click.echo(f"mica: the result cannot be written: {error.strerror}; send it elsewhere", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("mica: stopped", err=True)
             ctx.exit(130)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mica", message="%(prog)s %(version)s")
-def cli() -> None:
-    """mica: layered memory and context for AI agents.
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Memory for AI agents: record what they do, and give each one a short brief of what it needs to know now.
 
-    It watches what agents do, keeps it safely, and hands each agent a short brief of what matters now. Results go to
-    standard output; --json gives one stable document. Start with `mica up`.
+    Start with `mica up`. `mica COMMAND --help` explains a command and shows an example.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
-for command in (
+EVERYDAY = (
     start.up,
-    start.overview,
-    entering.open_,
-    entering.token,
-    importing.import_,
-    installing.install,
-    installing.uninstall,
-    observing.hook,
-    observing.ingest,
-    observing.observe,
-    start.spaces,
+    install.install,
+    install.uninstall,
+    transcripts.import_,
+    stream.export,
     marks.mark,
     marks.search,
-    marks.brief,
-    marks.briefs,
-    explaining.why,
-    gathering.defrag,
-    gathering.judge,
-    gathering.warm,
-    sources.sources,
-    navigating.navigate,
-    navigating.learn,
-    crystals.crystallize,
-    crystals.crystals,
-    crystals.expand,
-    crystals.retract,
-    flow.stream,
-    dashboard.tui,
-    mcp.mcp,
-    handing.handoff,
-    handing.now,
-    teachings.promote,
-    teachings.teachings,
-    trails.trails,
-    trails.evolve,
-    crystals.tick,
-    replaying.replay,
-    reporting.report,
-    quality.quality,
-    events.tree,
-    events.events,
-    chains.sessions,
-    keeping.doctor,
-    keeping.verify,
-    keeping.rebuild,
-    keeping.embed,
-    keeping.age,
-    keeping.copy,
-    purging.purge,
-    purging.retain,
-    purging.pin,
-    purging.unpin,
-    keeping.prepare,
-):
+    brief.brief,
+    navigation.navigate,
+    brief.handoff,
+    brief.why,
+    purge.purge,
+    doctor.doctor,
+)
+GROUPS: dict[click.Group, tuple[click.Command, ...]] = {
+    events.events: (
+        events.tail,
+        events.show,
+        events.query_,
+        events.names,
+        events.emit,
+        stream.follow,
+        events.chain,
+        events.tree,
+        chains.impact,
+        chains.failures,
+        chains.compare,
+        chains.mermaid,
+        stream.replay,
+        chains.sessions,
+        start.overview,
+        stream.import_log,
+    ),
+    crystals.crystals: (
+        crystals.list_,
+        crystals.make,
+        crystals.expand,
+        stream.stream,
+        crystals.retract,
+        crystals.promote,
+        crystals.teachings,
+    ),
+    trails.trails: (
+        trails.list_,
+        trails.show,
+        trails.explore,
+        trails.load,
+        trails.create,
+        trails.rename,
+        trails.suspend,
+        trails.publish_,
+        trails.track,
+        trails.stats,
+        trails.learn,
+        trails.evolve,
+        trails.import_,
+        navigation.replay,
+        navigation.report,
+    ),
+    sources.sources: (
+        sources.gather,
+        sources.judge,
+        sources.list_,
+        sources.test,
+        sources.explain,
+        sources.health,
+        sources.warm,
+    ),
+    brief.briefs: (brief.on, brief.off, brief.status, brief.quality, brief.now),
+    server.server: (server.open_, server.token, server.tui, server.prepare),
+    upkeep.upkeep: (
+        upkeep.spaces,
+        upkeep.tick,
+        upkeep.verify,
+        upkeep.rebuild,
+        upkeep.embed,
+        upkeep.age,
+        upkeep.copy,
+        purge.retain,
+        purge.pin,
+        purge.unpin,
+        hooks.hooks,
+    ),
+}
+HIDDEN = (hooks.hook, hooks.ingest, server.mcp)  # hooks and clients start these, not people
+
+for command in (*EVERYDAY, *GROUPS, *HIDDEN):
     cli.add_command(command)
-
-
-for command in (
-    chains.impact,
-    chains.errors,
-    chains.compare,
-    chains.mermaid,
-    flow.replay,
-    flow.follow,
-    flow.export,
-    flow.import_,
-):
-    events.events.add_command(command)
+for group, commands in GROUPS.items():
+    for command in commands:
+        group.add_command(command)
 
 
 def km() -> None:
-    """The `km` command: a mark in two letters."""
+    """Run the `km` command, which is `mica mark` in two letters."""
     sys.argv[1:1] = ["mark"]
     main()
 
 
-def _ask_again(lost: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised within a callback of its own, as while it loads a module. Ctrl-C is not for that."""
-    if isinstance(lost.exc_value, KeyboardInterrupt):
+def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that Python dropped because it came inside a callback, as while a module loads."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
     else:
-        sys.__unraisablehook__(lost)
+        sys.__unraisablehook__(unraisable)
 
 
 def main() -> None:
-    """The `mica` command."""
-    sys.unraisablehook = _ask_again
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has not all characters shows the others
+    """Run the `mica` command."""
+    sys.unraisablehook = _interrupt_again
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")  # a terminal without some characters shows the others
     cli(prog_name="mica")

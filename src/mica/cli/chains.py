@@ -1,4 +1,4 @@
-"""sessions, and events impact, errors, mermaid, compare: questions about chains."""
+"""events impact, failures, mermaid, compare and sessions: questions about chains of events."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.event_options import query_options
-from mica.cli.events import LIMIT, event_text, print_event
+from mica.cli.events import LIMIT, event_text, print_event, query_options
 from mica.cli.output import Output, memory_command
 from mica.errors import InvalidInput
 from mica.events.chains import compare as compared
 from mica.events.chains import compared_fields
 from mica.format.documents import event_document, event_documents
-from mica.format.lines import counted, one_line
-from mica.format.mermaid import flowchart
+from mica.format.lines import one_line, plural
+from mica.format.tree import flowchart
 from mica.memory import Memory
 from mica.model.event import EventQuery
 
@@ -24,17 +23,19 @@ from mica.model.event import EventQuery
 @click.argument("reference", metavar="ID")
 @memory_command
 async def impact(memory: Memory, output: Output, *, reference: str) -> None:
-    """What came after an event: what it led to, and apart from that what merely followed in its chain.
+    """Print what followed from an event.
+
+    The events that it led to come first, then those that only came later in its chain.
 
     Example: mica events impact 12
     """
-    event = await memory.event(reference)
-    found = await memory.impact(event)
+    event = await memory.events.get(reference)
+    found = await memory.events.impact(event)
 
     def for_people(console: Console) -> None:
         console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
         for title, part in (("led to", found.descendants), ("came later in its chain", found.correlated)):
-            console.print(f"[bold]{title}[/]: {counted(len(part), 'event')}")
+            console.print(f"[bold]{title}[/]: {plural(len(part), 'event')}")
             for other in part:
                 print_event(console, other)
 
@@ -48,18 +49,20 @@ async def impact(memory: Memory, output: Output, *, reference: str) -> None:
 
 @click.command()
 @query_options
-@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="The latest so many.")
+@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="At most this many, the latest.")
 @memory_command
-async def errors(memory: Memory, output: Output, *, asked: EventQuery, limit: int) -> None:
-    """Failures, with the chain that led to each and the agents that were part of it.
+async def failures(memory: Memory, output: Output, *, query: EventQuery, limit: int) -> None:
+    """Print failures, each with the chain that led to it.
 
-    Example: mica events errors --session s1 --since 1d
+    The agents in the chain are named.
+
+    Example: mica events failures --session s1 --since 1d
     """
-    found = await memory.failures(msgspec.structs.replace(asked, limit=limit))
+    found = await memory.events.failures(msgspec.structs.replace(query, limit=limit))
 
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No failures fit.")
+            console.print("No failures match.")
         for failure in found:
             print_event(console, failure.event)
             for above in failure.led:
@@ -77,11 +80,11 @@ async def errors(memory: Memory, output: Output, *, asked: EventQuery, limit: in
 @click.argument("reference", metavar="ID")
 @memory_command
 async def mermaid(memory: Memory, output: Output, *, reference: str) -> None:
-    """The chain of an event as a Mermaid flowchart, for Markdown pages.
+    """Print an event's chain as a Mermaid flowchart.
 
     Example: mica events mermaid 12
     """
-    drawn = flowchart(await memory.chain(await memory.event(reference)))
+    drawn = flowchart(await memory.events.chain(await memory.events.get(reference)))
     output.show({"mermaid": drawn}, lambda _: click.echo(drawn, nl=False))
 
 
@@ -93,13 +96,14 @@ async def mermaid(memory: Memory, output: Output, *, reference: str) -> None:
 )
 @memory_command
 async def compare(memory: Memory, output: Output, *, left: str, right: str, ignore: tuple[str, ...]) -> None:
-    """Compare the chains of two events step by step: where they part first, and in what.
+    """Compare the chains of two events step by step.
 
-    Ids, times and sessions differ in every run and are not compared.
+    It says where they differ first, and in which fields. Ids, times and sessions differ in every run and are not
+    compared.
 
     Example: mica events compare 12 40 --ignore data.duration_s
     """
-    runs = [await memory.chain(await memory.event(reference)) for reference in (left, right)]
+    runs = [await memory.events.chain(await memory.events.get(reference)) for reference in (left, right)]
     if runs[0] == runs[1]:
         raise InvalidInput(
             f"{left} and {right} are events of one chain, which begins with {runs[0][0].number}; "
@@ -114,9 +118,9 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
 
     def for_people(console: Console) -> None:
         if found.is_equal:
-            console.print(f"The runs are the same: {counted(found.same, 'step')}.")
+            console.print(f"The runs are the same: {plural(found.same, 'step')}.")
             return
-        console.print(f"{counted(found.same, 'step')} the same, then:")
+        console.print(f"{plural(found.same, 'step')} the same, then:")
         for run, event in (("left", found.left), ("right", found.right)):
             text = event_text(event, console.width - 50) if event else "[dim]ended[/]"
             console.print(f"  [bold]{run:>5}[/] {text}", no_wrap=True, overflow="ellipsis")
@@ -139,17 +143,18 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
 @click.command()
 @memory_command
 async def sessions(memory: Memory, output: Output) -> None:
-    """Sessions that go on: not ended, and somebody has written in the last 30 minutes. Each with its last event.
+    """List active sessions, each with its last event.
 
-    A crash does not end a session; `await memory.resumed(SESSION)` in Python goes on where it stopped.
+    A session is active until it ends, or until 30 minutes have passed since its last event. A crash does not end it; in
+    Python, `await memory.events.resume(SESSION)` continues it.
 
-    Example: mica sessions
+    Example: mica events sessions
     """
-    found = await memory.open_sessions()
+    found = await memory.events.open_sessions()
 
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No session is open.")
+            console.print("No active session.")
         for session in found:
             who = ", ".join(session.agents)
             console.print(f"[bold]{escape(session.session)}[/]  [dim]{escape(who)}[/]", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""crystallize, crystals, expand, tick, retract: from marks to what they meant, and back."""
+"""The group crystals: from marks to what they meant, and back."""
 
 from __future__ import annotations
 
@@ -10,22 +10,36 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from mica.cli.groups import CommandGroup
 from mica.cli.output import Moment, Output, check_order, making_command, memory_command
 from mica.format.documents import crystal_document
-from mica.format.lines import counted, local, one_line
+from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
 from mica.model.crystal import LEVELS, Crystal, Level
-from mica.model.event import Mark
+from mica.model.mark import Mark
+from mica.model.teaching import CONFIDENCE_MIN, MARKS_MIN, SHARE_MIN, Candidate, Teaching
 from mica.settings import DigestKind
 
 LEVEL = click.Choice(LEVELS)
+PERSON = "user"  # the promoter on a command line
+GATE = (
+    f"a crystal needs {MARKS_MIN} marks, a confidence of {CONFIDENCE_MIN:.2f} "
+    f"and {SHARE_MIN:.0%} of what its level can score"
+)
+
+
+@click.group(cls=CommandGroup)
+def crystals() -> None:
+    """Summaries of marks: by session, day, week and epoch."""
 
 
 def print_crystal(console: Console, crystal: Crystal) -> None:
     name = escape(one_line(crystal.label or crystal.period, 80))
-    note = f"{counted(crystal.marks, 'mark')}, {crystal.tokens} of {crystal.source_tokens} tokens"
+    note = f"{plural(crystal.marks, 'mark')}, {crystal.tokens} of {crystal.source_tokens} tokens"
     number = f"#{crystal.position or '…'}"
-    console.print(f"[green]{number}[/] [cyan]{crystal.level}[/] [bold]{name}[/] [dim]{local(crystal.end_at)} {note}[/]")
+    console.print(
+        f"[green]{number}[/] [cyan]{crystal.level}[/] [bold]{name}[/] [dim]{format_time(crystal.end_at)} {note}[/]"
+    )
     for statement in crystal.insight:
         console.print(f"  {escape(one_line(statement.text, 1_000))}", soft_wrap=True)
     for kind, statements in (("why it matters", crystal.significance), ("principle", crystal.principles)):
@@ -34,19 +48,19 @@ def print_crystal(console: Console, crystal: Crystal) -> None:
 
 
 @click.command()
-@click.option("--level", type=LEVEL, help="Close what is open up to this level.  [default: session]")
+@click.option("--level", type=LEVEL, help="Make crystals up to this level.  [default: session]")
 @click.option("--session", help="Only this session.")
-@click.option("--tree", metavar="ID", help="One crystal over an event and all that followed from it.")
-@click.option("--since", type=Moment(), help="Nothing that happened before.")
+@click.option("--tree", metavar="ID", help="Make one crystal of an event and everything that followed from it.")
+@click.option("--since", type=Moment(), help="Leave out what happened before.")
 @click.option("--label", help="The name of an epoch.")
 @click.option(
     "--digest",
     type=click.Choice(["extractive", "model"]),
-    help="In the marks' own words, or by a model (settings: crystals.digest).",
+    help="In the words of the marks, or by a model (settings: crystals.digest).",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be made at the lowest level; record nothing.")
 @making_command
-async def crystallize(
+async def make(
     memory: Memory,
     output: Output,
     *,
@@ -58,17 +72,17 @@ async def crystallize(
     digest: str | None,
     dry_run: bool,
 ) -> None:
-    """Make crystals of marks now, whether their session, day or week is over or not.
+    """Make crystals of the marks that have none yet.
 
-    Without this command, what is over is closed by whoever is active, and by `mica tick`. Marks that come later make a
-    new revision; nothing is crystallized twice.
+    Sessions, days and weeks that are over are closed by the next active process and by `mica upkeep tick`; this command
+    does not wait until they are over. Marks that come later make a new revision; nothing is crystallized twice.
 
-    Example: mica crystallize --level day
+    Example: mica crystals make --level day
     """
     if tree is not None and (other := next((n for n, v in (("level", level), ("session", session)) if v), None)):
         raise click.UsageError(f"--tree makes one crystal beside the hierarchy of time; leave out --{other}")
-    root = None if tree is None else (await memory.event(tree)).id
-    made = await memory.crystallize(
+    root = None if tree is None else (await memory.events.get(tree)).id
+    made = await memory.crystals.make(
         level=typing.cast(Level, level or "session"),
         session=session,
         tree=root,
@@ -83,22 +97,29 @@ async def crystallize(
         for crystal in made:
             print_crystal(console, crystal)
         if not made:
-            told = "." if waiting else ": no marks wait; `mica crystals` shows what was made of those before."
-            console.print(f"Nothing was crystallized{told}")
+            reason = "." if waiting else ": no marks are waiting; `mica crystals list` shows the crystals there are."
+            console.print(f"Nothing was crystallized{reason}")
         for each in waiting:
             console.print(f"[dim]{escape(one_line(each.period, 80))}: {escape(each.reason)}[/]")
 
     output.show({"crystals": list(map(crystal_document, made)), "waiting": waiting, "dry_run": dry_run}, for_people)
 
 
-@click.command()
+@click.command("list")
 @click.argument("query", nargs=-1)
 @click.option("--level", type=LEVEL, help="Only this level.")
-@click.option("--since", type=Moment(), help="That end at this time or later.")
-@click.option("--until", type=Moment(), help="That begin before this time.")
-@click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0, 10_000), help="The latest.")
+@click.option("--since", type=Moment(), help="Crystals that end at this time or later.")
+@click.option("--until", type=Moment(), help="Crystals that begin before this time.")
+@click.option(
+    "--limit",
+    "-n",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="At most this many, the latest.",
+)
 @memory_command
-async def crystals(
+async def list_(
     memory: Memory,
     output: Output,
     *,
@@ -108,23 +129,25 @@ async def crystals(
     until: datetime | None,
     limit: int,
 ) -> None:
-    """What marks meant: the crystals that stand, latest last; with QUERY, those that speak of it, best first.
+    """List crystals, the latest last; with QUERY the best first.
 
-    Example: mica crystals session cookie --level day -n 7
+    Example: mica crystals list session cookie --level day -n 7
     """
     check_order(since, until)
     asked = " ".join(query)
-    found = await memory.crystals(asked, level=typing.cast(Level | None, level), since=since, until=until, limit=limit)
-    waiting = await memory.waiting() if not found and not asked else []
+    found = await memory.crystals.list(
+        asked, level=typing.cast(Level | None, level), since=since, until=until, limit=limit
+    )
+    waiting = await memory.crystals.waiting() if not found and not asked else []
 
     def for_people(console: Console) -> None:
         if not found and asked:
-            console.print("No crystal speaks of that; `mica search` looks in the marks.")
+            console.print("No crystal is about that; `mica search` looks in the marks.")
         elif not found:
             console.print("No crystals yet. They are made of marks when a session or a day is over;")
-            console.print("`mica crystallize` makes them now.")
+            console.print("`mica crystals make` makes them now.")
             for each in waiting:
-                console.print(f"[dim]{escape(each.period)}: {counted(each.count, 'mark')}, {each.reason}[/]")
+                console.print(f"[dim]{escape(each.period)}: {plural(each.count, 'mark')}, {each.reason}[/]")
         for crystal in found:
             print_crystal(console, crystal)
 
@@ -135,19 +158,21 @@ async def crystals(
 @click.argument("reference", metavar="ID")
 @memory_command
 async def expand(memory: Memory, output: Output, *, reference: str) -> None:
-    """What a crystal rests on: each of its marks, or its crystals of the level below, and what was left out.
+    """Show the sources of a crystal, and what it left out.
 
-    Example: mica expand 210
+    The sources are marks, or crystals of the level below.
+
+    Example: mica crystals expand 210
     """
-    crystal = await memory.crystal(reference)
-    sources = await memory.expand(crystal.id)
+    crystal = await memory.crystals.get(reference)
+    sources = await memory.crystals.expand(crystal.id)
     cited = {each for statement in crystal.statements for each in statement.sources}
     dropped = {each.id: each.reason for each in crystal.dropped}
 
     def for_people(console: Console) -> None:
         print_crystal(console, crystal)
         console.print(
-            f"[bold]rests on[/] {counted(len(crystal.sources), 'source')}; made by {escape(crystal.method)}, "
+            f"[bold]rests on[/] {plural(len(crystal.sources), 'source')}; made by {escape(crystal.method)}, "
             f"revision {crystal.revision}, confidence {crystal.confidence:.2f}"
         )
         for source in sources:
@@ -170,40 +195,112 @@ def _source_document(source: Mark | Crystal) -> dict[str, object]:
 
 
 @click.command()
-@making_command
-async def tick(memory: Memory, output: Output) -> None:
-    """Do what is due: close sessions, days and weeks that are over. For cron; safe to run at any time, by several.
-
-    Example: mica tick
-    """
-    ran = await memory.tick()
-
-    def for_people(console: Console) -> None:
-        if not ran:
-            console.print("Nothing is due.")
-        for each in ran:
-            told = f"failed: {escape(each.error)}" if each.error else f"{each.done} done"
-            console.print(f"{each.kind}: {told} [dim](again at {local(each.next_at)})[/]")
-
-    output.show(ran, for_people)
-
-
-@click.command()
 @click.argument("reference", metavar="ID")
-@click.option("--reason", required=True, help="Why it does not hold any more.")
+@click.option("--reason", required=True, help="Why it is wrong or out of date.")
 @making_command
 async def retract(memory: Memory, output: Output, *, reference: str, reason: str) -> None:
-    """Say that a mark, a crystal or a judgment does not hold any more. It stays in the log; nothing tells it any more.
+    """Withdraw a mark, a crystal or a judgment.
 
-    Crystals that rest on it are made anew without it, and what was gathered with it is gathered again. To remove its
-    content, use `mica purge`.
+    It stays in the log and is used no more. Crystals that rest on it are made again without it, and what was gathered
+    with it is gathered again. To remove its content, use `mica purge`.
 
-    Example: mica retract 12 --reason "the cookie was not the cause"
+    Example: mica crystals retract 12 --reason "the cookie was not the cause"
     """
-    retracted = await memory.event(reference)
+    retracted = await memory.events.get(reference)
     identifier = await memory.retract(retracted.id, reason=reason)
 
     def for_people(console: Console) -> None:
         console.print(f"{retracted.number} is retracted [dim]({identifier})[/]")
 
     output.show({"retracted": retracted.id, "event": identifier}, for_people)
+
+
+def print_teaching(console: Console, teaching: Teaching) -> None:
+    who = one_line(teaching.by, 40)
+    note = f"{teaching.level} {one_line(teaching.period, 80)}, promoted {format_time(teaching.at)} by {who}"
+    ended = f" [red]{escape(one_line(teaching.ended, 200))}[/]" if teaching.ended else ""
+    revised = " [yellow]its crystal has a newer revision[/]" if teaching.superseded_by else ""
+    console.print(f"[green]#{teaching.position}[/] [dim]{escape(note)}[/]{ended}{revised}", soft_wrap=True)
+    for statement in teaching.content:
+        console.print(f"  {escape(one_line(statement.text, 1_000))}", soft_wrap=True)
+    for statement in teaching.principles:
+        console.print(f"  [yellow]principle:[/] {escape(one_line(statement.text, 1_000))}", soft_wrap=True)
+
+
+@click.command()
+@click.argument("reference", metavar="[ID]", required=False)
+@click.option("--auto", is_flag=True, help="Promote the best crystals that pass the gate, at most three.")
+@click.option("--candidates", is_flag=True, help="Show what --auto would promote; change nothing.")
+@click.option("--reason", default="", help="Why it should be taught.")
+@making_command
+async def promote(
+    memory: Memory, output: Output, *, reference: str | None, auto: bool, candidates: bool, reason: str
+) -> None:
+    """Make a crystal a teaching, which every brief may include.
+
+    A person promotes any current crystal by its ID; --auto promotes those that pass the gate.
+
+    Example: mica crystals promote 210 --reason "it cost us a day"
+    """
+    if (reference is not None) + auto + candidates != 1:
+        raise click.UsageError("give the ID of a crystal, --auto or --candidates")
+    if candidates:
+        found = await memory.crystals.candidates()
+        output.show(list(map(_candidate_document, found)), lambda console: _print_candidates(console, found))
+        return
+    if reference is None:
+        made = await memory.crystals.promote_best()
+    else:
+        made = [await memory.crystals.promote(reference, by=PERSON, reason=reason)]
+
+    def for_people(console: Console) -> None:
+        for teaching in made:
+            print_teaching(console, teaching)
+        if not made:
+            console.print(f"Nothing was promoted: {GATE}.")
+
+    output.show(msgspec.to_builtins(made), for_people)
+
+
+def _candidate_document(candidate: Candidate) -> dict[str, object]:
+    return {"score": candidate.score, "share": candidate.share, "crystal": crystal_document(candidate.crystal)}
+
+
+def _print_candidates(console: Console, found: list[Candidate]) -> None:
+    for candidate in found:
+        print_crystal(console, candidate.crystal)
+        console.print(f"  [dim]score {candidate.score:.2f}, {candidate.share:.0%} of what its level can score[/]")
+    if not found:
+        console.print(f"No crystal would be promoted: {GATE}.")
+    else:
+        console.print(f"{plural(len(found), 'candidate')}; `mica crystals promote --auto` takes the first three.")
+
+
+@click.command()
+@click.option("--withdraw", metavar="ID", help="End this teaching.")
+@click.option("--reason", default="", help="Why it is withdrawn.")
+@click.option("--all", "with_ended", is_flag=True, help="Include teachings that have ended, with the reason.")
+@memory_command
+async def teachings(memory: Memory, output: Output, *, withdraw: str | None, reason: str, with_ended: bool) -> None:
+    """List teachings, or withdraw one.
+
+    A teaching is a promoted crystal. It ends when it is withdrawn, or when its crystal or a mark that it cites is
+    retracted. A purge of its sources removes it.
+
+    Example: mica crystals teachings --withdraw 212 --reason "the proxy was replaced"
+    """
+    if withdraw is not None:
+        ended = await memory.crystals.withdraw(withdraw, reason=reason)
+        output.show(msgspec.to_builtins(ended), lambda console: print_teaching(console, ended))
+        return
+    found = await memory.crystals.teachings(with_ended=with_ended)
+
+    def for_people(console: Console) -> None:
+        for teaching in found:
+            print_teaching(console, teaching)
+        if not found:
+            console.print(
+                "No teachings yet. `mica crystals promote --candidates` shows crystals that could become one."
+            )
+
+    output.show(msgspec.to_builtins(found), for_people)

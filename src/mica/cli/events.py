@@ -1,10 +1,13 @@
-"""events: the log, read in every way."""
+"""The group events: read the log in every way."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import ParamSpec, cast
 
 import click
 import msgspec
@@ -12,54 +15,111 @@ from rich.console import Console
 from rich.json import JSON
 from rich.markup import escape
 
-from mica.cli.event_options import field_options, query_options
-from mica.cli.output import Output, memory_command
+from mica.cli.groups import CommandGroup
+from mica.cli.output import Moment, Output, check_order, making_command, memory_command, standard_input
 from mica.errors import InvalidInput
-from mica.format.documents import FULL, Fields, event_document, event_documents
-from mica.format.lines import harmless, local, one_line
+from mica.format.documents import BUNDLES, FULL, Fields, event_document, event_documents, select_fields
+from mica.format.lines import format_time, one_line, strip_control
 from mica.memory import Memory
-from mica.model.event import Event, EventQuery, is_tombstone
+from mica.model.event import MARK, Event, EventQuery, is_tombstone
 
-LIMIT = click.IntRange(0, 1_000_000)  # what a terminal or a script can still take in
-DRAWN_STEPS = 20  # of a tree, as branches: deeper there would be no room for what happened
-NESTED_STEPS_MAX = 400  # of a tree in JSON, two levels each: Python reads a thousand
+P = ParamSpec("P")
+LIMIT = click.IntRange(0, 1_000_000)  # more belongs into an export
+DRAWN_STEPS = 20  # levels of a tree that are drawn as branches; more leave no room for the text
+NESTED_STEPS_MAX = 400  # levels of a tree in JSON, two of nesting each; Python reads a thousand
 
 
-@click.group()
+def field_options(function: Callable[P, None]) -> Callable[P, None]:
+    """Adds --fields and --bundle; the command gets `fields`, which is None without either."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        bundle, listed = cast(str | None, kwargs.pop("bundle")), cast(tuple[str, ...], kwargs.pop("fields"))
+        fields = [field.strip() for text in listed for field in text.split(",") if field.strip()]
+        if listed and not fields:
+            raise click.UsageError("--fields names no field; give some, as in id,context.agent,data.path")
+        kwargs["fields"] = select_fields(bundle=bundle, fields=fields) if bundle or fields else None
+        function(*args, **kwargs)
+
+    run = click.option(
+        "--fields", multiple=True, metavar="FIELD,…", help="Print only these fields, as in id,context.agent,data.path."
+    )(run)
+    return click.option("--bundle", type=click.Choice(list(BUNDLES)), help="Print only the fields of this bundle.")(run)
+
+
+def query_options(function: Callable[P, None]) -> Callable[P, None]:
+    """Adds the options that choose events; the command gets an EventQuery without a limit as `query`."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        errors = kwargs.pop("errors")
+        if "" in cast(tuple[str, ...], kwargs["names"]):
+            raise click.UsageError("--name is empty; give a name or a pattern, as in 'file.*'")
+        check_order(cast(datetime | None, kwargs["since"]), cast(datetime | None, kwargs["until"]))
+        kwargs["query"] = EventQuery(
+            session=cast(str | None, kwargs.pop("session")),
+            agent=cast(str | None, kwargs.pop("agent")),
+            user=cast(str | None, kwargs.pop("user")),
+            names=cast(tuple[str, ...], kwargs.pop("names")),
+            since=cast(datetime | None, kwargs.pop("since")),
+            until=cast(datetime | None, kwargs.pop("until")),
+            text=cast(str | None, kwargs.pop("text")),
+            errors=True if errors else None,
+            limit=None,
+        )
+        function(*args, **kwargs)
+
+    for option in (
+        click.option("--errors", is_flag=True, help="Only failures."),
+        click.option("--text", help="With all of these words in data.text."),
+        click.option("--until", type=Moment(), help="Before this time."),
+        click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d)."),
+        click.option("--name", "names", multiple=True, help="With this name; * and ? are wildcards, repeatable."),
+        click.option("--user", help="Of this user."),
+        click.option("--agent", help="Of this agent."),
+        click.option("--session", help="Of this session."),
+    ):
+        run = option(run)
+    return run
+
+
+@click.group(cls=CommandGroup)
 def events() -> None:
-    """Read the log: what happened, in which order, and what led to what."""
+    """The log: what happened, in which order, and what led to what."""
 
 
-@events.command()
+@click.command()
 @click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="How many events.")
 @field_options
 @memory_command
 async def tail(memory: Memory, output: Output, *, limit: int, fields: Fields | None) -> None:
-    """The latest events, oldest first.
+    """Print the latest events, oldest first.
 
     Example: mica events tail -n 50 --bundle monitoring
     """
-    show_events(output, await memory.events(EventQuery(limit=limit)), fields)
+    show_events(output, await memory.events.query(EventQuery(limit=limit)), fields)
 
 
-@events.command()
+@click.command()
 @click.argument("references", metavar="ID…", nargs=-1, required=True)
 @field_options
 @memory_command
 async def show(memory: Memory, output: Output, *, references: tuple[str, ...], fields: Fields | None) -> None:
-    """One event, whole, or up to 100. An ID is an event's id or its position. Exits 1 when one is not there.
+    """Print whole events, up to 100.
+
+    An ID is an event's id or its position. Exits 1 if one does not exist.
 
     Example: mica events show 12
     """
     if len(references) == 1:
-        event = await memory.event(references[0])
-        output.show(event_document(event, fields or FULL), lambda console: _whole(console, event, fields))
+        event = await memory.events.get(references[0])
+        output.show(event_document(event, fields or FULL), lambda console: _print_whole(console, event, fields))
         return
-    resolved = await memory.resolve(references)
+    resolved = await memory.events.resolve(references)
 
     def for_people(console: Console) -> None:
         for event in resolved.found:
-            _whole(console, event, fields)
+            _print_whole(console, event, fields)
 
     output.show({"found": event_documents(resolved.found, fields or FULL), "missing": resolved.missing}, for_people)
     if resolved.missing:
@@ -68,58 +128,125 @@ async def show(memory: Memory, output: Output, *, references: tuple[str, ...], f
         sys.exit(1)
 
 
-@events.command()
+@click.command("query")
 @query_options
-@click.option("--limit", "-n", default=100, show_default=True, type=LIMIT, help="The latest so many.")
+@click.option("--limit", "-n", default=100, show_default=True, type=LIMIT, help="At most this many, the latest.")
 @field_options
 @memory_command
-async def query(memory: Memory, output: Output, *, asked: EventQuery, limit: int, fields: Fields | None) -> None:
-    """Events that fit every given option.
+async def query_(memory: Memory, output: Output, *, query: EventQuery, limit: int, fields: Fields | None) -> None:
+    """Print the events that match every option.
 
     Example: mica events query --name "file.*" --since 3d --fields id,data.path
     """
-    show_events(output, await memory.events(msgspec.structs.replace(asked, limit=limit)), fields)
+    show_events(output, await memory.events.query(msgspec.structs.replace(query, limit=limit)), fields)
 
 
-@events.command()
+@click.command()
 @click.argument("reference", metavar="ID")
 @field_options
 @memory_command
 async def chain(memory: Memory, output: Output, *, reference: str, fields: Fields | None) -> None:
-    """All events of the chain that an event belongs to, in order of time.
+    """Print all events of an event's chain, in order of time.
 
     Example: mica events chain 12 --bundle debugging
     """
-    show_events(output, await memory.chain(await memory.event(reference)), fields)
+    show_events(output, await memory.events.chain(await memory.events.get(reference)), fields)
 
 
-@events.command()
+@click.command()
 @click.argument("reference", metavar="ID")
-@click.option("--depth", type=click.IntRange(min=0), help="At most so many steps below.")
-@click.option("--ancestry", is_flag=True, help="What led to the event, in place of what it led to.")
+@click.option("--depth", type=click.IntRange(min=0), help="At most this many levels below.")
+@click.option("--ancestry", is_flag=True, help="Draw what led to the event instead.")
 @memory_command
 async def tree(memory: Memory, output: Output, *, reference: str, depth: int | None, ancestry: bool) -> None:
-    """What an event led to, as a tree.
+    """Draw what an event led to, as a tree.
+
+    Each line ends with what it is to the line above, such as CAUSES.
 
     Example: mica events tree 12 --depth 2
     """
-    event = await memory.event(reference)
-    found = await (memory.ancestors(event) if ancestry else memory.descendants(event, depth=depth))
+    event = await memory.events.get(reference)
+    found = await (memory.events.ancestors(event) if ancestry else memory.events.descendants(event, depth=depth))
     top, below = (found[-1], [*found[-2::-1], event]) if ancestry and found else (event, [] if ancestry else found)
 
     def for_people(console: Console) -> None:
-        for line in _drawn(top, below):
+        for line in _draw(top, below):
             console.print(line, soft_wrap=True)
 
-    output.show(_nested(top, below) if output.as_json else None, for_people)
+    output.show(_nest(top, below) if output.as_json else None, for_people)
+
+
+@click.command()
+@query_options
+@memory_command
+async def names(memory: Memory, output: Output, *, query: EventQuery) -> None:
+    """List the names of events with their counts.
+
+    Example: mica events names --since 7d
+    """
+    counts = await memory.events.names(query)
+
+    def for_people(console: Console) -> None:
+        if not counts:
+            console.print("No events match.")
+        for name, count in counts.items():
+            console.print(f"{count:>9,}  {escape(one_line(name, 200))}", soft_wrap=True)
+
+    output.show([{"name": name, "count": count} for name, count in counts.items()], for_people)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--data", "text", default="{}", metavar="JSON", help="The data, a JSON object; - reads standard input.")
+@click.option("--parent", metavar="ID", help="The event that led to this: an id or a position.")
+@click.option("--error", is_flag=True, help="The event is a failure.")
+@click.option("--session", help="The session it belongs to.")
+@click.option("--agent", help="The agent that did it; without it, you did.")
+@click.option("--task", help="The task it belongs to.")
+@making_command
+async def emit(
+    memory: Memory,
+    output: Output,
+    *,
+    name: str,
+    text: str,
+    parent: str | None,
+    error: bool,
+    session: str | None,
+    agent: str | None,
+    task: str | None,
+) -> None:
+    """Record an event. Use `mica mark` for an observation in words.
+
+    NAME has no blanks and usually two words, as in deploy.finished. Nothing is dispatched: the event is stored, and
+    `mica events follow` and other readers see it.
+
+    Example: mica events emit deploy.finished --data '{"version": "1.4"}'
+    """
+    data = _json_object(standard_input() if text == "-" else text)
+    cause = None if parent is None else await memory.events.get(parent)
+    with memory.context(session=session, agent=agent, task=task):
+        ref = memory.emit(name, data, parent=cause, error=error, origin="agent" if agent else "user")
+    event = await memory.events.get(ref.id)
+    output.show(event_document(event), lambda console: print_event(console, event))
+
+
+def _json_object(text: str) -> dict[str, object]:
+    """The object that a JSON text holds. Raises UsageError if it holds anything else."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--data is not a JSON object: {error}") from error
 
 
 def show_events(output: Output, found: Sequence[Event], fields: Fields | None = None) -> None:
-    """A list of events, one line each, or the chosen fields of each."""
+    """Print events, one on each line, or the chosen fields of each."""
 
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No events fit. `mica events tail` shows the latest, `mica spaces` where else to look.")
+            console.print(
+                "No events match. `mica events tail` shows the latest, `mica upkeep spaces` the other spaces."
+            )
         for event in found:
             print_event(console, event, fields)
 
@@ -127,88 +254,100 @@ def show_events(output: Output, found: Sequence[Event], fields: Fields | None = 
 
 
 def print_event(console: Console, event: Event, fields: Fields | None = None) -> None:
-    """One line for one event."""
+    """Print an event on one line."""
     if fields is None:
         console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
     else:
-        shown = (f"{name}={_plain(value)}" for name, value in _flat(event_document(event, fields)))
+        shown = (f"{name}={_as_text(value)}" for name, value in _flatten(event_document(event, fields)))
         console.print(escape(one_line(" ".join(shown), 10_000)), soft_wrap=True)
 
 
-def _whole(console: Console, event: Event, fields: Fields | None) -> None:
+def _print_whole(console: Console, event: Event, fields: Fields | None) -> None:
     document = event_document(event, fields or FULL)
     data = document.pop("data", None)
     for name, value in document.items():
-        console.print(f"[dim]{name:>12}[/]  {escape(harmless(_plain(value)))}", soft_wrap=True)
+        console.print(f"[dim]{name:>12}[/]  {escape(strip_control(_as_text(value)))}", soft_wrap=True)
     if data is not None:
         drawn = JSON(msgspec.json.encode(data).decode()).text
-        drawn.plain = harmless(drawn.plain)
+        drawn.plain = strip_control(drawn.plain)
         console.print(drawn, soft_wrap=True)
 
 
-def _flat(document: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(document: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
     for name, value in document.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
+            yield from _flatten(value, f"{path}{name}.")
         else:
             yield path + name, value
 
 
-def event_text(event: Event, width: int) -> str:
+def relation_of(event: Event) -> str:
+    """What an event is to its parent: its own word if it is a mark that has one, else "causes"."""
+    relation = event.data.get("relation")
+    return relation if event.name == MARK and isinstance(relation, str) else "causes"
+
+
+def event_text(event: Event, width: int, *, with_relation: bool = True) -> str:
     """An event on one line, for people."""
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
     said = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
-    parts = [part for part in (data.get("relation"), _place(data), said) if isinstance(part, str)]
+    relation = data.get("relation") if with_relation else None
+    parts = [part for part in (relation, _describe_place(data), said) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
-    failed = "✗ " if event.error else ""  # colour alone does not get through a pipe, nor to every eye
+    failed = "✗ " if event.error else ""  # not every reader sees the colour, and a pipe drops it
     return (
-        f"[green]{event.number}[/] [dim]{local(event.at)}[/] [{colour}]{failed}{escape(one_line(event.name, 200))}[/] "
+        f"[green]{event.number}[/] [dim]{format_time(event.at)}[/] "
+        f"[{colour}]{failed}{escape(one_line(event.name, 200))}[/] "
         f"[dim]{escape(one_line(who, 20))}[/] {escape(one_line(shown, max(20, width)))}"
     )
 
 
-def _place(data: Mapping[str, object]) -> str | None:
+def _describe_place(data: Mapping[str, object]) -> str | None:
     path, start, end = (data.get(name) for name in ("path", "start_line", "end_line"))
     if not isinstance(path, str):
         return None
     return f"{path}:{start}-{end}" if start is not None and end is not None else path
 
 
-def _by_parent(found: Sequence[Event]) -> dict[str | None, list[Event]]:
+def _group_by_parent(found: Sequence[Event]) -> dict[str | None, list[Event]]:
     children: dict[str | None, list[Event]] = defaultdict(list)
     for event in found:
         children[event.parent_id].append(event)
     return children
 
 
-def _drawn(top: Event, below: Sequence[Event]) -> Iterator[str]:
-    """A tree, line by line. What is too deep to be drawn with all of its branches begins with how deep it is."""
-    children = _by_parent(below)
+def _draw(top: Event, below: Sequence[Event]) -> Iterator[str]:
+    """The lines of a tree. A line too deep for all its branches begins with its depth."""
+    children = _group_by_parent(below)
     waiting = [(top, 0, "", "")]
     while waiting:
         event, depth, lead, under = waiting.pop()
-        yield ("" if depth <= DRAWN_STEPS else f"[dim]…{depth:,}[/] ") + lead + event_text(event, 100)
+        label = f" [magenta]({relation_of(event).upper()})[/]" if depth else ""
+        deep = "" if depth <= DRAWN_STEPS else f"[dim]…{depth:,}[/] "
+        yield deep + lead + event_text(event, 100, with_relation=not depth) + label
         for child in reversed(found := children[event.id]):
             own, further = ("└── ", "    ") if child is found[-1] else ("├── ", "│   ")
             kept = under[-4 * (DRAWN_STEPS - 1) :]
             waiting.append((child, depth + 1, kept + own, kept + further))
 
 
-def _nested(top: Event, below: Sequence[Event]) -> dict[str, object]:
+def _nest(top: Event, below: Sequence[Event]) -> dict[str, object]:
     deepest = max((event.depth for event in below), default=top.depth) - top.depth
     if deepest > NESTED_STEPS_MAX:
         raise InvalidInput(
-            f"the tree is {deepest:,} steps deep, and JSON is read {NESTED_STEPS_MAX} deep by most; give a --depth, or "
-            "list it with `mica events chain`"
+            f"the tree is {deepest:,} steps deep, and most programs read JSON {NESTED_STEPS_MAX} steps deep; give a "
+            "--depth, or list it with `mica events chain`"
         )
-    children = _by_parent(below)
+    children = _group_by_parent(below)
     documents = {event.id: event_document(event) for event in (top, *below)}
+    for event in below:
+        documents[event.id]["relation"] = relation_of(event)
     for identifier, document in documents.items():
         document["children"] = [documents[child.id] for child in children[identifier]]
     return documents[top.id]
 
 
-def _plain(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

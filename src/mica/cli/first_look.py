@@ -1,4 +1,4 @@
-"""The first look: what agents did lately, where they keep going, what the next one would be told."""
+"""The first look: what agents did lately, the files they return to, and the brief of the next one."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from rich.table import Table
 from rich.text import Text
 
 from mica.events.activity import FileLine, Overview, SessionLine
-from mica.format.lines import local, one_line
-from mica.model.event import Brief
+from mica.format.lines import format_time, one_line
+from mica.model.brief import Brief
 from mica.navigation.replay import Replay
-from mica.navigation.replay_page import facts
+from mica.navigation.replay_page import describe
 
 BAR = "▏▎▍▌▋▊▉█"
 BAR_CELLS = 8
 LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(title: str, seen: Overview, brief: Brief, told: Replay | None = None) -> RenderableType:
-    """Everything on one screen."""
+def first_look(title: str, seen: Overview, brief: Brief, replay: Replay | None = None) -> RenderableType:
+    """The first look at a space, on one screen."""
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(seen)}")]
-    if told is not None and told.rows:
-        verdict = Text("\n".join([told.verdict, *facts(told)[:3]]), overflow="fold")
-        parts.append(_titled("Would naming files in advance have paid? Your own history, walked again", verdict))
+    if replay is not None and replay.rows:
+        verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")
+        parts.append(_titled("Would naming files in advance have paid? Your own history, replayed", verdict))
     if seen.sessions:
         parts.append(_titled("What your agents did lately", _sessions(seen.sessions)))
     if seen.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(seen.files)))
-    nothing = "nothing that fits here" if brief.left_out else "nothing yet: there are no marks in this space"
-    said = Text(brief.text or nothing, overflow="fold")
+    nothing = "nothing fits into the budget" if brief.left_out else "nothing yet: this space has no marks"
+    text = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
-    parts.append(Panel(said, title="What the next agent would be told", subtitle=cost, border_style="dim"))
+    parts.append(Panel(text, title="What the next agent would receive", subtitle=cost, border_style="dim"))
     return Group(*parts)
 
 
@@ -42,7 +42,7 @@ def _titled(title: str, table: RenderableType) -> RenderableType:
 
 def _totals(seen: Overview) -> str:
     usage = seen.usage
-    since = f"since {local(seen.since)}" if seen.since else ""
+    since = f"since {format_time(seen.since)}" if seen.since else ""
     if seen.is_partial:
         since += ", the latest only"
     if not usage.answers:
@@ -65,7 +65,9 @@ def _sessions(lines: tuple[SessionLine, ...]) -> Table:
         answered = f"\n[dim]→ {escape(one_line(line.closing, LINE_CHARACTERS))}[/]" if line.closing else ""
         failed = f"[red]{line.failures}[/]" if line.failures else "0"
         numbers = [line.prompts, line.reads, line.edits, line.commands]
-        table.add_row(local(line.ended_at), asked + answered, *map(str, numbers), failed, _short(line.tokens_read))
+        table.add_row(
+            format_time(line.ended_at), asked + answered, *map(str, numbers), failed, _short(line.tokens_read)
+        )
     return table
 
 

@@ -1,10 +1,10 @@
-"""hook, ingest, observe: what coding agents tell while they work."""
+"""hook, ingest and upkeep hooks: recording what coding agents do while they work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO, ParamSpec
+from typing import ParamSpec
 
 import click
 import msgspec
@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica import hook as hook_program
+from mica.cli.groups import CommandGroup
 from mica.cli.output import Output, json_option, making_command, store_options, target
-from mica.cli.transcripts import skipped
-from mica.clients.spool import Failure, Spools, register_command
+from mica.cli.transcripts import describe_skipped
+from mica.clients.spool import HookFailure, Spools, register_command
 from mica.errors import InvalidInput
-from mica.format.lines import counted, size
+from mica.format.lines import format_bytes, plural
 from mica.memory import Memory, hooks_of
 from mica.settings import Settings, load_settings
 from mica.store.space import shown
@@ -24,61 +25,50 @@ from mica.store.space import shown
 P = ParamSpec("P")
 
 
-@click.command("hook", context_settings={"ignore_unknown_options": True})
-@click.argument("words", metavar="[CLIENT] EVENT", nargs=-1, type=click.UNPROCESSED)
+@click.command("hook", hidden=True, context_settings={"ignore_unknown_options": True})
+@click.argument("words", metavar=f"[{'|'.join(hook_program.CLIENTS)}] EVENT", nargs=-1, type=click.UNPROCESSED)
 def hook(words: tuple[str, ...]) -> None:
-    """Take one event of a coding agent from standard input, and answer in its shape: what `mica-hook` does, slower.
+    """Take one event of a coding agent, and answer in its format.
 
-    CLIENT is claude, codex, gemini, copilot, opencode or cursor; without it, it is told by the environment. Exits 0
-    whatever happens; `mica observe status` shows what failed.
+    `mica-hook` does the same and starts faster. `mica install` writes CLIENT; without it, the environment decides.
+    Exits 0 in any case; `mica upkeep hooks status` shows what failed.
 
     Example: mica hook claude SessionStart < payload.json
     """
     hook_program.main(list(words))
 
 
-@click.command()
-@click.argument("file", required=False, type=click.File("rb"))
+@click.command(hidden=True)
 @making_command
-async def ingest(memory: Memory, output: Output, *, file: BinaryIO | None) -> None:
-    """Store what hooks have spooled for this space, and render what they answer next.
+async def ingest(memory: Memory, output: Output) -> None:
+    """Store what hooks have spooled, and render their next answers.
 
-    Every command that reads the space stores it too; hooks start this one in the background. FILE, or - for standard
-    input, holds walks of another orchestrator or build workflow, one JSON object on each line: `task`, `steps`, and
-    where known `outcome`, `reason`, `workflow`, `session`, `agent`, `at` and `id`. They are stored once, however often
-    they are told.
+    Hooks start this command in the background. Every command that reads the space stores spooled events too.
 
-    Example: mica ingest walks.jsonl
+    Example: mica ingest
     """
     register_command(load_settings().home)
-    if file is not None:
-        taken = await memory.import_walks(file)
-        told = f"[green]✓[/] {counted(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
-        if not taken.stored + taken.repeated:
-            told = "no walk was given; nothing was stored"
-        output.show(taken, lambda console: console.print(told))
-        return
-    done = await memory.ingest()
-    await memory.tick()  # nobody waits for this command: hooks start it in the background
+    done = await memory.clients.ingest()
+    await memory.upkeep.tick()  # nothing waits for this command: hooks start it in the background
 
     def for_people(console: Console) -> None:
         if done.is_busy:
-            console.print("Another process ingests this space just now.")
+            console.print("Another process is ingesting this space.")
             return
         known = f", {done.repeated:,} known already" if done.repeated else ""
-        told = f"{counted(done.events, 'event')} from {counted(done.lines, 'line')} of hooks{known}"
-        console.print(f"[green]✓[/] {told}")
-        for line in skipped(done.tally):
+        counts = f"{plural(done.events, 'event')} from {plural(done.lines, 'line')} of hooks{known}"
+        console.print(f"[green]✓[/] {counts}")
+        for line in describe_skipped(done.tally):
             console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(done, for_people)
 
 
-@click.group()
-def observe() -> None:
-    """Switch observing of a space on or off, and see how it goes. What is stored stays.
+@click.group(cls=CommandGroup)
+def hooks() -> None:
+    """Switch recording by hooks on or off for a space.
 
-    Example: mica observe status
+    Example: mica upkeep hooks status
     """
 
 
@@ -86,13 +76,13 @@ def _switch(function: Callable[P, None]) -> Callable[P, None]:
     return json_option(store_options(function))
 
 
-@observe.command("on")
-@click.option("--prompts/--no-prompts", default=None, help="Whether what is typed is kept, redacted.")
+@hooks.command()
+@click.option("--prompts/--no-prompts", default=None, help="Whether prompts are stored, with secrets redacted.")
 @_switch
-def observe_on(*, prompts: bool | None, store: str | None, space: str | None, as_json: bool) -> None:
-    """Let hooks observe this space.
+def on(*, prompts: bool | None, store: str | None, space: str | None, as_json: bool) -> None:
+    """Let hooks record what agents do in this space.
 
-    Example: mica observe on --no-prompts
+    Example: mica upkeep hooks on --no-prompts
     """
     settings = load_settings()
     register_command(settings.home)
@@ -101,12 +91,14 @@ def observe_on(*, prompts: bool | None, store: str | None, space: str | None, as
     _show(spools, settings, Output(as_json=as_json))
 
 
-@observe.command("off")
+@hooks.command()
 @_switch
-def observe_off(*, store: str | None, space: str | None, as_json: bool) -> None:
-    """Let hooks of this space write nothing and say nothing. What is stored stays.
+def off(*, store: str | None, space: str | None, as_json: bool) -> None:
+    """Stop hooks of this space from recording and answering.
 
-    Example: mica observe off
+    What is stored stays.
+
+    Example: mica upkeep hooks off
     """
     settings = load_settings()
     spools = _spools(settings, store, space)
@@ -114,12 +106,12 @@ def observe_off(*, store: str | None, space: str | None, as_json: bool) -> None:
     _show(spools, settings, Output(as_json=as_json))
 
 
-@observe.command("status")
+@hooks.command()
 @_switch
-def observe_status(*, store: str | None, space: str | None, as_json: bool) -> None:
-    """Say whether this space is observed, what waits, and what failed lately.
+def status(*, store: str | None, space: str | None, as_json: bool) -> None:
+    """Show whether hooks record here, what waits, and what failed lately.
 
-    Example: mica observe status --json
+    Example: mica upkeep hooks status --json
     """
     settings = load_settings()
     _show(_spools(settings, store, space), settings, Output(as_json=as_json))
@@ -141,31 +133,33 @@ def _show(spools: Spools, settings: Settings, output: Output) -> None:
         "folder": str(spools.folder),
         "waiting_bytes": spools.waiting_bytes(),
         "answers_at_start": spools.session_answer() is not None,
-        "failures": [_told(failure) for failure in failures],
+        "failures": [_failure_document(failure) for failure in failures],
     }
 
     def for_people(console: Console) -> None:
         state = "[green]on[/]" if document["observing"] else "[yellow]off[/]"
-        said = "what is typed is kept, redacted" if document["prompts"] else "what is typed is not kept"
-        said = said if document["observing"] else "nothing new is kept"
-        console.print(f"Observing is {state} in this space; {said}.", soft_wrap=True)
+        effect = "prompts are stored, redacted" if document["prompts"] else "prompts are not stored"
+        effect = effect if document["observing"] else "nothing new is stored"
+        console.print(f"Recording by hooks is {state} in this space; {effect}.", soft_wrap=True)
         if not settings.observe.enabled:
             console.print("The setting observe.enabled is false, for all spaces.", soft_wrap=True)
         console.print(f"[dim]{escape(str(spools.folder))}[/]", soft_wrap=True)
         if waiting := spools.waiting_bytes():
-            console.print(f"[yellow]→[/] {size(waiting)} wait: the next command that reads this space stores them")
+            console.print(
+                f"[yellow]→[/] {format_bytes(waiting)} are waiting: the next command that reads this space stores them"
+            )
         for failure in failures[-5:]:
-            told = _told(failure)
-            console.print(f"[yellow]→[/] {told['at']} {escape(failure.reason)}", soft_wrap=True)
+            at = _failure_document(failure)["at"]
+            console.print(f"[yellow]→[/] {at} {escape(failure.reason)}", soft_wrap=True)
 
     output.show(document, for_people)
 
 
-def hook_failures(spools: Spools | None, settings: Settings) -> list[Failure]:
-    """Why hooks of this space, or of no known space, did nothing lately."""
+def hook_failures(spools: Spools | None, settings: Settings) -> list[HookFailure]:
+    """Recent failures of the hooks of this space, and of hooks without a known space."""
     return [*Spools(settings.home).failures(), *(spools.failures() if spools is not None else [])]
 
 
-def _told(failure: Failure) -> dict[str, object]:
+def _failure_document(failure: HookFailure) -> dict[str, object]:
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=failure.at)
     return {**msgspec.structs.asdict(failure), "at": at.isoformat(timespec="seconds")}

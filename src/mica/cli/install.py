@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -13,14 +12,13 @@ import click
 
 import mica
 from mica import hook
-from mica.cli.output import Output, json_option
-from mica.clients import installer as installing
-from mica.clients.installable import CLIENTS
-from mica.clients.installation import Client, Machine
-from mica.clients.installer import Plan
-from mica.clients.launcher import write_launcher
+from mica.cli.output import Output, current_user, json_option
+from mica.clients import installer
+from mica.clients.installation import Installation, Machine
+from mica.clients.installer import InstallPlan, write_launcher
+from mica.clients.registry import CLIENTS
 from mica.clients.spool import register_command
-from mica.format.lines import counted, harmless
+from mica.format.lines import plural, strip_control
 from mica.navigation.trails.publication import withdraw
 from mica.settings import load_settings
 
@@ -41,21 +39,19 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_options
 def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Give coding agents mica's hooks, MCP server and skills; without CLIENTS, each one that is found here.
+    """Give coding agents mica's hooks, MCP server and skills.
 
-    Every file is shown as a diff before it is written, and kept as it was. A second run finds nothing to do. What
-    somebody changed by hand stays, and is named.
+    Without CLIENTS, every coding agent that is found on this machine. Every file is shown as a diff before it is
+    written, and a copy of it is kept. A second run finds nothing to do. What was changed by hand stays, and is named.
 
     Example: mica install claude-code --dry-run
     """
     machine = _machine()
-    known = {name: make(machine) for name, make in CLIENTS.items()}
-    chosen = [known[name] for name in clients] or [client for client in known.values() if _is_here(client)]
+    known = {name: client.install(machine) for name, client in CLIENTS.items()}
+    chosen = [known[name] for name in clients] or [client for client in known.values() if _is_used(client)]
     if not chosen:
-        raise click.ClickException(
-            f"no coding agent is found here; name one to install it all the same: {', '.join(known)}"
-        )
-    plan = installing.install(chosen, installing.read_record(machine.data), data=machine.data)
+        raise click.ClickException(f"no coding agent was found; name one to install it anyway: {', '.join(known)}")
+    plan = installer.install(chosen, installer.read_record(machine.data), data=machine.data)
 
     def done() -> None:
         write_launcher(machine.launcher.parent, python=machine.python)
@@ -67,16 +63,17 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 @click.command()
 @_options
 def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Take mica out of coding agents again; without CLIENTS, out of all. What was learned stays.
+    """Take mica out of coding agents again.
 
-    Files that nobody else has changed since are as they were, to the byte; from others only mica's entries are taken.
+    Without CLIENTS, out of all of them. Files that nothing else has changed since are restored to the byte; from others
+    only mica's entries are removed. What was learned stays.
 
     Example: mica uninstall --yes
     """
     machine = _machine()
-    record = installing.read_record(machine.data)
-    chosen = [make(machine) for name, make in CLIENTS.items() if name in (clients or record.clients)]
-    plan = installing.uninstall(chosen, record, data=machine.data)
+    record = installer.read_record(machine.data)
+    chosen = [client.install(machine) for name, client in CLIENTS.items() if name in (clients or record.clients)]
+    plan = installer.uninstall(chosen, record, data=machine.data)
 
     def done() -> None:
         if not plan.record.clients:
@@ -91,9 +88,8 @@ def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bo
 def _machine() -> Machine:
     settings = load_settings()
     return Machine(
-        user_home=Path(os.environ.get("HOME") or Path.home()),
+        user=current_user(),
         data=settings.home.absolute(),
-        environment=os.environ,
         python=sys.executable,
         hook=Path(mica.__file__).absolute().parent / "hook.py",
         version=version("mica"),
@@ -101,13 +97,13 @@ def _machine() -> Machine:
     )
 
 
-def _is_here(client: Client) -> bool:
+def _is_used(client: Installation) -> bool:
     return client.folder.is_dir() or any(map(shutil.which, client.programs))
 
 
 def _carry_out(
-    plan: Plan,
-    clients: Sequence[Client],
+    plan: InstallPlan,
+    clients: Sequence[Installation],
     machine: Machine,
     done: Callable[[], None],
     *,
@@ -116,15 +112,15 @@ def _carry_out(
     output: Output,
     notes: bool,
 ) -> None:
-    """Show a plan, ask, and do it. Exits 1 when it was not done, or not for every client."""
+    """Show a plan, ask, and carry it out. Exits 1 if it was not carried out for every client."""
     if not output.as_json:
         _show(plan, clients, machine)
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
     is_wanted = bool(plan.changes) and not dry_run and (yes or (may_ask and click.confirm("Write this?", default=True)))
     if is_wanted:
-        installing.apply(plan, data=machine.data)
+        installer.apply(plan, data=machine.data)
     if is_wanted or not (plan.changes or dry_run):
-        done()  # the hook's program is mica's own, and may be older than mica
+        done()  # the hook program may be older than mica
     said = [note for client in clients if client.name not in plan.problems for note in client.notes] if notes else []
     if output.as_json:
         output.show(_document(plan, clients, said, is_written=is_wanted), lambda console: None)
@@ -134,7 +130,7 @@ def _carry_out(
         sys.exit(1)
 
 
-def _show(plan: Plan, clients: Sequence[Client], machine: Machine) -> None:
+def _show(plan: InstallPlan, clients: Sequence[Installation], machine: Machine) -> None:
     for client in clients:
         unverified = "" if client.is_verified else " (unverified: written from its documentation)"
         click.echo(f"{client.title}: {client.folder}{unverified}", err=True)
@@ -143,24 +139,28 @@ def _show(plan: Plan, clients: Sequence[Client], machine: Machine) -> None:
             verb = "remove" if change.after is None else "write"
             click.echo(f"{verb} {change.path}", err=True)
         else:
-            click.echo(harmless(change.diff), nl=False)
+            click.echo(strip_control(change.diff), nl=False)
     for sentence in (*plan.kept, *plan.problems.values()):
         click.echo(f"mica: {sentence}", err=True)
 
 
-def _conclude(plan: Plan, notes: Sequence[str], data: Path, *, is_written: bool, dry_run: bool) -> None:
-    files = counted(len(plan.changes), "file")
+def _conclude(plan: InstallPlan, notes: Sequence[str], data: Path, *, is_written: bool, dry_run: bool) -> None:
+    files = plural(len(plan.changes), "file")
     if not plan.changes:
         click.echo("mica: nothing to do", err=True)
     elif is_written:
-        click.echo(f"mica: {files} changed; user files as they were stand in {data / installing.BACKUPS}", err=True)
+        click.echo(
+            f"mica: {files} changed; copies of your files as they were are in {data / installer.BACKUPS}", err=True
+        )
     else:
         click.echo(f"mica: {files} would change; nothing is written{'' if dry_run else ', --yes does it'}", err=True)
     for note in notes if is_written or not plan.changes else ():
         click.echo(f"mica: {note}", err=True)
 
 
-def _document(plan: Plan, clients: Sequence[Client], notes: Sequence[str], *, is_written: bool) -> dict[str, object]:
+def _document(
+    plan: InstallPlan, clients: Sequence[Installation], notes: Sequence[str], *, is_written: bool
+) -> dict[str, object]:
     return {
         "clients": [client.name for client in clients],
         "written": is_written,

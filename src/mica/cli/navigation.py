@@ -1,79 +1,238 @@
-"""navigate, learn: where a task will lead, and what that is learned from."""
+"""navigate, and trails replay and report: the files a task needs, and what naming them was worth."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
 
-from mica.cli.output import Output, making_command, memory_command
-from mica.format.lines import counted
-from mica.memory import COMMITS_MAX, Memory
+from mica.cli.output import Moment, Output, json_option, memory_command, open_to_read, store_options, target
+from mica.clients.discovery import TranscriptFolder, plan_imports
+from mica.errors import InvalidInput
+from mica.format.lines import plural
+from mica.mcp.tools import TOOLS
+from mica.memory import Memory
+from mica.memory import open as open_memory
+from mica.navigation.replay import Replay, combine
+from mica.navigation.replay_page import describe, draw_charts, render_page
+from mica.navigation.report import Report
+from mica.settings import Settings, load_settings
+from mica.tokens import about
+
+SHAPES_SHOWN = 6
+LOSSES_SHOWN = 3
 
 
 @click.command()
 @click.argument("task", nargs=-1, required=True)
 @click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 1_000), help="How many files.")
-@click.option("--session", help="The session that asks; what it did before counts most.")
+@click.option("--session", help="The current session; its own steps count most.")
 @memory_command
 async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], limit: int, session: str | None) -> None:
-    """Name the files that a task will need, with the lines to begin at and the reason for each; best first.
+    """List the files that a task will need, with lines and reasons.
 
-    The probability is that of the file being read or changed for the task. Nothing is injected anywhere.
+    The best comes first. The percentage is the probability that the file is read or changed for the task.
 
     Example: mica navigate "login redirect loses the session"
     """
-    asked = " ".join(task)
-    if not asked.strip():
+    wanted = " ".join(task)
+    if not wanted.strip():
         raise click.UsageError('say what the task is, as in: mica navigate "login redirect loses the session"')
-    places = await memory.navigate(asked, limit=limit, session=session)
+    places = await memory.navigate(wanted, limit=limit, session=session)
 
     def for_people(console: Console) -> None:
         for name, reason in places.missing.items():
             click.echo(f"mica: {name}: {reason}", err=True)
         if not places and limit and not places.missing:
-            console.print("No file of this working tree has anything to do with it.")
+            console.print("No file of this working tree is related to it.")
         for place in places:
             where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines)
             path = escape(f"{place.path}:{where}" if where else place.path)
             reasons = escape("; ".join(place.reasons))
             console.print(f"[green]{place.probability:4.0%}[/]  {path}  [dim]{reasons}[/]", soft_wrap=True)
 
-    output.show({"task": asked, "places": list(places), "missing": places.missing}, for_people)
+    output.show({"task": wanted, "places": list(places), "missing": places.missing}, for_people)
 
 
-@click.group()
-def learn() -> None:
-    """Learn from what is there already: commits, and tasks of the past."""
+@click.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option(
+    "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The repository of the tasks."
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write one page with charts and every task."
+)
+@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
+@store_options
+@json_option
+def replay(
+    path: Path | None,
+    *,
+    root: Path | None,
+    html: Path | None,
+    svg: Path | None,
+    store: str | None,
+    space: str | None,
+    as_json: bool,
+) -> None:
+    """Measure what naming files in advance would have saved.
 
+    Every task of your history is predicted with what was known when it was asked, against the files of the git history
+    at that time. PATH names transcripts to read instead of this space; nothing of them is kept.
 
-@learn.command()
-@click.option("--limit", "-n", default=COMMITS_MAX, show_default=True, type=click.IntRange(1), help="Of the latest.")
-@making_command
-async def git(memory: Memory, output: Output, *, limit: int) -> None:
-    """Take in the commits of this repository: what changed together, for which subject, and under which names.
-
-    Each commit is an event, stored once; subjects are redacted. Run it again after a pull.
-
-    Example: mica learn git
+    Example: mica trails replay --html replay.html
     """
-    done = await memory.learn_git(limit=limit)
+    settings = load_settings()
+    output = Output(as_json=as_json)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise InvalidInput(f"{html} cannot be written: {html.absolute().parent} is not a folder")
+    told, brief_tokens = asyncio.run(
+        _replay_and_brief_tokens(path, root, settings=settings, place=target(settings, store, space))
+    )
+    standing = session_cost(told, brief_tokens=brief_tokens)
+    if html is not None:
+        html.write_text(render_page(told), encoding="utf-8")
+    if svg is not None:
+        svg.mkdir(parents=True, exist_ok=True)
+        for name, drawn in draw_charts(told).items():
+            (svg / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    document = {"verdict": told.verdict, "replay": told, "standing": standing}
 
     def for_people(console: Console) -> None:
-        known = f", {done.repeated:,} known already" if done.repeated else ""
-        console.print(f"{counted(done.stored, 'commit')} learned{known}")
+        _show_replay(console, told, html=html, svg=svg)
+        if standing.sessions:
+            console.print(f"[dim]{escape(standing.summary)}[/]", soft_wrap=True)
 
-    output.show({"commits": done.stored, "repeated": done.repeated}, for_people)
+    output.show(document, for_people)
 
 
-@learn.command()
-@making_command
-async def navigation(memory: Memory, output: Output) -> None:
-    """Learn from new tasks how much each signal of `mica navigate` is worth here. `mica evolve` does it daily.
+class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica costs each session, used or not: its tools in the context window, and the brief at the start."""
 
-    Every task is asked again with what was known then. What is kept are numbers, never contents.
+    sessions: int
+    schema_tokens: int
+    brief_tokens: int
+    net_tokens: int  # of the replay, less both for each session
 
-    Example: mica learn navigation
+    @property
+    def summary(self) -> str:
+        own = f"{self.schema_tokens:,} tokens of tools and {self.brief_tokens:,} of a brief"
+        each = f"Each of {plural(self.sessions, 'session')} also pays for mica itself, {own}"
+        return f"{each}: with them the net is {self.net_tokens:+,} tokens."
+
+
+def session_cost(told: Replay, *, brief_tokens: int) -> SessionCost:
+    """The fixed cost of every session, beside what offers cost and save."""
+    sessions = len({row.session or row.task for row in told.rows})
+    schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
+    net = told.net_tokens - sessions * (schema_tokens + brief_tokens)
+    return SessionCost(sessions=sessions, schema_tokens=schema_tokens, brief_tokens=brief_tokens, net_tokens=net)
+
+
+async def _replay_and_brief_tokens(
+    path: Path | None, root: Path | None, *, settings: Settings, place: Path | str
+) -> tuple[Replay, int]:
+    """The replay, and the tokens of the brief that sessions begin with; 0 for transcripts outside this space."""
+    if path is None:
+        async with open_to_read(place, settings=settings) as memory:
+            answer = None if memory.clients.spools is None else memory.clients.spools.session_answer()
+            return await _replay(memory, root), 0 if answer is None else about(answer.text)
+    found = plan_imports([TranscriptFolder(path)], settings=settings, into=None)
+    if not found.plans:
+        raise InvalidInput(f"{path} has no transcript; `mica import --help` names the clients whose files are read")
+    told: list[Replay] = []
+    for plan in found.plans:  # projects do not learn from each other
+        async with open_memory(":memory:", settings=settings) as memory:
+            await memory.clients.import_transcripts(plan.files, root=plan.roots)
+            told.append(await _replay(memory, root))
+    return combine(told), 0
+
+
+async def _replay(memory: Memory, root: Path | None) -> Replay:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Replaying")
+        return await memory.trails.replay(
+            root=root, on_progress=lambda done: progress.update(task, description=f"Replayed {done:,} tasks")
+        )
+
+
+def _show_replay(console: Console, told: Replay, *, html: Path | None, svg: Path | None) -> None:
+    for name, reason in told.missing.items():
+        click.echo(f"mica: {name}: {reason}", err=True)
+    console.print(f"[bold]{escape(told.verdict)}[/]", soft_wrap=True)
+    for said in describe(told):
+        console.print(escape(said), soft_wrap=True)
+    if told.baselines:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for column in ("before the first edit (median)", "tasks", "tokens", "calls", "seconds"):
+            table.add_column(column, justify="left" if column[0] == "b" else "right")
+        for shape in told.baselines[:SHAPES_SHOWN]:
+            figures = (shape.tasks, shape.median_tokens, shape.median_calls, shape.median_seconds)
+            table.add_row(escape(shape.shape), *(f"{figure:,.0f}" for figure in figures))
+        console.print(table)
+    worst = sorted((row for row in told.rows if row.net_tokens < 0), key=lambda row: row.net_tokens)[:LOSSES_SHOWN]
+    for row in worst:
+        prompt = " ".join(row.prompt.split())[:60]
+        console.print(f"  [red]{row.net_tokens:+,}[/]  {escape(prompt)}  [dim]offered {len(row.offered)}[/]")
+    if html is not None:
+        console.print(f"Every task is listed in {escape(str(html))}.", soft_wrap=True)
+    if svg is not None:
+        console.print(f"The charts are in {escape(str(svg))}.", soft_wrap=True)
+
+
+@click.command()
+@click.argument("period", type=click.Choice(["day", "week"]), default="day")
+@click.option("--until", type=Moment(), help="The end of the period.  [default: now]")
+@memory_command
+async def report(memory: Memory, output: Output, period: Literal["day", "week"], until: datetime | None) -> None:
+    """Report the cost of tasks, and whether offers helped.
+
+    The cost is what tasks took before their first edit, beside the day or week before. Some offers are held out at
+    random, and tasks with and without an offer are compared over eight weeks.
+
+    Example: mica trails report week
     """
-    tasks = await memory.learn_navigation()
-    output.show({"tasks": tasks}, lambda console: console.print(f"Learned from {counted(tasks, 'task')}"))
+    told = await memory.trails.report(period, until=until)
+    output.show(told, lambda console: _show_report(console, told))
+
+
+def _show_report(console: Console, told: Report) -> None:
+    console.print(f"[bold]{told.since:%Y-%m-%d %H:%M} to {told.until:%Y-%m-%d %H:%M} UTC[/]")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("", f"this {told.period}", f"the {told.period} before"):
+        table.add_column(column, justify="left" if not column else "right")
+    rows: list[tuple[str, object, object]] = [
+        ("tasks", told.work.tasks, told.before.tasks),
+        ("sessions", told.work.sessions, told.before.sessions),
+        ("agents", told.work.agents, told.before.agents),
+        ("tokens before the first edit (median)", told.work.median_tokens, told.before.median_tokens),
+        ("calls", told.work.median_calls, told.before.median_calls),
+        ("seconds", told.work.median_seconds, told.before.median_seconds),
+    ]
+    for name, *values in rows:
+        table.add_row(name, *(_format_figure(value) for value in values))
+    console.print(table)
+    console.print(escape(told.arms.verdict), soft_wrap=True)
+    spent = told.spending
+    if spent.answers:
+        dollars = "unknown" if spent.dollars is None else f"${spent.dollars:,.4f} by prices of {spent.prices_at}"
+        unpriced = f"; without a price: {', '.join(spent.unpriced)}" if spent.unpriced else ""
+        said = f"Models gave {plural(spent.answers, 'answer')}, {spent.tokens:,} tokens, {dollars}{unpriced}."
+        console.print(escape(said), soft_wrap=True)
+    for name, number in told.events.items():
+        console.print(f"  {escape(name)} {number:,}")
+
+
+def _format_figure(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

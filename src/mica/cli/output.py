@@ -1,38 +1,42 @@
-"""What commands share: the options every command has, and one way to print a result."""
+"""What commands share: the options of every command, how a space is opened, and how a result is printed."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import click
 import msgspec
 from rich.console import Console
 
+from mica.clients.installation import UserHome
 from mica.errors import InvalidInput, UnknownSpace
-from mica.format.lines import ZONE
+from mica.format.lines import ZONE, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.search.dates import moment
+from mica.search.dates import parse_moment
 from mica.settings import Settings, load_settings
-from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
+from mica.store.space import SUFFIX, file_of, is_address, shown, space_of, spaces
 
 P = ParamSpec("P")
+OpenMemory: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
 
+SPACES_NAMED = 5  # in an error; more are a list, which `mica upkeep spaces` prints
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
 class Output:
-    """Where results go: one JSON document, or text for people."""
+    """Prints results: as one JSON document, or as text for people."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -48,6 +52,11 @@ class Output:
             for_people(self.console)
 
 
+def current_user() -> UserHome:
+    """The person who runs this command: their home folder and environment."""
+    return UserHome(path=Path(os.environ.get("HOME") or Path.home()), environment=os.environ)
+
+
 def json_option(function: Callable[P, None]) -> Callable[P, None]:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
 
@@ -55,7 +64,7 @@ def json_option(function: Callable[P, None]) -> Callable[P, None]:
 def store_options(function: Callable[P, None]) -> Callable[P, None]:
     """The options that choose a space."""
     function = click.option(
-        "--space", metavar="NAME|DIR", help="Another space: a name of `mica spaces`, or a directory."
+        "--space", metavar="NAME|DIR", help="Another space: a name or its beginning, or a directory."
     )(function)
     return click.option("--store", metavar="FILE|ADDRESS", help="A store in place of the directory's own space.")(
         function
@@ -67,33 +76,33 @@ def memory_command(
 ) -> Callable[P, None]:
     """A command that reads one space: adds --store, --space and --json, opens the memory and closes it.
 
-    The directory's own space is empty while it does not exist; reading makes none, and one that was named must exist.
+    Reading creates no space: the directory's own counts as empty until it exists, and a named one must exist.
     """
-    return _opened(function, makes=False)
+    return _with_memory(function, makes=False)
 
 
 def making_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that writes into one space, which is made if need be."""
-    return _opened(function, makes=True)
+    """A command that writes into one space, which is created if needed."""
+    return _with_memory(function, makes=True)
 
 
 def showing_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that shows one space, which is made if need be, until somebody leaves it; it has no document."""
-    return _opened(function, makes=True, has_document=False)
+    """A command that shows one space on a screen until the user leaves it; it has no --json."""
+    return _with_memory(function, makes=True, has_document=False)
 
 
 def following_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that waits for what others write: a directory's own space is made, one that is named must exist."""
-    return _opened(function, makes=None)
+    """A command that waits for events: the directory's own space is created if needed, a named one must exist."""
+    return _with_memory(function, makes=None)
 
 
-def _opened(
+def _with_memory(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
     *,
     makes: bool | None,
@@ -107,42 +116,45 @@ def _opened(
         ZONE.set(settings.zone())
         place = target(settings, store, space)
         if makes and has_document and str(place) == ":memory:":
-            raise click.UsageError("what is written into :memory: is gone when this command ends; give a file")
+            raise click.UsageError("a store in :memory: is gone when this command ends; give a file")
         is_made = not _is_named(place) if makes is None else makes
-        opening = open_memory(place, settings=settings) if is_made else reading(place, settings=settings)
+        opens = open_memory if is_made else open_to_read
+        opening = opens(place, settings=settings, reads_ahead=not has_document)  # a dashboard stays, a command ends
 
-        async def opened() -> None:
+        async def run_with_memory() -> None:
             async with opening as memory:
-                memory.reads_ahead = False
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
 
-        asyncio.run(opened())
+        asyncio.run(run_with_memory())
 
     chosen = store_options(run)
     return json_option(chosen) if has_document else chosen
 
 
 def print_late(missing: Mapping[str, str]) -> None:
-    """Say on standard error how those get more time that did not answer within theirs."""
+    """Say on standard error how to give late sources more time."""
     if any(reason.startswith("no answer within") for reason in missing.values()):
         click.echo("mica: --deadline SECONDS gives them more time", err=True)
 
 
 def print_unrecorded(memory: Memory) -> None:
-    """Say on standard error that nothing was recorded, where a command that reads found no space."""
+    """Say on standard error that nothing was recorded, if a reading command found no space."""
     if memory.location == ":memory:":
         click.echo("mica: not recorded: there is no space here yet; `mica mark` and `mica import` make one", err=True)
 
 
 @asynccontextmanager
-async def reading(place: Path | str, *, settings: Settings) -> AsyncIterator[Memory]:
-    """What is there; nothing where the space of a directory is not made yet. Raises UnknownSpace for another."""
+async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bool = True) -> AsyncIterator[Memory]:
+    """Open a space to read it: an empty one if it is the directory's own and does not exist yet.
+
+    Raises UnknownSpace if it was named and does not exist.
+    """
     try:
-        memory = await open_memory(place, settings=settings, must_exist=True)
+        memory = await open_memory(place, settings=settings, must_exist=True, reads_ahead=reads_ahead)
     except UnknownSpace:
         if _is_named(place):
             raise
-        memory = await open_memory(":memory:", settings=settings)
+        memory = await open_memory(":memory:", settings=settings, reads_ahead=reads_ahead)
     try:
         yield memory
     finally:
@@ -150,12 +162,16 @@ async def reading(place: Path | str, *, settings: Settings) -> AsyncIterator[Mem
 
 
 def _is_named(place: Path | str) -> bool:
-    """Whether somebody gave the name of a space, by which another would be meant than the directory's own."""
+    """True if the user named this space; false if it is the directory's own."""
     return "space" in parse_qs(urlsplit(str(place)).query) if is_address(place) else isinstance(place, str)
 
 
 def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
-    """What the options name, else the space of a directory. Raises InvalidInput when there is no such space."""
+    """The place that the options name, else the space of a directory.
+
+    `--space` is the name of a space, a directory, or the beginning of one name. Raises InvalidInput if it is none of
+    these, or if several names begin with it.
+    """
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
     if store == "":
@@ -168,11 +184,24 @@ def target(settings: Settings, store: object, space: object, *, directory: Path 
         return file_of(str(space), home=settings.home)
     if space and Path(str(space)).is_dir():
         return space_of(Path(str(space)), home=settings.home).file
-    raise InvalidInput(f"no space and no directory is called {str(space)!r}; `mica spaces` lists the spaces")
+    return _file_beginning_with(str(space), home=settings.home)
+
+
+def _file_beginning_with(prefix: str, *, home: Path) -> Path:
+    """The file of the only space whose name begins with this."""
+    found = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    names = sorted(map(space_name, found))
+    if names:
+        more = f" and {len(names) - SPACES_NAMED:,} more" if len(names) > SPACES_NAMED else ""
+        listed = ", ".join(names[:SPACES_NAMED]) + more
+        raise InvalidInput(f"{plural(len(names), 'space')} begin with {prefix!r}: {listed}; give more of the name")
+    raise InvalidInput(f"no space or directory is called {prefix!r}; `mica upkeep spaces` lists the spaces")
 
 
 def space_name(memory_target: Path | str) -> str:
-    """What people call the space at a target."""
+    """The name of the space at a target."""
     if is_address(memory_target):
         named = parse_qs(urlsplit(str(memory_target)).query).get("space")
         return named[0] if named else shown(memory_target)
@@ -181,7 +210,7 @@ def space_name(memory_target: Path | str) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let one Ctrl-C end a prompt. While a loop runs, the first only cancels its task, which waits for the prompt."""
+    """Let one Ctrl-C end a prompt; inside a running loop the first would only cancel the task that waits for it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -193,7 +222,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 
 
 class Moment(click.ParamType[datetime]):
-    """A time: ISO 8601, how long ago, as in 90s, 15m, 2h, 3d, 1w, or a phrase such as «last Tuesday»."""
+    """A time: ISO 8601, how long ago, as in 90s, 15m, 2h, 3d, 1w, or a phrase such as "last Tuesday"."""
 
     name = "TIME"
 
@@ -201,19 +230,19 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         try:
-            return moment(str(value), now=datetime.now(UTC), zone=load_settings().zone())
+            return parse_moment(str(value), now=datetime.now(UTC), zone=load_settings().zone())
         except InvalidInput as error:
             self.fail(str(error), param, ctx)
 
 
 def check_order(since: datetime | None, until: datetime | None) -> None:
-    """Raise UsageError when no time is between the two."""
+    """Raise UsageError if the first time is not before the second."""
     if since is not None and until is not None and since >= until:
-        raise click.UsageError(f"--since {since.isoformat()} is not before --until {until.isoformat()}; exchange them")
+        raise click.UsageError(f"--since {since.isoformat()} is not before --until {until.isoformat()}; swap them")
 
 
 class Span(click.ParamType[timedelta]):
-    """How long: 90s, 15m, 2h, 3d, 1w."""
+    """A duration: 90s, 15m, 2h, 3d, 1w."""
 
     name = "TIME"
 
@@ -222,18 +251,18 @@ class Span(click.ParamType[timedelta]):
             return value
         match = re.fullmatch(r"(\d{1,6})([smhdw])", str(value))
         if match is None:
-            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h, 3d or 1w", param, ctx)
+            self.fail(f"{value!r} is not a duration; write 90s, 15m, 2h, 3d or 1w", param, ctx)
         return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
-def given_text() -> str:
-    """All of standard input. Raises InvalidInput, naming the line, where it is not UTF-8."""
-    given = sys.stdin.buffer.read()
+def standard_input() -> str:
+    """All of standard input as text. Raises InvalidInput, with the line, if it is not UTF-8."""
+    content = sys.stdin.buffer.read()
     try:
-        return given.decode().replace("\r\n", "\n")
+        return content.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        line = given.count(b"\n", 0, error.start) + 1
+        line = content.count(b"\n", 0, error.start) + 1
         raise InvalidInput(
-            f"standard input is not UTF-8: line {line:,} has the byte 0x{given[error.start]:02x}, so nothing of it was "
-            "taken; convert it first, as `iconv -f latin1 -t utf-8` does"
+            f"standard input is not UTF-8: line {line:,} has the byte 0x{content[error.start]:02x}, so nothing was "
+            "read; convert it first, as `iconv -f latin1 -t utf-8` does"
         ) from error

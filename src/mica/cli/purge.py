@@ -17,7 +17,7 @@ from mica.cli.events import event_text
 from mica.cli.output import Moment, Output, interruptible, memory_command
 from mica.errors import InvalidInput
 from mica.format.documents import crystal_document, event_documents
-from mica.format.lines import counted, local, one_line
+from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
 from mica.model.event import Ref
 from mica.store.purges import BY_HAND, Purged
@@ -33,22 +33,22 @@ MASK = "***"  # in place of a value that is not to be shown
 @click.option(
     "--value",
     metavar="TEXT",
-    help="Holding this text in data, name or context; from 4 letters on in any spelling, as User-ID for user_id.",
+    help="Events with this text in data, name or context; from 4 letters on in any spelling, as User-ID for user_id.",
 )
 @click.option(
     "--ask-value",
     is_flag=True,
-    help="Ask for the value, or read it from standard input; it is not shown.",
+    help="Prompt for the value, or read it from standard input; it is not shown.",
 )
-@click.option("--allow", metavar="TEXT", help="Purge nothing: let this value be said again that was purged.")
-@click.option("--session", help="Of this session.")
-@click.option("--agent", help="Of this agent.")
-@click.option("--user", help="Of this user.")
+@click.option("--allow", metavar="TEXT", help="Purge nothing; allow this value, which was purged, again.")
+@click.option("--session", help="Events of this session.")
+@click.option("--agent", help="Events of this agent.")
+@click.option("--user", help="Events of this user.")
 @click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d).")
 @click.option("--until", type=Moment(), help="Before this time.")
-@click.option("--reason", default=BY_HAND, show_default=True, help="What the tombstones say.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", default=BY_HAND, show_default=True, help="The reason in the tombstones.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
 @memory_command
 async def purge(
     memory: Memory,
@@ -67,25 +67,25 @@ async def purge(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Remove the content of events, from everywhere, for good; a tombstone without content stays in each place.
+    """Remove the content of events for good, everywhere.
 
-    Events must fit every given option; of several IDs, which are ids or positions, any. It shows what would go and
-    asks. Where no event fits, only --yes makes the purge stand for those that arrive later. What it cannot reach is
-    named in the result: see docs/purge.md.
+    A tombstone without content stays in place of each event. Events must match every option; of several IDs, which are
+    ids or positions, any. The command shows what would be removed and asks. If no event matches, only --yes records the
+    purge, which then applies to events that arrive later. The result names what it cannot reach: see docs/purge.md.
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
     if allow is not None:
         if references or ask_value or any((value, session, agent, user, since, until)):
-            raise click.UsageError("with --allow nothing is purged; leave out what selects events")
-        lifted = await memory.allow(allow)
-        told = "it may be said again; what was purged stays gone"
-        output.show({"allowed": lifted}, lambda console: console.print(told))
+            raise click.UsageError("--allow purges nothing; leave out the options that select events")
+        lifted = await memory.upkeep.allow(allow)
+        note = "it is allowed again; what was purged stays gone"
+        output.show({"allowed": lifted}, lambda console: console.print(note))
         return
     if ask_value:
         if value is not None:
             raise click.UsageError("give --value or --ask-value, not both")
-        value = _asked_value()
+        value = _prompt_for_value()
 
     async def purged(*, dry_run: bool) -> Purged:
         return await memory.purge(
@@ -101,12 +101,12 @@ async def purge(
         )
 
     found = await purged(dry_run=True)
-    hidden = _hiding(value or "", found) if ask_value else None
-    is_tried = dry_run or not (found.events or yes)  # where nothing fits there is nothing to ask
+    hidden = _hidden_pattern(value or "", found) if ask_value else None
+    is_tried = dry_run or not (found.events or yes)  # if nothing matches there is nothing to ask
     if not is_tried and not yes:
         _show_found(Console(stderr=True, highlight=False, emoji=False), found, hidden=hidden)
         if not sys.stdin.isatty():
-            raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
+            raise InvalidInput("nothing was purged: without a terminal it cannot ask; give --yes")
         with interruptible():
             click.confirm("Remove their content for good?", abort=True, err=True)
     done = found if is_tried else await purged(dry_run=False)
@@ -129,16 +129,16 @@ async def purge(
 
     def for_people(console: Console) -> None:
         if is_tried:
-            _show_found(console, done, hidden=hidden, may_stand=not references)
+            _show_found(console, done, hidden=hidden, may_wait=not references)
         else:
             _show_done(console, done, hidden=hidden)
 
-    plain = document if hidden is None else _masked(msgspec.json.decode(msgspec.json.encode(document)), hidden)
+    plain = document if hidden is None else _mask(msgspec.json.decode(msgspec.json.encode(document)), hidden)
     output.show(plain, for_people)
 
 
-def _asked_value() -> str:
-    """The value from a person, or from whatever stands for one."""
+def _prompt_for_value() -> str:
+    """The value that a person types, or standard input without a terminal."""
     with interruptible():
         if sys.stdin.isatty():
             return str(click.prompt("value", hide_input=True, err=True))
@@ -148,44 +148,46 @@ def _asked_value() -> str:
     return value
 
 
-def _hiding(value: str, found: Purged) -> re.Pattern[str]:
-    """What finds a value that is not to be shown, however it is spelled."""
+def _hidden_pattern(value: str, found: Purged) -> re.Pattern[str]:
+    """A pattern that matches a hidden value in every spelling."""
     spellings = sorted({value, *found.spellings}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, spellings)))
 
 
-def _masked(document: object, hidden: re.Pattern[str]) -> object:
-    """A document without what is to be hidden."""
+def _mask(document: object, hidden: re.Pattern[str]) -> object:
+    """A document with hidden values masked."""
     match document:
         case str():
             return hidden.sub(MASK, document)
         case dict():
-            return {_masked(key, hidden): _masked(value, hidden) for key, value in document.items()}
+            return {_mask(key, hidden): _mask(value, hidden) for key, value in document.items()}
         case list():
-            return [_masked(each, hidden) for each in document]
+            return [_mask(each, hidden) for each in document]
         case _:
             return document
 
 
-def _show_found(console: Console, found: Purged, *, hidden: re.Pattern[str] | None, may_stand: bool = False) -> None:
-    """What would go, without the text that is to be hidden."""
+def _show_found(console: Console, found: Purged, *, hidden: re.Pattern[str] | None, may_wait: bool = False) -> None:
+    """Print what would be removed, with hidden values masked."""
 
     def shown(text: str) -> str:
         return text if hidden is None else hidden.sub(MASK, text)
 
     if not found.events:
-        console.print(f"no event fits{'; with --yes the purge stands for what arrives later' if may_stand else ''}")
+        console.print(
+            f"no event matches{'; with --yes the purge applies to events that arrive later' if may_wait else ''}"
+        )
         return
     names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in found.names.items())
-    console.print(escape(f"{counted(found.events, 'event')}: {one_line(names, 500)}"))
+    console.print(escape(f"{plural(found.events, 'event')}: {one_line(names, 500)}"))
     if hidden is None and len(found.spellings) > 1:
         written = [f"{one_line(each, 60)!r} ×{number:,}" for each, number in found.spellings.items()]
         more = len(written) - SPELLINGS_SHOWN
         said = f"  written {', '.join(written[:SPELLINGS_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
         console.print(escape(said), soft_wrap=True)
     for event in found.first:
-        # What an event says may be cut in the middle of the text, so that only all of it hides the text.
-        line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {local(event.at)}"
+        # A shortened line may cut a hidden value in two, which no pattern would match, so none of its text is shown.
+        line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {format_time(event.at)}"
         console.print(f"  {line}", overflow="ellipsis", no_wrap=True)
     if found.events > len(found.first):
         console.print(f"  and {found.events - len(found.first):,} more")
@@ -200,19 +202,19 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
         return escape(one_line(text if hidden is None else hidden.sub(MASK, text), 200))
 
     if done.events:
-        console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+        console.print(f"[green]✓[/] {plural(done.events, 'event')} purged")
     else:
-        stands = "the purge stands: what fits it, happened before now and arrives later is purged on arrival"
-        console.print(f"no event fits; {stands if done.stands else 'nothing was purged'}", soft_wrap=True)
+        recorded = "the purge is recorded: matching events from before now are purged when they arrive"
+        console.print(f"no event matches; {recorded if done.stands else 'nothing was purged'}", soft_wrap=True)
     if done.remade:
         kinds = Counter("tree" if each.is_tree else each.level for each in done.remade)
         counts = ", ".join(f"{kind} ×{number:,}" for kind, number in kinds.items())
-        console.print(f"[green]✓[/] {counted(len(done.remade), 'crystal')} made anew of what is left: {counts}")
+        console.print(f"[green]✓[/] {plural(len(done.remade), 'crystal')} made again from what is left: {counts}")
     for crystal in done.remade:
         if crystal.label is not None:
             console.print(f"  {shown(crystal.label)}, now revision {crystal.revision}", soft_wrap=True)
     for ended in done.ended:
-        console.print(f"[yellow]→[/] no crystal any more: {shown(ended.period)}: {shown(ended.reason)}", soft_wrap=True)
+        console.print(f"[yellow]→[/] no longer a crystal: {shown(ended.period)}: {shown(ended.reason)}", soft_wrap=True)
     for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
         for path in paths:
             console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)
@@ -221,28 +223,28 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @memory_command
 async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
-    """Purge bulk events whose time is over, as [retention] is set; off unless enabled there.
+    """Purge bulk events whose retention period is over.
 
-    Marks, steps, prompts, outcomes, judgments, crystals, receipts and what they cite are kept, by their names: it says
-    how many stay for which pattern. An application whose own names fit one (tool.*, task.*) sets `keep`. See
-    docs/purge.md.
+    Retention is off unless [retention] enables it. Marks, steps, prompts, outcomes, judgments, crystals, receipts and
+    everything they cite are kept, by their names; the result says how many are kept for which pattern. An application
+    whose own names match one of them (tool.*, task.*) sets `keep`. See docs/purge.md.
 
-    Example: mica retain --dry-run
+    Example: mica upkeep retain --dry-run
     """
-    done = await memory.retain(dry_run=dry_run)
+    done = await memory.upkeep.retain(dry_run=dry_run)
 
     def for_people(console: Console) -> None:
-        total = counted(sum(done.classes.values()), "event")
+        total = plural(sum(done.classes.values()), "event")
         classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
-        console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        console.print(f"{total} {'would be removed' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
         if done.kept:
             kept = ", ".join(f"{pattern} {number:,}" for pattern, number in done.kept.items())
-            console.print(escape(f"as old, and kept for their names: {kept}"), soft_wrap=True)
+            console.print(escape(f"old enough, but kept for their names: {kept}"), soft_wrap=True)
         if done.cited:
-            console.print(f"as old, and kept since they are pinned or something refers to them: {done.cited:,}")
+            console.print(f"old enough, but kept because they are pinned or referred to: {done.cited:,}")
         if not done.enabled:
             console.print(f"[yellow]→[/] {escape(OFF)}", soft_wrap=True)
         if done.archive is not None:
@@ -257,29 +259,29 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
 @click.argument("references", metavar="ID…", nargs=-1, required=True)
 @memory_command
 async def pin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
-    """Keep events for good, whatever retention is set to.
+    """Keep events for good, regardless of retention.
 
-    Example: mica pin 12
+    Example: mica upkeep pin 12
     """
-    await _record(memory, output, references, memory.pin, "pinned")
+    await _record(memory, output, references, memory.upkeep.pin, "pinned")
 
 
 @click.command()
 @click.argument("references", metavar="ID…", nargs=-1, required=True)
 @memory_command
 async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
-    """Let retention take events again.
+    """Let retention remove events again.
 
-    Example: mica unpin 12
+    Example: mica upkeep unpin 12
     """
-    await _record(memory, output, references, memory.unpin, "unpinned")
+    await _record(memory, output, references, memory.upkeep.unpin, "unpinned")
 
 
 async def _record(
     memory: Memory, output: Output, references: Sequence[str], record: Callable[..., Ref], done: str
 ) -> None:
-    """Pin or unpin events, and say so."""
-    events = [await memory.event(reference) for reference in references]
+    """Pin or unpin events, and print how many."""
+    events = [await memory.events.get(reference) for reference in references]
     record(*events)
     ids = [event.id for event in events]
-    output.show({done: ids}, lambda console: console.print(f"{done} {counted(len(ids), 'event')}"))
+    output.show({done: ids}, lambda console: console.print(f"{done} {plural(len(ids), 'event')}"))

@@ -1,109 +1,221 @@
-"""The server that `mica up` runs: house, guard, application, and what goes on beside it."""
+"""The group server: the running server, its tokens, the terminal dashboard, a database; and mcp."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import json
 import os
-import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+import urllib.request
+import webbrowser
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import TypeAlias
+from urllib.error import URLError
 
 import click
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.access import browse
-from mica.cli.output import space_name
-from mica.errors import InvalidInput, MicaError
+from mica.cli.groups import CommandGroup
+from mica.cli.output import Output, json_option, showing_command, store_options, target
+from mica.errors import InvalidInput
+from mica.format.lines import format_time
 from mica.memory import Memory
-from mica.settings import Settings
-from mica.store.remote.servers import Note, noted
-from mica.web.tokens import Tokens
-
-try:
-    from mica.mcp import http as mcp
-    from mica.mcp import sse
-    from mica.web.access import Access
-    from mica.web.app import application
-    from mica.web.memory_pool import House
-    from mica.web.process import Stopping, alone, bound, run, tend
-    from mica.web.request_memory import memory_at
-except ModuleNotFoundError as missing:
-    needed = ("starlette", "uvicorn", "h11", "websockets", "jinja2")
-    if (missing.name or "").partition(".")[0] not in needed:
-        raise
-    raise InvalidInput(
-        'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` does without'
-    ) from missing
-
-Opened: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
-Look: TypeAlias = Callable[[Opened], Awaitable[None]]
+from mica.settings import Settings, load_settings
+from mica.store.remote.servers import RunningServer, notes
+from mica.store.space import SUFFIX, is_address
+from mica.store.space import spaces as space_files
+from mica.store.target import prepare as prepare_server
+from mica.web.tokens import TokenFile
 
 
-def serve_up(
-    place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
-) -> None:
-    """Serve until Ctrl-C, and take a look around meanwhile. Raises InvalidInput when it cannot be served."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
-    at = settings.server.port if port is None else port
-    listening = bound(host or settings.server.host, at, home=settings.home)
-
-    def ready(link: str) -> None:
-        told = Console(highlight=False, emoji=False, soft_wrap=True)
-        told.print(f"[bold]Open[/] {escape(link)}")
-        told.print("[dim]The link works once; `mica open` makes another. Ctrl-C stops the server.[/]")
-        if browser:
-            browse(link)
-
-    async def during(house: House) -> None:
-        @asynccontextmanager
-        async def opened(target: Path | str) -> AsyncIterator[Memory]:
-            async with house.using(space_name(target) if target != place else None, make=True) as memory:
-                yield memory
-
-        try:
-            await look(opened)
-        except MicaError as error:  # what is there can be seen all the same
-            if not house.is_closed:  # else it was stopped meanwhile
-                click.echo(f"mica: {error}", err=True)
-        await tend(house)
-
-    asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))
-    click.echo("mica: stopped", err=True)
+@click.group(cls=CommandGroup)
+def server() -> None:
+    """The dashboard in a browser or a terminal, tokens, PostgreSQL."""
 
 
-async def serve(
-    place: Path | str,
-    *,
-    settings: Settings,
-    listening: socket.socket,
-    ready: Callable[[str], None],
-    during: Callable[[House], Awaitable[None]],
-) -> None:
-    """Serve the spaces of this user until a signal comes. `ready` is told the link, `during` runs beside it."""
-    host, port = listening.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    tokens = Tokens(settings.home)
-    access = Access(tokens, port=port, hosts=(host, *settings.server.names))
-    alike = msgspec.structs.replace(settings, carrier={})  # where we were started says nothing of who asks
-    house = House(place, settings=alike)
-    with ExitStack() as stack:
-        stopping = stack.enter_context(Stopping())
-        stack.callback(listening.close)
-        stack.enter_context(alone(place, address=address))
-        # Whoever was at this address before and was killed could not take its own back.
-        secret, token = tokens.make(f"server at {address}", replaces=True)
-        stack.callback(tokens.revoke, token.id)
-        note = Note(address=address, pid=os.getpid(), token=secret, space=house.default)
-        stack.enter_context(noted(note, home=settings.home))
-        ready(f"{address}/enter?key={access.new_key()}")
-        endpoint = mcp.Endpoint(memory_at)
-        house.leaving.append(endpoint.leave)
-        extra = [*mcp.routes(endpoint), *(sse.routes(endpoint) if settings.server.mcp_sse else ())]
-        app = application(house, access=access, extra=extra)
-        await run(app, listening, stopping=stopping, during=lambda: during(house), leaving=endpoint.close)
+def browse(link: str) -> bool:
+    """Open a link in a browser, if there is a display to show it on."""
+    has_display = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return sys.stdout.isatty() and has_display and webbrowser.open(link)
+
+
+@click.command("open")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="The port of the server; without it, the one started last."
+)
+@json_option
+def open_(*, port: int | None, as_json: bool) -> None:
+    """Open the dashboard of the running server.
+
+    It prints a link that lets a browser in once.
+
+    Example: mica server open
+    """
+    running = [note for note in notes(load_settings().home) if port is None or note.address.endswith(f":{port}")]
+    if not running:
+        raise InvalidInput("no server is running" + (f" at port {port}" if port else "") + "; `mica up` starts one")
+    note = running[0]
+    link = note.address + _new_link(note)
+
+    def for_people(console: Console) -> None:
+        console.print(link, markup=False, soft_wrap=True)
+        browse(link)
+
+    document = {"address": note.address, "link": link, "space": note.space, "pid": note.pid}
+    Output(as_json=as_json).show(document, for_people)
+
+
+def _new_link(note: RunningServer) -> str:
+    asked = urllib.request.Request(
+        f"{note.address}/api/server/link", method="POST", headers={"authorization": f"Bearer {note.token}"}
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return str(json.load(answer)["path"])
+    except (URLError, OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the server at {note.address} does not answer: {error}; `mica up` starts another"
+        ) from error
+
+
+@click.group(cls=CommandGroup)
+def token() -> None:
+    """Tokens that let other machines and programs use the server."""
+
+
+@token.command()
+@click.argument("name", default="")
+@click.option("--space", "spaces", multiple=True, metavar="NAME", help="Only for this space; repeatable.")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True, max=36_500),
+    help="Valid for this many days; without it, until revoked.",
+)
+@json_option
+def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool) -> None:
+    """Make a token and print it.
+
+    Only its digest is stored, so it cannot be shown again.
+
+    Example: mica server token make laptop --space shop-1a2b3c4d
+    """
+    settings = load_settings()
+    for each in _unknown_names(spaces, settings):
+        click.echo(f"mica: no space is called {each!r} yet; `mica upkeep spaces` lists the spaces", err=True)
+    lifetime = None if days is None else timedelta(days=days)
+    secret, made = TokenFile(settings.home).make(name, spaces=spaces, lifetime=lifetime)
+    document = {"id": made.id, "token": secret, "name": name, "spaces": list(spaces), "until": made.until}
+    Output(as_json=as_json).show(document, lambda _: click.echo(secret))
+
+
+def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
+    """Names that no space on this machine has; none for a database, whose names are not known here."""
+    if settings.store is not None and is_address(settings.store):
+        return []
+    there = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}
+    there |= {note.space for note in notes(settings.home)}
+    return [name for name in names if name not in there]
+
+
+@token.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List valid tokens, oldest first, without their secrets.
+
+    Example: mica server token list
+    """
+    found = TokenFile(load_settings().home).all()
+
+    def for_people(console: Console) -> None:
+        if not found:
+            console.print("No tokens. `mica server token make` makes one.")
+        for each in found:
+            opens = ", ".join(each.spaces) or "all spaces"
+            until = f", until {format_time(each.until)}" if each.until else ""
+            console.print(f"[green]{each.id}[/] [bold]{escape(each.name)}[/]  {escape(opens)}{until}", soft_wrap=True)
+
+    document = [
+        {"id": each.id, "name": each.name, "spaces": each.spaces, "made_at": each.made_at, "until": each.until}
+        for each in found
+    ]
+    Output(as_json=as_json).show(document, for_people)
+
+
+@token.command()
+@click.argument("reference", metavar="ID|NAME")
+@json_option
+def revoke(reference: str, *, as_json: bool) -> None:
+    """Revoke a token, also in a running server.
+
+    Example: mica server token revoke laptop
+    """
+    gone = TokenFile(load_settings().home).revoke(reference)
+    Output(as_json=as_json).show({"id": gone.id, "name": gone.name}, lambda _: click.echo(f"{gone.id} is revoked"))
+
+
+@click.command()
+@showing_command
+async def tui(memory: Memory, output: Output) -> None:
+    """Show the dashboard in a terminal, live.
+
+    It shows the hierarchy of crystals, what is new, and the source of each statement. Keys: C crystallize, T tree of a
+    mark, E expand a crystal, Q query, j k move, Enter opens, 0 to 3 one level, a all, r refresh, q quit. Needs `pip
+    install "mica[tui]"`.
+
+    Example: mica server tui
+    """
+    try:
+        from mica.tui.app import Dashboard  # an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise InvalidInput('the dashboard needs Textual; `pip install "mica[tui]"` installs it') from error
+    if not sys.stdout.isatty():
+        raise InvalidInput("the dashboard needs a terminal; `mica crystals list` prints anywhere")
+    await Dashboard(memory).run_async()
+
+
+@click.command(hidden=True)
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The project; without it, what the client names, or else the current directory.",
+)
+@store_options
+def mcp(root: Path | None, store: str | None, space: str | None) -> None:
+    """Serve a coding agent over MCP on standard input and output.
+
+    `mica install` writes this command into the settings of clients. The project is named by CLAUDE_PROJECT_DIR or
+    COPILOT_PROJECT_DIR, by the client's roots, or by the directory it was started in.
+
+    Example: mica mcp --root ~/shop
+    """
+    from mica.mcp.stdio import Project, serve
+
+    def place(directory: Path) -> tuple[Path | str, Settings]:
+        settings = load_settings()
+        return target(settings, store, space, directory=directory), settings
+
+    serve(lambda: Project(place, root=root, environment=os.environ))
+
+
+@click.command()
+@click.argument("address")
+@click.option("--admit", "roles", multiple=True, metavar="ROLE", help="Let this role use it; repeatable.")
+@json_option
+def prepare(*, address: str, roles: tuple[str, ...], as_json: bool) -> None:
+    """Prepare a PostgreSQL database for spaces, or upgrade it.
+
+    Run it as the owner of the tables.
+
+    Example: mica server prepare postgresql://owner@db.example.org/mica --admit app
+    """
+    asyncio.run(prepare_server(address, admitted=roles))
+
+    def for_people(console: Console) -> None:
+        admitted = f"; admitted: {', '.join(roles)}" if roles else ""
+        console.print(f"[green]✓[/] ready{escape(admitted)}", soft_wrap=True)
+
+    Output(as_json=as_json).show({"ready": True, "admitted": roles}, for_people)

@@ -1,4 +1,4 @@
-"""sources: what other systems are asked, what they would be asked, what they say, and whether they answer."""
+"""The group sources: what other systems know of a concept, and what was decided about it."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mica.cli.output import Output, memory_command, print_unrecorded
-from mica.format.lines import counted, local, one_line
+from mica.cli.groups import CommandGroup
+from mica.cli.output import Output, making_command, memory_command, print_late, print_unrecorded
+from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
-from mica.sources.drivers.tables import Explained, driver_of, place_of
-from mica.sources.health import Health, Past, State
-from mica.sources.protocol import Concept, Declared
+from mica.sources.account import GatheredAccount, age
+from mica.sources.drivers.tables import SourceQueryPreview, driver_of, place_of
+from mica.sources.protocol import Concept, SourceDeclaration
+from mica.sources.registry import SourceHealth, SourceHistory, State
 
 TEXT_CHARACTERS_MAX = 200  # of a fragment in a list; --json has all of it
-
 COLOURS: dict[State, str] = {"answers": "green", "failing": "yellow", "missing": "red"}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def sources() -> None:
-    """What other systems know: the sources that `mica defrag` and `mica brief` ask.
+    """What other systems know of a concept, and judgments about it.
 
-    They are declared as [sources.NAME] in the settings; docs/sources.md says how.
+    `mica sources gather` and `mica brief` ask them. They are declared as [sources.NAME] in the settings: see
+    docs/sources.md.
     """
 
 
-@sources.command("list")
+@click.command("list")
 @memory_command
 async def list_(memory: Memory, output: Output) -> None:
-    """Which sources are asked, how they are treated, which concepts each covers, and how the last question went.
+    """List sources, what they cover, and how they answered last.
 
     Nothing is connected to.
 
     Example: mica sources list
     """
-    went = await memory.asked_sources()
+    went = await memory.sources.history()
     listed = [
         {
             "driver": driver_of(source),
             "place": place_of(source),
-            **_declared(source.declared),
-            "past": went.get(name, Past()),
+            **_declaration_document(source.declared),
+            "past": went.get(name, SourceHistory()),
         }
-        for name, source in memory.every_source.items()
+        for name, source in memory.sources.all.items()
     ]
 
     def for_people(console: Console) -> None:
@@ -53,26 +55,34 @@ async def list_(memory: Memory, output: Output) -> None:
             table.add_column(heading, overflow="fold")
         for each in listed:
             concepts = ", ".join(map(str, each["concepts"])) if isinstance(each["concepts"], tuple) else ""
-            cells = (each["name"], each["driver"], each["rank"], concepts, each["place"], _tried(each["past"]))
+            cells = (
+                each["name"],
+                each["driver"],
+                each["rank"],
+                concepts,
+                each["place"],
+                _describe_last_try(each["past"]),
+            )
             table.add_row(*(escape(str(cell)) for cell in cells))
         console.print(table)
         if not len(memory.sources):
             console.print(
-                "Only mica's own. Declare others as [sources.NAME] in the settings: docs/sources.md", markup=False
+                "Only mica's own sources. Declare others as [sources.NAME] in the settings: docs/sources.md",
+                markup=False,
             )
 
     output.show(listed, for_people)
 
 
-def _tried(past: object) -> str:
-    """When a source was asked last, and whether it answered then."""
-    if not isinstance(past, Past) or past.tried_at is None:
+def _describe_last_try(past: object) -> str:
+    """When a source was last asked, and whether it answered."""
+    if not isinstance(past, SourceHistory) or past.tried_at is None:
         return "–"
     failed = f", failed {past.failed_in_a_row} in a row" if past.failed_in_a_row else ""
-    return f"{local(past.tried_at)}{failed}"
+    return f"{format_time(past.tried_at)}{failed}"
 
 
-def _declared(declared: Declared) -> dict[str, object]:
+def _declaration_document(declared: SourceDeclaration) -> dict[str, object]:
     return {
         "name": declared.name,
         "rank": declared.rank,
@@ -86,26 +96,26 @@ def _declared(declared: Declared) -> dict[str, object]:
     }
 
 
-@sources.command()
+@click.command()
 @click.argument("name")
 @click.argument("concept")
 @memory_command
 async def test(memory: Memory, output: Output, *, name: str, concept: str) -> None:
-    """Ask the source NAME about CONCEPT, a domain:type:id, outside of every cache, and show what it says.
+    """Ask one source about a concept, past every cache.
 
-    How it went is recorded: a source that was repaired is failing no more once it has answered here. Exits 1 when it
-    cannot say.
+    The result is recorded: a source that was repaired counts as working once it has answered here. Exits 1 if it cannot
+    answer.
 
     Example: mica sources test judgments judgment:code_review:abc123
     """
-    tested = await memory.test_source(name, concept)
+    tested = await memory.sources.test(name, concept)
 
     def for_people(console: Console) -> None:
         for each in tested.fragments:
             value = (
                 "" if each.value is None or str(each.value) in each.text else f" [dim]= {escape(str(each.value))}[/]"
             )
-            sure = f"[dim]{each.confidence:.0%}, {local(each.at)}, {escape(each.locator)}[/]"
+            sure = f"[dim]{each.confidence:.0%}, {format_time(each.at)}, {escape(each.locator)}[/]"
             console.print(
                 f"[green]{escape(each.key)}[/] {escape(one_line(each.text, TEXT_CHARACTERS_MAX))}{value} {sure}"
             )
@@ -114,10 +124,10 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
         if tested.error:
             click.echo(f"mica: {tested.error}", err=True)
         else:
-            told = counted(len(tested.fragments), "fragment")
+            told = plural(len(tested.fragments), "fragment")
             click.echo(f"mica: {told} from {name} in {tested.milliseconds:.0f} ms", err=True)
-        if not memory.every_source[name].declared.knows(Concept.parse(concept)):
-            click.echo(f"mica: `concepts` of {name} does not cover {concept}: no gather asks it that", err=True)
+        if not memory.sources.all[name].declared.knows(Concept.parse(concept)):
+            click.echo(f"mica: `concepts` of {name} does not cover {concept}, so no gather asks it", err=True)
         print_unrecorded(memory)
 
     output.show(tested, for_people)
@@ -125,11 +135,13 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
         raise click.exceptions.Exit(1)
 
 
-@sources.command()
+@click.command()
 @click.argument("concept")
 @memory_command
 async def explain(memory: Memory, output: Output, *, concept: str) -> None:
-    """What each source would be asked about CONCEPT, and what is bound to it. Nobody is asked.
+    """Show what each source would be asked about a concept.
+
+    Nothing is asked.
 
     Example: mica sources explain judgment:code_review:abc123
     """
@@ -146,7 +158,7 @@ async def explain(memory: Memory, output: Output, *, concept: str) -> None:
     output.show(asked, for_people)
 
 
-def _print_explained(console: Console, asked: Explained) -> None:
+def _print_explained(console: Console, asked: SourceQueryPreview) -> None:
     console.print(
         f"[green]{escape(asked.source)}[/] [dim]{asked.driver}, rank {asked.declared.rank}[/] {escape(asked.place)}"
     )
@@ -155,31 +167,28 @@ def _print_explained(console: Console, asked: Explained) -> None:
         console.print(f"  [dim]{escape(name)} =[/] {escape(value)}", soft_wrap=True)
 
 
-@sources.command()
+@click.command()
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(0.01, 60), default=3.0, show_default=True, help="Seconds for each."
 )
 @memory_command
 async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
-    """Whether each declared source answers now, how fast, and how its latest questions went.
+    """Check whether each declared source answers, and how fast.
 
-    One is failing that is there, but could not answer its latest three questions or more: `mica sources test` asks it
-    again, and an answer ends that. Exits 1 when one does not
-    answer or is failing.
+    A source is failing if it is reachable but could not answer its latest three questions or more; `mica sources test`
+    asks it again, and an answer ends that. Exits 1 if one does not answer or is failing.
 
     Example: mica sources health --json
     """
-    found = await memory.check_sources(timeout_s=timeout_s)
+    found = await memory.sources.health(timeout_s=timeout_s)
 
     def for_people(console: Console) -> None:
         for each in found:
             state = f"[{COLOURS[each.state]}]{each.state}[/]"
-            console.print(
-                f"{state} {escape(each.source)} [dim]{each.driver}, {each.milliseconds:.0f} ms[/] {escape(each.told)}",
-                soft_wrap=True,
-            )
+            timing = f"[dim]{each.driver}, {each.milliseconds:.0f} ms[/]"
+            console.print(f"{state} {escape(each.source)} {timing} {escape(each.detail)}", soft_wrap=True)
             if each.past.asked:
-                console.print(f"  [dim]{escape(_past(each))}[/]", soft_wrap=True)
+                console.print(f"  [dim]{escape(_describe_history(each))}[/]", soft_wrap=True)
         if not found:
             console.print("No source is declared; docs/sources.md says how.", markup=False)
 
@@ -188,11 +197,117 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _past(health: Health) -> str:
-    """How the latest questions went, in words."""
+def _describe_history(health: SourceHealth) -> str:
+    """The results of the latest questions in words."""
     past = health.past
-    tried = f"last tried {local(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
-    last = f"{tried}last answer {local(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
+    tried = f"last tried {format_time(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
+    last = f"{tried}last answer {format_time(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
     why = f", last failure: {one_line(past.failure, TEXT_CHARACTERS_MAX)}" if past.failure else ""
-    left = "; left alone now" if health.breaker == "open" else ""
-    return f"asked {counted(past.asked, 'time')}, {past.failed} failed; {last}{why}{left}"
+    left = "; not asked at the moment" if health.breaker == "open" else ""
+    return f"asked {plural(past.asked, 'time')}, {past.failed} failed; {last}{why}{left}"
+
+
+def _describe_cost(made: GatheredAccount) -> str:
+    """The size and cost of an account, for standard error."""
+    agreement = "" if made.coherence is None else f", agreement {made.coherence:.0%}"
+    left = f", {made.left_out} more left out" if made.left_out else ""
+    conflicts = f", {plural(len(made.conflicts), 'conflict')}" if made.conflicts else ""
+    receipt = f"; receipt {made.receipt}" if made.receipt else ""
+    shown = plural(len(made.fragments), "fragment")
+    return f"{shown}{agreement}{conflicts}{left}; {made.tokens} tokens, {made.latency_ms:.0f} ms{receipt}"
+
+
+def print_gaps(made: GatheredAccount) -> None:
+    """Print to standard error which sources did not answer, and which answers are old."""
+    for name, reason in sorted(made.missing.items()):
+        click.echo(f"mica: missing: {name} ({reason})", err=True)
+    for each in made.degraded:
+        click.echo(f"mica: stale: {each.source} is from {age(each.age_s)} ago ({each.reason})", err=True)
+    print_late(made.missing | {each.source: each.reason for each in made.degraded})
+
+
+@click.command()
+@click.argument("concept")
+@click.option("--budget", type=click.IntRange(min=1), help="Tokens of a session (settings: brief.budget_tokens).")
+@click.option(
+    "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
+)
+@memory_command
+async def gather(memory: Memory, output: Output, *, concept: str, budget: int | None, deadline: float | None) -> None:
+    """Gather what every source knows of a concept, as one account.
+
+    CONCEPT is domain:type:id. All sources are asked at once under one deadline; one that fails or is late is named, and
+    the others are used. The text, with its conflicts, goes to standard output and takes at most 62 % of the budget; its
+    cost, gaps and receipt go to standard error. If nothing is known, nothing is printed.
+
+    Example: mica sources gather judgment:code_review:abc123 --json
+    """
+    await memory.sources.prepare(concept)
+    is_kept = memory.location != ":memory:"
+    made = await memory.sources.gather(concept, budget_tokens=budget, deadline_s=deadline, is_preview=not is_kept)
+
+    def for_people(console: Console) -> None:
+        if made.injection:
+            click.echo(made.injection)
+        print_gaps(made)
+        click.echo(f"mica: {_describe_cost(made)}", err=True)
+        print_unrecorded(memory)
+
+    output.show(made, for_people)
+
+
+@click.command()
+@click.argument("concept")
+@click.argument("verdict")
+@click.option("--confidence", type=click.FloatRange(0, 1), required=True, help="From 0 to 1.")
+@click.option("--reason", "reasons", multiple=True, help="Why; repeatable.")
+@click.option("--agent", help="The agent that judges.")
+@click.option("--session", help="The session it belongs to.")
+@making_command
+async def judge(
+    memory: Memory,
+    output: Output,
+    *,
+    concept: str,
+    verdict: str,
+    confidence: float,
+    reasons: tuple[str, ...],
+    agent: str | None,
+    session: str | None,
+) -> None:
+    """Record a judgment of a concept: verdict, confidence and reasons.
+
+    The next `mica sources gather` includes it; the verdict before it stays visible.
+
+    Example: mica sources judge judgment:code_review:abc123 GROWL --confidence 0.52 --reason "tests passed"
+    """
+    with memory.context(session=session, agent=agent):
+        made = memory.sources.judge(concept, verdict, confidence=confidence, reasons=reasons)
+    event = await memory.events.get(made.id)
+
+    def for_people(console: Console) -> None:
+        console.print(f"[green]{event.number}[/] {escape(concept)}: {escape(verdict)} [dim]({made.id})[/]")
+
+    output.show({"id": made.id, "position": event.position, **event.data}, for_people)
+
+
+@click.command()
+@click.option("-n", "--limit", type=click.IntRange(0, 100), default=5, show_default=True, help="How many judgments.")
+@memory_command
+async def warm(memory: Memory, output: Output, *, limit: int) -> None:
+    """Gather ahead what the next session will ask about.
+
+    These are the concepts that were judged last, and those that every brief includes. A server does this by itself at
+    the start of a session, and every 89 minutes for the concepts that are asked most.
+
+    Example: mica sources warm
+    """
+    done = await memory.sources.warm(limit=limit)
+
+    def for_people(console: Console) -> None:
+        if not done:
+            console.print("There are no judgments yet, and no concepts in [brief] concepts.", markup=False)
+        for made in done:
+            console.print(f"[green]{escape(made.concept)}[/] [dim]{escape(_describe_cost(made))}[/]", soft_wrap=True)
+
+    output.show(done, for_people)

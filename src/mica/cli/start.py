@@ -1,4 +1,4 @@
-"""up, overview, spaces: from transcripts to a first look."""
+"""up, and events overview: from transcripts to a first look."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.first_look import first_look
-from mica.cli.output import Output, json_option, memory_command, reading, space_name, store_options, target
+from mica.cli.output import (
+    OpenMemory,
+    Output,
+    current_user,
+    json_option,
+    memory_command,
+    open_to_read,
+    space_name,
+    store_options,
+    target,
+)
 from mica.cli.sample import transcripts as sample_transcripts
-from mica.cli.transcripts import STOPPED, Bar, say_found, say_imported
-from mica.clients.discovery import Place, Plan, Plans, planned, usual_places
+from mica.cli.transcripts import STOPPED, Bar, print_clients, print_imported
+from mica.clients.discovery import ImportPlan, Plans, TranscriptFolder, plan_imports, usual_places
 from mica.clients.importer import Imported
-from mica.errors import MicaError, UnknownSpace
-from mica.format.lines import counted, size
+from mica.errors import UnknownSpace
+from mica.format.lines import format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.model.event import EventQuery
 from mica.navigation.replay import Replay
-from mica.navigation.replay_page import facts
+from mica.navigation.replay_page import describe
 from mica.settings import Settings, load_settings
 from mica.store.space import file_of, space_of
 from mica.store.space import spaces as space_files
@@ -37,20 +45,26 @@ from mica.store.space import spaces as space_files
 SAMPLE = "sample"
 BRIEF_TOKENS = 600  # of the first look: one screen
 LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
-REPLAYED_TASKS = 300  # the latest that are judged at a first look; `mica replay` takes all
+REPLAYED_TASKS = 300  # the latest that are judged at a first look; `mica trails replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
+PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 
 
 @click.command()
 @click.option("--transcripts", type=click.Path(exists=True, path_type=Path), help="Where to look for transcripts.")
+@click.option("--sample", "is_sample", is_flag=True, help="Show the bundled sample, an invented web shop.")
 @click.option("--yes", "-y", is_flag=True, help="Import without asking.")
-@click.option("--import/--no-import", "takes_in", default=True, help="Whether transcripts are looked for.")
-@click.option("--once", "--no-serve", "once", is_flag=True, help="Show what is there and end: no server.")
+@click.option("--import/--no-import", "imports", default=True, help="Whether transcripts are looked for.")
+@click.option("--once", "--no-serve", "once", is_flag=True, help="Show the first look and end: no server.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="Where to serve; 0 takes any that is free.  [default: 6422]"
 )
-@click.option("--host", metavar="ADDRESS", help="Another address than 127.0.0.1, which only this machine can reach.")
-@click.option("--browser/--no-browser", default=True, help="Whether a browser is opened, where there is one.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="The address to serve at; 127.0.0.1, the default, is reached from this machine only.",
+)
+@click.option("--browser/--no-browser", default=True, help="Whether a browser is opened, if there is a display.")
 @store_options
 @json_option
 def up(
@@ -58,137 +72,166 @@ def up(
     store: str | None,
     space: str | None,
     *,
+    is_sample: bool,
     yes: bool,
-    takes_in: bool,
+    imports: bool,
     once: bool,
     port: int | None,
     host: str | None,
     browser: bool,
     as_json: bool,
 ) -> None:
-    """Import the transcripts there are, show what agents did, and serve the dashboard until Ctrl-C.
+    """Import transcripts, show what agents did, serve the dashboard.
 
-    Dashboard, HTTP, live events and MCP are on one port of this machine. The link that is printed lets a browser in
-    once; `mica open` makes another. With no transcripts a bundled sample is shown. It asks before importing when there
-    is a terminal; running it again takes up only what is new. With --once, or --json, it shows what is there and ends.
+    With several projects it lists them, the current directory's first. Without any transcripts it shows the bundled
+    sample; --sample shows it at any time, in a space of its own. It asks before importing when there is a terminal;
+    running it again imports only what is new.
 
-    Example: mica up --yes
+    Dashboard, HTTP, live events and MCP share one port of this machine until Ctrl-C. The printed link lets a browser
+    in once; `mica server open` makes another. With --once, or --json, nothing is served.
+
+    Example: mica up --sample
     """
     settings = load_settings()
-    into = target(settings, store, space) if store is not None or space is not None else settings.store
-    if not takes_in:
-        place = into or target(settings, None, None)
-        if once or as_json:
-            asyncio.run(_look_alone(place, settings=settings, output=Output(as_json=as_json)))
-        else:
-            _serve_alone(place, settings=settings, port=port, host=host, browser=browser)
-        return
-    places = [Place(transcripts)] if transcripts else usual_places(settings)
-    found = planned(places, settings=settings, into=into)
-    is_sample = not found.plans
-    if is_sample:
-        sample = [Place(sample_transcripts())]
-        found = planned(sample, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
     output = Output(as_json=as_json)
-    waiting = asyncio.run(_waiting(found.plans, settings))
-    if not as_json:
-        said = _announced(found, places, into=into, waiting=waiting, is_sample=is_sample)
-        output.console.print(said, soft_wrap=True)
-        if not is_sample:
-            say_found(output.console, found)
-    may_ask = not (is_sample or yes or as_json) and waiting and sys.stdin.isatty() and sys.stdout.isatty()
-    if may_ask and not click.confirm("Import them?", default=True):
-        output.console.print("Nothing was imported. `mica up` asks again; `mica overview` shows what is there.")
-        return
-    look = partial(_look_around, found, output=output, is_sample=is_sample)
+    into = target(settings, store, space) if store is not None or space is not None else settings.store
+    if is_sample and (transcripts or not imports):
+        raise click.UsageError("--sample shows the bundled transcripts; leave out --transcripts and --no-import")
+    if not imports:
+        place, look = into or target(settings, None, None), None
+    else:
+        places = [TranscriptFolder(transcripts)] if transcripts else usual_places(settings, current_user())
+        found = None if is_sample else _plan_projects(places, settings=settings, into=into)
+        if found is None or not found.plans:
+            _announce_sample(output, places, is_wanted=is_sample)
+            bundled = [TranscriptFolder(sample_transcripts())]
+            found = plan_imports(bundled, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
+            is_sample = True
+        elif not _ask_to_import(found, settings=settings, into=into, output=output, yes=yes):
+            output.console.print("Nothing was imported. `mica events overview` shows what is stored already.")
+            return
+        place, look = found.plans[0].target, partial(_look_around, found, output=output, is_sample=is_sample)
     try:
-        if once or as_json:
-            asyncio.run(look(partial(open_memory, settings=settings)))
-        else:
-            from mica.cli.server import serve_up  # an extra
+        if not (once or as_json):
+            from mica.cli.server_process import serve_up  # an extra
 
-            serve_up(found.plans[0].target, look, settings=settings, port=port, host=host, browser=browser)
+            serve_up(place, look or partial(_open, place), settings=settings, port=port, host=host, browser=browser)
+        elif look is None:
+            asyncio.run(_look_alone(place, settings=settings, output=output))
+        else:
+            asyncio.run(look(partial(open_memory, settings=settings)))
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
 
 
+def _plan_projects(places: Sequence[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
+    """What can be imported: the current directory's project first, then the others, the latest first."""
+    found = plan_imports(places, settings=settings, into=into)
+    here = space_of(Path.cwd(), home=settings.home).file
+    return msgspec.structs.replace(found, plans=sorted(found.plans, key=lambda plan: plan.target != here))
+
+
+def _announce_sample(output: Output, places: Sequence[TranscriptFolder], *, is_wanted: bool) -> None:
+    looked = escape(", ".join(str(place.path) for place in places))
+    reason = "" if is_wanted else f"No transcripts in {looked}. "
+    if not output.as_json:
+        output.console.print(f"[yellow]{reason}This is the bundled sample, an invented web shop.[/]", soft_wrap=True)
+
+
+def _ask_to_import(found: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool) -> bool:
+    """Say what can be imported, and ask if a person is there to answer."""
+    waiting = asyncio.run(_count_unread(found.plans, settings))
+    if output.as_json:
+        return True
+    output.console.print(_announcement(found, into=into, waiting=waiting), soft_wrap=True)
+    print_clients(output.console, found)
+    if len(found.plans) > 1:
+        output.console.print(_project_table(found.plans, settings))
+    may_ask = waiting and not yes and sys.stdin.isatty() and sys.stdout.isatty()
+    return not may_ask or click.confirm("Import them?", default=True)
+
+
+def _announcement(found: Plans, *, into: Path | str | None, waiting: int) -> str:
+    there = f"{plural(found.files, 'transcript')} ({format_bytes(found.size_bytes)})"
+    if not waiting:
+        return f"Nothing new in {there}."
+    new = "" if waiting == found.files else f", {waiting:,} with something new"
+    where = "each goes into its project's own space" if into is None else f"all go into {escape(str(into))}"
+    return f"Found {there}{new} in {plural(len(found.plans), 'project')}; {where}."
+
+
+def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
+    here = space_of(Path.cwd(), home=settings.home).file
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("project", "transcripts", "size", "directory"):
+        table.add_column(column, justify="right" if column in ("transcripts", "size") else "left", overflow="fold")
+    for plan in plans[:PROJECTS_SHOWN]:
+        directory = next((str(root) for root in plan.roots.values() if root is not None), "")
+        note = " [green](here)[/]" if plan.target == here else ""
+        numbers = f"{len(plan.files):,}", format_bytes(plan.size_bytes)
+        table.add_row(escape(space_name(plan.target)) + note, *numbers, escape(directory))
+    if len(plans) > PROJECTS_SHOWN:
+        table.add_row(f"[dim]and {len(plans) - PROJECTS_SHOWN:,} more[/]", "", "", "")
+    return table
+
+
 async def _look_alone(place: Path | str, *, settings: Settings, output: Output) -> None:
-    """Show what is there."""
-    async with reading(place, settings=settings) as memory:
+    """Show a space as it is, without importing anything."""
+    async with open_to_read(place, settings=settings) as memory:
         await _look(memory, space_name(place), output)
 
 
-def _serve_alone(place: Path | str, *, settings: Settings, port: int | None, host: str | None, browser: bool) -> None:
-    """Serve what is there."""
-    from mica.cli.server import serve_up  # an extra
-
-    async def look(opened: Opened) -> None:
-        async with opened(place):
-            pass  # what is wrong with it shows now
-
-    serve_up(place, look, settings=settings, port=port, host=host, browser=browser)
+async def _open(place: Path | str, opened: OpenMemory) -> None:
+    """Open a space once, so that an error in it shows now."""
+    async with opened(place):
+        pass
 
 
-async def _waiting(plans: Sequence[Plan], settings: Settings) -> int:
+async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
     """How many transcripts have something new."""
     count = 0
     for plan in plans:
         try:
             async with open_memory(plan.target, settings=settings, must_exist=True) as memory:
-                count += len(await memory.unread(plan.files))
+                count += len(await memory.clients.unread(plan.files))
         except UnknownSpace:
             count += len(plan.files)
     return count
 
 
-def _announced(found: Plans, places: Sequence[Place], *, into: Path | str | None, waiting: int, is_sample: bool) -> str:
-    if is_sample:
-        looked = escape(", ".join(str(place.path) for place in places))
-        return f"[yellow]No transcripts in {looked}: this is the bundled sample, an invented web shop.[/]"
-    there = f"{counted(found.files, 'transcript')} ({size(found.size_bytes)})"
-    if not waiting:
-        return f"Nothing new in {there}."
-    new = "" if waiting == found.files else f", {waiting:,} with something new"
-    where = "each goes into its project's own space" if into is None else f"all go into {escape(str(into))}"
-    projects = counted(len(found.plans), "project")
-    return f"Found {there}{new} of {projects}; {where}."
-
-
-Opened: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
-
-
-async def _look_around(found: Plans, opened: Opened, *, output: Output, is_sample: bool) -> None:
-    """Import what was found and show the newest space: a first look early, all of it at the end."""
-    newest = found.plans[0]
+async def _look_around(found: Plans, opened: OpenMemory, *, output: Output, is_sample: bool) -> None:
+    """Import everything, and show the first space: a first look early, all of it at the end."""
+    first = found.plans[0]
     results: dict[str, Imported] = {}
     with Bar(found) as bar:
-        async with opened(newest.target) as memory:
-            importing = asyncio.create_task(bar.run(memory, newest))
+        async with opened(first.target) as memory:
+            importing = asyncio.create_task(bar.run(memory, first))
             try:
                 await asyncio.wait([importing], timeout=EARLY_S)
                 if not importing.done() and not output.as_json:
-                    title = space_name(newest.target) + ", a first look while the import goes on"
+                    title = space_name(first.target) + ", a first look while the import continues"
                     with bar.aside():
                         await _look(memory, title, output)
-                results[space_name(newest.target)] = await importing
-            finally:  # whoever stops it waits until nothing uses the space any more
+                results[space_name(first.target)] = await importing
+            finally:  # the space is closed only after the import has stopped using it
                 importing.cancel()
                 await asyncio.gather(importing, return_exceptions=True)
             for plan in found.plans[1:]:
                 async with opened(plan.target) as other:
                     results[space_name(plan.target)] = await bar.run(other, plan)
             with bar.aside():
-                told = await memory.replay_walks(latest=REPLAYED_TASKS)
-                await _look(memory, space_name(newest.target), output, told=told, results=results, is_sample=is_sample)
+                replay = await memory.trails.replay(latest=REPLAYED_TASKS)
+                title = space_name(first.target)
+                await _look(memory, title, output, replay=replay, results=results, is_sample=is_sample)
 
 
 @click.command()
 @memory_command
 async def overview(memory: Memory, output: Output) -> None:
-    """What agents did lately in this space, where they keep going, and what the next one would be told.
+    """Show what agents did lately, and the next brief.
 
-    Example: mica overview
+    Example: mica events overview
     """
     await _look(memory, space_name(memory.location), output)
 
@@ -198,104 +241,66 @@ async def _look(
     title: str,
     output: Output,
     *,
-    told: Replay | None = None,
+    replay: Replay | None = None,
     results: Mapping[str, Imported] | None = None,
     is_sample: bool = False,
 ) -> None:
-    seen = await memory.overview()
+    seen = await memory.events.overview()
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
-    has_tree = await memory.directory() is not None
+    has_tree = await memory.events.directory() is not None
 
     def for_people(console: Console) -> None:
-        console.print(first_look(title, seen, brief, told))
+        console.print(first_look(title, seen, brief, replay))
         if results is not None:
-            say_imported(console, results)
-            console.print(_next(memory.location, has_tree=has_tree), soft_wrap=True)
+            print_imported(console, results)
+            console.print(_next_steps(memory.location, has_tree=has_tree), soft_wrap=True)
 
     document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": seen, "brief": brief}
-    if told is not None:
-        document["replay"] = {"verdict": told.verdict, "facts": facts(told), "missing": told.missing}
+    if replay is not None:
+        document["replay"] = {"verdict": replay.verdict, "facts": describe(replay), "missing": replay.missing}
     if results is not None:
         document["imported"] = results
     output.show(document, for_people)
 
 
-def _next(location: str, *, has_tree: bool) -> str:
-    """What to type next, as it has to be typed from here; of files only where they are on this machine."""
-    home = load_settings().home
+def _next_steps(location: str, *, has_tree: bool) -> str:
+    """Commands to type next, with the option that names the space; files only if they are on this machine."""
+    option = _space_option(location, home=load_settings().home)
+    commands = [
+        (f'mica search "words"{option}', "find what was said, decided and committed"),
+        (f'mica brief "your task"{option}', "what an agent would receive for it"),
+    ]
+    if has_tree:
+        commands.append((f'mica navigate "your task"{option}', "the files it needs, with lines and reasons"))
+    commands += [
+        (f"mica trails replay{option}", "what naming files in advance would have saved and wasted"),
+        (f"mica events tail{option}", "the log itself; `mica events tree ID` shows what led to what"),
+        (f'mica mark "what you saw"{option}', "add an observation; `mica` alone lists all commands"),
+        ("mica install", "let coding agents use it: hooks, MCP server, commands"),
+    ]
+    if (folder := _folder_off_path()) is not None:
+        commands.insert(0, (f'export PATH="{folder}:$PATH"', "so that this shell finds `mica`"))
+    width = max(len(command) for command, _ in commands)
+    lines = [f"  {escape(command.ljust(width))}   [dim]{escape(purpose)}[/]" for command, purpose in commands]
+    return "\n".join(["[bold]What to type next[/]", *lines])
+
+
+def _space_option(location: str, *, home: Path) -> str:
+    """The option that names a space from the current directory, as short as it can be; empty for its own space."""
     if space_of(Path.cwd(), home=home).file == Path(location):
-        option = ""
-    elif file_of(space_name(location), home=home) == Path(location):
-        option = f" --space {space_name(location)}"
-    else:
-        option = f" --store {shlex.quote(location)}"
-    is_found = shutil.which("mica") or Path(sys.argv[0]).name != "mica"
-    program = "mica" if is_found else sys.argv[0]
-    lines = [
-        ('search "words"', "find what was said, decided and committed"),
-        ('brief "your task"', "what an agent would be told about it"),
-        *([('navigate "your task"', "the files that it will need, with lines and reasons")] if has_tree else []),
-        ("replay", "what naming them in advance would have saved and wasted"),
-        ("events tail", "the log itself; `events tree ID` shows what led to what"),
-        ('mark "what you saw"', "add an observation; `--help` lists the rest"),
-    ]
-    typed = [f"{program} {command}{option}" for command, _ in lines]
-    width = max(map(len, typed))
-    said = [
-        f"  {escape(command.ljust(width))}   [dim]{escape(what)}[/]"
-        for command, (_, what) in zip(typed, lines, strict=True)
-    ]
-    said.append(
-        f"  {escape(f'{program} install'.ljust(width))}   [dim]let coding agents use it: hooks, MCP server, commands[/]"
-    )
-    return "\n".join(["[bold]What to type next[/]", *said])
+        return ""
+    name = space_name(location)
+    if file_of(name, home=home) != Path(location):
+        return f" --store {shlex.quote(location)}"
+    short = name.rpartition("-")[0]
+    alike = [file for file in space_files(home) if space_name(file).startswith(short)]
+    return f" --space {short if short and len(alike) == 1 and not Path(short).is_dir() else name}"
 
 
-@click.command()
-@json_option
-def spaces(*, as_json: bool) -> None:
-    """List the spaces on this machine, last used first, with the directory that each speaks of.
-
-    Example: mica spaces
-    """
-    settings = load_settings()
-    asyncio.run(_spaces(space_files(settings.home), settings, Output(as_json=as_json)))
-
-
-async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> None:
-    rows = [await _space(file, settings) for file in files]
-
-    def for_people(console: Console) -> None:
-        if not rows:
-            console.print("No spaces yet. `mica up` makes the first.")
-            return
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for column in ("space", "events", "marks", "size", "directory"):
-            table.add_column(column, justify="left" if column in ("space", "directory") else "right", overflow="fold")
-        for row in rows:
-            if "error" in row:
-                table.add_row(str(row["name"]), "", "", "", f"[red]{escape(str(row['error']))}[/]")
-                continue
-            numbers = [f"{row['events']:,}", f"{row['marks']:,}", size(int(str(row["size_bytes"])))]
-            told = escape(str(row["directory"])) if row["directory"] else "[dim]not known: no session was recorded[/]"
-            table.add_row(str(row["name"]), *numbers, told)
-        console.print(table)
-
-    output.show(rows, for_people)
-
-
-async def _space(file: Path, settings: Settings) -> dict[str, object]:
-    try:
-        async with open_memory(file, settings=settings) as memory:
-            held = await memory.sizes()
-            started = await memory.events(EventQuery(names=("session.started",), limit=1))
-    except MicaError as error:
-        return {"name": space_name(file), "error": str(error)}
-    here = space_of(Path.cwd(), home=settings.home)
-    return {
-        "name": space_name(file),
-        "events": held.events,
-        "marks": held.marks,
-        "size_bytes": held.size_bytes,
-        "directory": started[0].data.get("cwd") if started else str(here.root) if here.file == file else None,
-    }
+def _folder_off_path() -> str | None:
+    """The folder of the running `mica` if a shell would not find it there; None if it would, or under `python -m`."""
+    program = Path(sys.argv[0])
+    found = shutil.which("mica")
+    if program.name != "mica" or (found is not None and program.exists() and Path(found).samefile(program)):
+        return None
+    return str(program.absolute().parent)

@@ -1,10 +1,11 @@
-"""trails, evolve: where agents go, learned from what they opened."""
+"""The group trails: the paths agents take, learned from what they opened."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 import msgspec
@@ -12,27 +13,32 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mica.cli.groups import CommandGroup
 from mica.cli.output import Output, making_command, memory_command
+from mica.clients.installer import read_record
 from mica.errors import InvalidInput
 from mica.format.documents import choice_document, trail_document
-from mica.format.lines import counted, local, one_line
+from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
 from mica.model.event import EventId, utc_now
 from mica.model.trail import STATES, State, Trail
 from mica.model.walk import OUTCOMES, Outcome, Step
+from mica.navigation.repository import COMMITS_MAX
 from mica.navigation.trails.commands import Destination, in_folder, in_project, reference
-from mica.navigation.trails.library import LOADED_TOKENS
+from mica.navigation.trails.loader import LOADED_TOKENS
+from mica.settings import load_settings
 
 if TYPE_CHECKING:  # loaded when it is used
-    from mica.navigation.trails.evolution import Evolution, Stats
-    from mica.navigation.trails.matcher import Choice
+    from mica.model.trail import Choice
+    from mica.navigation.trails.commands import PublishedFile
+    from mica.navigation.trails.evolution import Evolution, TrailStatistics
 
 COLOURS = {"hot": "yellow", "crystallized": "green", "cooling": "dim", "archived": "dim", "observed": ""}
-NONE_YET = "No trail was learned yet. They come from what agents open: `mica import`, or `mica observe`."
+NONE_YET = "No trails yet. They are learned from the files that agents open: run `mica import` or `mica install`."
 _PLACE = re.compile(r"(?P<path>.+?)(?::(?P<start>\d+)-(?P<end>\d+))?")
 
 
-class Place(click.ParamType[Step]):
+class FileRangeType(click.ParamType[Step]):
     """A file, or lines of it: src/auth.py:10-40."""
 
     name = "PATH[:FIRST-LAST]"
@@ -42,35 +48,35 @@ class Place(click.ParamType[Step]):
             return value
         match = _PLACE.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is no place; write src/auth.py or src/auth.py:10-40", param, ctx)
+            self.fail(f"{value!r} is not a place; write src/auth.py or src/auth.py:10-40", param, ctx)
         lines = [None if match[name] is None else int(match[name]) for name in ("start", "end")]
         if lines[0] is not None and lines[1] is not None and not 1 <= lines[0] <= lines[1]:
             self.fail(f"{value!r} has no lines from {lines[0]} to {lines[1]}", param, ctx)
-        by_hand = EventId("by-hand")  # the event that records it is not there yet
+        by_hand = EventId("by-hand")  # its event does not exist yet
         return Step(
             path=match["path"], operation="read", start_line=lines[0], end_line=lines[1], at=utc_now(), event=by_hand
         )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def trails() -> None:
-    """Where agents go: files and lines that proved useful together for a kind of task.
+    """Files and lines that proved useful together for a kind of task.
 
     Trails are learned from walks: what agents opened and changed for each prompt. One that passes the gate is
-    crystallized: it gets a name, nav:<slug>, and can become a command.
+    crystallized: it gets a name, nav:NAME, and can become a command.
     """
 
 
-@trails.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only those of this state.")
-@click.option("--shape", help="Only those for this kind of task.")
-@click.option("--all", "with_archived", is_flag=True, help="Also archived ones.")
+@click.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only trails in this state.")
+@click.option("--shape", help="Only trails for this kind of task.")
+@click.option("--all", "with_archived", is_flag=True, help="Include archived trails.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
 @memory_command
 async def list_(
     memory: Memory, output: Output, *, state: State | None, shape: str | None, with_archived: bool, limit: int
 ) -> None:
-    """The trails of this space, those worth most first.
+    """List trails, the most valuable first.
 
     Example: mica trails list --state hot
     """
@@ -82,11 +88,11 @@ async def list_(
     output.show(list(map(trail_document, found)), for_people)
 
 
-@trails.command()
+@click.command()
 @click.argument("name")
 @memory_command
 async def show(memory: Memory, output: Output, *, name: str) -> None:
-    """One trail, by its name or key: files and lines in order, figures, and where it was learned.
+    """Show a trail: its files and lines, its figures and its origin.
 
     Example: mica trails show nav:fix-login
     """
@@ -94,34 +100,66 @@ async def show(memory: Memory, output: Output, *, name: str) -> None:
     output.show(trail_document(trail), lambda console: _print_trail(console, trail))
 
 
-@trails.command()
+@click.command()
 @click.argument("name")
-@click.argument("places", nargs=-1, type=Place())
-@click.option("--from", "learned", metavar="TRAIL", help="Crystallize this learned trail under the name.")
+@click.argument("places", nargs=-1, type=FileRangeType())
+@click.option("--from", "learned", metavar="TRAIL", help="Give this learned trail the name.")
 @click.option("--description", default="", help="What it is for, on one line.")
+@click.option("--publish/--no-publish", "publishes", default=True, help="Whether its command file is written.")
 @making_command
 async def create(
-    memory: Memory, output: Output, *, name: str, places: tuple[Step, ...], learned: str | None, description: str
+    memory: Memory,
+    output: Output,
+    *,
+    name: str,
+    places: tuple[Step, ...],
+    learned: str | None,
+    description: str,
+    publishes: bool,
 ) -> None:
-    """Make a trail by hand, or give a learned one its name, whatever the gate says.
+    """Make a trail by hand, and write its command /nav:NAME.
 
-    The files must be there, with the lines that are named.
+    With --from, a learned trail gets the name instead. Files and lines must exist. The command is written into this
+    project, where `mica trails publish --write` puts it; after `mica install` only for the clients that are installed.
 
     Example: mica trails create login src/auth.py:10-40 src/session.py --description "Signing in"
     """
     if (learned is None) == (not places):
         raise click.UsageError("give files, or --from a learned trail")
+    root = await memory.events.directory()
     if learned is None:
-        made = await memory.trails.create(name, places, description=description, root=await memory.directory())
+        made = await memory.trails.create(name, places, description=description, root=root)
     else:
         made = await memory.trails.crystallize(learned, slug=name)
-    output.show(trail_document(made), lambda console: _print_trail(console, made))
+    files = await _publish(memory, root) if publishes and root is not None else []
+
+    def for_people(console: Console) -> None:
+        _print_trail(console, made)
+        _print_files(console, files)
+
+    output.show({**trail_document(made), "published": msgspec.to_builtins(files)}, for_people)
 
 
-@trails.command()
+async def _publish(memory: Memory, root: Path) -> Sequence[PublishedFile]:
+    """Write the commands of trails where the installed clients look, or else into the project."""
+    settings = load_settings()
+    clients = list(read_record(settings.home).clients)
+    if clients:
+        return await memory.trails.keep_published(root, clients, home=settings.home)
+    return await memory.trails.publish(in_project(root)) if settings.trails.publish else []
+
+
+def _print_files(console: Console, files: Sequence[PublishedFile], *, dry_run: bool = False) -> None:
+    for each in files:
+        reason = f" ({each.reason})" if each.reason else ""
+        fate = f"would be {each.fate}" if dry_run else each.fate
+        console.print(f"{fate:9} {escape(each.path)}{escape(reason)}", soft_wrap=True)
+
+
+@click.command()
 @memory_command
 async def stats(memory: Memory, output: Output) -> None:
-    """How much was learned, and what tasks of each kind cost before anybody helps, counted from the log.
+    """Count trails, and what tasks of each kind cost without help.
 
     Example: mica trails stats
     """
@@ -129,12 +167,14 @@ async def stats(memory: Memory, output: Output) -> None:
     output.show(msgspec.to_builtins(found), lambda console: _print_stats(console, found))
 
 
-@trails.command()
+@click.command()
 @click.argument("about")
 @click.option("--limit", type=click.IntRange(1, 20), default=3, show_default=True)
 @making_command
 async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> None:
-    """The best trails for a path or a task, with the reason for each. What is shown is recorded as offered.
+    """Find the best trails for a path or a task, with reasons.
+
+    What is shown is recorded as offered.
 
     Example: mica trails explore src/auth
     """
@@ -144,46 +184,65 @@ async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> 
         for choice in found:
             _print_choice(console, choice)
         if not found:
-            console.print("No trail leads there. Search as ever: what is opened is observed, and learned.")
+            console.print(
+                "No trail leads there yet. Search as usual: trails are learned from the files that are opened."
+            )
 
     output.show([choice_document(choice) for choice in found], for_people)
 
 
-@trails.command()
-@click.argument("switch", type=click.Choice(["on", "off", "status"]), required=False)
+@click.command()
+@click.argument("what", type=click.Choice(["trails", "commits", "tasks", "on", "off", "status"]), default="trails")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), help=f"With commits: the latest so many.  [default: {COMMITS_MAX}]"
+)
 @making_command
-async def learn(memory: Memory, output: Output, *, switch: str | None) -> None:
-    """Learn from the log now; or switch learning on or off in this space. What was learned is kept.
+async def learn(memory: Memory, output: Output, *, what: str, limit: int | None) -> None:
+    """Learn from the log, commits or past tasks; or switch that off.
 
-    Example: mica trails learn off
+    Without WHAT: trails, from the files that agents opened. commits: the commits of this repository, each stored once
+    as an event; run it again after a pull. tasks: how much each signal of `mica navigate` is worth here, as
+    `mica trails evolve` does daily. on, off and status switch learning of trails in this space; what was learned stays.
+
+    Example: mica trails learn commits
     """
-    if switch in ("on", "off"):
-        await memory.trails.switch(on=switch == "on")
-    is_on = await memory.trails.is_learning()
-    count = await memory.trails.learn() if switch is None and is_on else None
-    state = "on" if is_on else "off"
+    if limit is not None and what != "commits":
+        raise click.UsageError("--limit goes with commits")
+    match what:
+        case "commits":
+            done = await memory.trails.learn_commits(limit=limit or COMMITS_MAX)
+            known = f", {done.repeated:,} known already" if done.repeated else ""
+            document: dict[str, object] = {"commits": done.stored, "repeated": done.repeated}
+            learned = f"{plural(done.stored, 'commit')} learned{known}"
+        case "tasks":
+            tasks = await memory.trails.learn_tasks()
+            document, learned = {"tasks": tasks}, f"Learned from {plural(tasks, 'task')}"
+        case _:
+            if what in ("on", "off"):
+                await memory.trails.switch(on=what == "on")
+            is_on = await memory.trails.is_learning()
+            count = await memory.trails.learn() if what == "trails" and is_on else None
+            document = {"learning": is_on, "trails": count}
+            learned = f"Learning is {'on' if is_on else 'off'}."
+            if count is not None:
+                learned = f"{plural(count, 'trail')}; `mica trails list` shows them."
+    output.show(document, lambda console: console.print(learned))
 
-    def for_people(console: Console) -> None:
-        if count is None:
-            console.print(f"Learning is {state}.")
-        else:
-            console.print(f"{counted(count, 'trail')}; `mica trails list` shows them.")
 
-    output.show({"learning": is_on, "trails": count}, for_people)
-
-
-@trails.command()
+@click.command()
 @click.argument("name")
 @click.option("--budget", type=click.IntRange(1), default=LOADED_TOKENS, show_default=True, help="Tokens at the most.")
 @making_command
 async def load(memory: Memory, output: Output, *, name: str, budget: int) -> None:
-    """Print what a trail's files say now, in its order and within a budget; what moved is told, what is gone is named.
+    """Print the current lines of a trail's files.
+
+    Lines that moved and files that are gone are named.
 
     Example: mica trails load fix-login --budget 1500
     """
-    root = await memory.directory()
+    root = await memory.events.directory()
     if root is None:
-        raise InvalidInput(f"the directory that {memory.location} speaks of is not on this machine")
+        raise InvalidInput(f"the directory of {memory.location} is not on this machine")
     found = await memory.trails.load(name, root=root, budget_tokens=budget)
     told = {"text": found.text, "tokens": found.tokens, "drifted": found.drifted, "left_out": found.left_out}
 
@@ -197,7 +256,7 @@ async def load(memory: Memory, output: Output, *, name: str, budget: int) -> Non
     output.show(told, for_people)
 
 
-@trails.command()
+@click.command()
 @click.argument("name")
 @click.option("--outcome", type=click.Choice(OUTCOMES), default="unknown", show_default=True)
 @click.option("--tokens", type=click.IntRange(0), help="What using it cost.")
@@ -211,12 +270,12 @@ async def track(memory: Memory, output: Output, *, name: str, outcome: Outcome, 
     output.show({"event": event}, lambda console: console.print(f"Recorded: {escape(name)}, {outcome}."))
 
 
-@trails.command()
+@click.command()
 @click.argument("name")
 @click.argument("slug")
 @making_command
 async def rename(memory: Memory, output: Output, *, name: str, slug: str) -> None:
-    """Call a crystallized trail otherwise.
+    """Give a crystallized trail another name.
 
     Example: mica trails rename fix-login sign-in
     """
@@ -224,13 +283,13 @@ async def rename(memory: Memory, output: Output, *, name: str, slug: str) -> Non
     output.show(trail_document(renamed), lambda console: _print_trail(console, renamed))
 
 
-@trails.command()
+@click.command()
 @click.argument("name")
-@click.option("--reason", default="", help="Why nobody should be told of it.")
-@click.option("--resume", is_flag=True, help="Tell of it again.")
+@click.option("--reason", default="", help="Why it is no longer offered.")
+@click.option("--resume", is_flag=True, help="Offer it again.")
 @making_command
 async def suspend(memory: Memory, output: Output, *, name: str, reason: str, resume: bool) -> None:
-    """Tell nobody of a crystallized trail any more; --resume takes that back.
+    """Stop offering a crystallized trail, or offer it again.
 
     Example: mica trails suspend fix-login --reason "the module moved"
     """
@@ -241,13 +300,15 @@ async def suspend(memory: Memory, output: Output, *, name: str, reason: str, res
     output.show(trail_document(trail), lambda console: _print_trail(console, trail))
 
 
-@trails.command("publish")
+@click.command("publish")
 @click.option("--write", "into_project", is_flag=True, help="Into this project: .claude/commands/nav and skills.")
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Into this folder.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written; change nothing.")
 @memory_command
 async def publish_(memory: Memory, output: Output, *, into_project: bool, folder: Path | None, dry_run: bool) -> None:
-    """Write crystallized trails as /nav:<slug> commands and skills. Hand-written and edited files stay as they are.
+    """Write crystallized trails as /nav:NAME commands and skills.
+
+    Files that were written or edited by hand are left alone.
 
     Example: mica trails publish --write
     """
@@ -255,32 +316,23 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
         raise click.UsageError("give --write for this project, or --to a folder")
     destination: Destination = in_project(Path.cwd()) if folder is None else in_folder(folder)
     done = await memory.trails.publish(destination, dry_run=dry_run)
-
-    def for_people(console: Console) -> None:
-        for each in done:
-            reason = f" ({each.reason})" if each.reason else ""
-            fate = f"would be {each.fate}" if dry_run else each.fate
-            console.print(f"{fate:9} {escape(each.path)}{escape(reason)}", soft_wrap=True)
-
-    output.show(msgspec.to_builtins(done), for_people)
+    output.show(msgspec.to_builtins(done), lambda console: _print_files(console, done, dry_run=dry_run))
 
 
 @click.command()
 @making_command
 async def evolve(memory: Memory, output: Output) -> None:
-    """What is done each day at three: learn, merge, crystallize what passes the gate, let the rest cool; a report.
+    """Do the daily work on trails now, and report it.
 
-    Named trails follow their files, and what they saved is measured. After `mica install` they become commands of the
-    project, are renewed, and withdrawn as they fade; `[trails] publish = false` leaves that to `mica trails publish`.
-    Without this command it is done by a server's clock, or by whoever is active next.
+    Trails are learned and merged; those that pass the gate are crystallized, unused ones cool. Named trails follow
+    their files, and their savings are measured. After `mica install` they become commands of the project and are
+    withdrawn when they fade; `[trails] publish = false` leaves that to `mica trails publish`. A server does this every
+    day at three; without a server, the next active process does.
 
-    Example: mica evolve
+    Example: mica trails evolve
     """
-    report = await memory.evolve()
+    report = await memory.trails.evolve()
     output.show(msgspec.to_builtins(report), lambda console: _print_evolution(console, report))
-
-
-# -- For people -----------------------------------------------------------------------------------------------
 
 
 def _table(found: list[Trail]) -> Table:
@@ -292,7 +344,7 @@ def _table(found: list[Trail]) -> Table:
     for trail in found:
         colour = COLOURS[trail.state]
         state = f"[{colour}]{trail.state}[/]" if colour else trail.state
-        numbers = [str(trail.runs), _success(trail), _tokens(trail.tokens), local(trail.last_at)]
+        numbers = [str(trail.runs), _success(trail), _tokens(trail.tokens), format_time(trail.last_at)]
         table.add_row(escape(trail.name), escape(", ".join(trail.paths)), state, *numbers)
     return table
 
@@ -305,34 +357,36 @@ def _print_trail(console: Console, trail: Trail) -> None:
         pattern = f" [dim]as one of {escape(step.pattern)}[/]" if step.pattern else ""
         console.print(f"  {number}. {escape(reference(step))}{pattern}", soft_wrap=True)
     console.print(
-        f"{counted(trail.runs, 'run')} in {counted(trail.sessions, 'session')}, success {_success(trail)}, "
-        f"{_tokens(trail.tokens)} tokens, last used {local(trail.last_at)}"
+        f"{plural(trail.runs, 'run')} in {plural(trail.sessions, 'session')}, success {_success(trail)}, "
+        f"{_tokens(trail.tokens)} tokens, last used {format_time(trail.last_at)}"
     )
     for agent, figures in trail.agents.items():
-        console.print(f"  [dim]{escape(one_line(agent, 60))}: {counted(figures.runs, 'run')}[/]")
+        console.print(f"  [dim]{escape(one_line(agent, 60))}: {plural(figures.runs, 'run')}[/]")
     told = trail.measured
     saving = "unknown, not measured" if told is None else f"{told.saving:+,} tokens, {told.method}, {told.sample} tasks"
     console.print(f"Saving: {escape(saving)}")
     if trail.suspended is not None:
         console.print(f"[red]Suspended: {escape(one_line(trail.suspended, 300))}[/]")
     if trail.drifted:
-        console.print("[yellow]Needs refreshing: it was walked otherwise since; `mica evolve` makes a new version.[/]")
+        console.print(
+            "[yellow]Needs refreshing: agents took another way since; `mica trails evolve` makes a new version.[/]"
+        )
 
 
 def _print_choice(console: Console, choice: Choice) -> None:
     trail = choice.trail
     console.print(f"[bold]{escape(trail.name)}[/] [dim]{choice.match} {choice.score:.2f}: {escape(choice.reason)}[/]")
     console.print(
-        f"  {counted(trail.runs, 'run')}, success {_success(trail)}: {escape(', '.join(map(reference, trail.steps)))}",
+        f"  {plural(trail.runs, 'run')}, success {_success(trail)}: {escape(', '.join(map(reference, trail.steps)))}",
         soft_wrap=True,
     )
 
 
-def _print_stats(console: Console, found: Stats) -> None:
+def _print_stats(console: Console, found: TrailStatistics) -> None:
     states = ", ".join(f"{number} {state}" for state, number in sorted(found.states.items()))
     console.print(
-        f"{counted(found.trails, 'trail')} ({states or 'none'}) for {counted(found.shapes, 'kind')} of task, learned "
-        f"from {counted(found.walks, 'walk')}, of which {found.known_outcomes:,} have a known end"
+        f"{plural(found.trails, 'trail')} ({states or 'none'}) for {plural(found.shapes, 'kind')} of task, learned "
+        f"from {plural(found.walks, 'walk')}, of which {found.known_outcomes:,} have a known outcome"
     )
     table = Table(box=None, padding=(0, 1), show_edge=False)
     table.add_column("kind")
@@ -348,7 +402,7 @@ def _print_stats(console: Console, found: Stats) -> None:
 
 def _print_evolution(console: Console, report: Evolution) -> None:
     states = ", ".join(f"{number} {state}" for state, number in sorted(report.states.items()))
-    console.print(f"{counted(report.trails, 'trail')} for {counted(report.shapes, 'kind')} of task: {states or 'none'}")
+    console.print(f"{plural(report.trails, 'trail')} for {plural(report.shapes, 'kind')} of task: {states or 'none'}")
     for name in (
         "crystallized",
         "refreshed",
@@ -370,3 +424,21 @@ def _success(trail: Trail) -> str:
 
 def _tokens(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@making_command
+async def import_(memory: Memory, output: Output, *, file: BinaryIO) -> None:
+    """Store walks that another orchestrator or build workflow recorded.
+
+    FILE, or - for standard input, has one JSON object on each line: `task`, `steps`, and where known `outcome`,
+    `reason`, `workflow`, `session`, `agent`, `at` and `id`. A walk that is imported twice is stored once.
+
+    Example: mica trails import walks.jsonl
+    """
+    taken = await memory.trails.import_walks(file)
+    summary = f"[green]✓[/] {plural(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
+    if not taken.stored + taken.repeated:
+        summary = "The file has no walk; nothing was stored."
+    output.show(taken, lambda console: console.print(summary))

@@ -1,4 +1,4 @@
-"""import: transcripts into the spaces of the directories they speak of."""
+"""import: transcripts into the spaces of the projects they come from."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mica.cli.output import Output, json_option, space_name, store_options, target
-from mica.clients.discovery import Place, Plan, Plans, planned, usual_places
+from mica.cli.output import Output, current_user, json_option, space_name, store_options, target
+from mica.clients.discovery import ImportPlan, Plans, TranscriptFolder, plan_imports, usual_places
 from mica.clients.importer import Imported
 from mica.clients.importer import Progress as Step
-from mica.clients.records import Tally
-from mica.clients.registry import CLIENTS
+from mica.clients.records import ImportTally
+from mica.clients.registry import READERS
 from mica.errors import InvalidInput, StoreError
-from mica.format.lines import counted, size
+from mica.format.lines import format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
-from mica.store.sqlite.block_format import BLOCK_EVENTS
+from mica.store.protocol import BLOCK_EVENTS
 
 AUTO = "auto"
-STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"
+STOPPED = "mica: stopped; what was stored stays, and the next import continues from there"
 
 
 @click.command("import")
-@click.argument("words", nargs=-1, metavar="[CLIENT] [PATH]...")
+@click.argument("words", nargs=-1, metavar=f"[{'|'.join((AUTO, *READERS))}] [PATH]...")
 @store_options
 @json_option
 def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_json: bool) -> None:
-    """Read transcripts of coding agents, newest first; what was read before is not read again.
+    """Read transcripts of coding agents into their projects' spaces.
 
-    CLIENT is claude-code, codex, copilot, gemini, opencode, or auto: whoever wrote what is there. PATH is a file or a
-    folder; without it, the places where the agents keep them. Each transcript goes into the space of the directory it
-    speaks of, unless --store or --space names one. When there is enough of it, what is older than a day is aged, as
-    `mica age` does. Exits 1 when something could not be read, if only a record; the others are stored.
+    CLIENT is a coding agent, as `mica install` names it, or auto, which recognizes files by their content. PATH is a
+    file or a folder; without it, the folders where the agents keep their transcripts. The newest are read first, and
+    nothing is read twice.
+
+    Each transcript goes into the space of the directory that its session worked in, unless --store or --space names
+    another. If there is enough of it, what is older than a day is compressed, as `mica upkeep age` does. Exits 1 if
+    something could not be read, even one record; everything else is stored.
 
     Example: mica import codex
     """
@@ -50,9 +53,11 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
     if not any(place.path.exists() for place in places):
         looked = ", ".join(str(place.path) for place in places)
         raise InvalidInput(f"there is no {looked}; give the folder where transcripts are kept")
-    found = planned(places, settings=settings, into=into)
+    found = plan_imports(places, settings=settings, into=into)
     if len(places) == 1 and places[0].path.is_file() and found.strange:
-        raise InvalidInput(f"{places[0].path} is no transcript of {places[0].client or 'any agent that mica knows'}")
+        raise InvalidInput(
+            f"{places[0].path} is not a transcript of {places[0].client or 'any client that mica knows'}"
+        )
     try:
         asyncio.run(_import(found, places, settings=settings, output=Output(as_json=as_json)))
     except KeyboardInterrupt:
@@ -60,20 +65,20 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
         sys.exit(130)
 
 
-def _places(words: Sequence[str], settings: Settings) -> list[Place]:
-    """Where to look: the paths that are named, else the usual places; of one client, else of all."""
-    named = words[0] if words and words[0] in (AUTO, *CLIENTS) else None
+def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
+    """Where to look: the paths on the command line, or the usual places of one client or of all."""
+    named = words[0] if words and words[0] in (AUTO, *READERS) else None
     client = None if named == AUTO else named
     paths = [Path(word) for word in words[named is not None :]]
     if missing := [str(path) for path in paths if not path.exists()]:
-        known = ", ".join((AUTO, *CLIENTS))
-        raise click.UsageError(f"{missing[0]!r} is neither a file or folder nor a client; clients are {known}")
+        known = ", ".join((AUTO, *READERS))
+        raise click.UsageError(f"{missing[0]!r} is not a file, a folder or a client; clients are {known}")
     if paths:
-        return [Place(path, client) for path in paths]
-    return [place for place in usual_places(settings) if client in (None, place.client)]
+        return [TranscriptFolder(path, client) for path in paths]
+    return [place for place in usual_places(settings, current_user()) if client in (None, place.client)]
 
 
-async def _import(found: Plans, places: Sequence[Place], *, settings: Settings, output: Output) -> None:
+async def _import(found: Plans, places: Sequence[TranscriptFolder], *, settings: Settings, output: Output) -> None:
     done: dict[str, Imported] = {}
     with Bar(found) as bar:
         for plan in found.plans:
@@ -81,15 +86,15 @@ async def _import(found: Plans, places: Sequence[Place], *, settings: Settings, 
                 done[space_name(plan.target)] = await bar.run(memory, plan)
 
     def for_people(console: Console) -> None:
-        say_found(console, found)
-        say_imported(console, done)
+        print_clients(console, found)
+        print_imported(console, done)
         for file, reason in found.unreadable.items():
             console.print(f"[yellow]→[/] {escape(file)} could not be read: {escape(reason)}", soft_wrap=True)
         if found.strange:
             files = (
-                "1 file is no transcript"
+                "1 file is not a transcript"
                 if len(found.strange) == 1
-                else f"{len(found.strange)} files are no transcripts"
+                else f"{len(found.strange):,} files are not transcripts"
             )
             console.print(f"[yellow]→[/] {files}, the first: {escape(str(found.strange[0]))}", soft_wrap=True)
         if not found.plans:
@@ -107,30 +112,33 @@ async def _import(found: Plans, places: Sequence[Place], *, settings: Settings, 
         sys.exit(1)
 
 
-def say_found(console: Console, found: Plans) -> None:
-    """One line for each client whose transcripts are there."""
+def print_clients(console: Console, found: Plans) -> None:
+    """Print one line for each client with transcripts."""
     for client, there in sorted(found.clients.items()):
-        count = f"{counted(there.transcripts, 'transcript')} ({size(there.size_bytes)})"
+        count = f"{plural(there.transcripts, 'transcript')} ({format_bytes(there.size_bytes)})"
         console.print(f"{escape(client)}: {count} in {escape(', '.join(there.places))}", soft_wrap=True)
 
 
-def say_imported(console: Console, done: Mapping[str, Imported]) -> None:
-    """One line for each space, and below it what was not read, counted and named."""
+def print_imported(console: Console, done: Mapping[str, Imported]) -> None:
+    """Print one line for each space, and below it what was not read."""
     for name, result in done.items():
-        said = [f"{counted(result.events, 'event')} from {counted(result.files, 'transcript')}"]
+        said = [f"{plural(result.events, 'event')} from {plural(result.files, 'transcript')}"]
         said += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
         said += [f"{result.repeated:,} known already"] if result.repeated else []
         console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(said)}")
-        for line in _unread(result):
+        for line in _describe_unread(result):
             console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
 
 
-def _unread(result: Imported) -> list[str]:
-    return [*(f"{path} could not be read: {reason}" for path, reason in result.failed.items()), *skipped(result.tally)]
+def _describe_unread(result: Imported) -> list[str]:
+    return [
+        *(f"{path} could not be read: {reason}" for path, reason in result.failed.items()),
+        *describe_skipped(result.tally),
+    ]
 
 
-def skipped(tally: Tally) -> list[str]:
-    """What was met besides events, a sentence each."""
+def describe_skipped(tally: ImportTally) -> list[str]:
+    """What an import describe_skipped, one sentence for each kind."""
     said = []
     if tally.broken:
         number, reason = tally.complaints[0]
@@ -138,18 +146,18 @@ def skipped(tally: Tally) -> list[str]:
         said.append(f"{records} could not be read, the first in line {number} of {reason}")
     if tally.unknown:
         kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
-        said.append(f"record types that this mica does not know were passed over: {kinds}")
+        said.append(f"record types that this version does not know were describe_skipped: {kinds}")
     if tally.misfits:
-        said.append(f"{counted(tally.misfits, 'field')} of an unexpected type left out")
+        said.append(f"{plural(tally.misfits, 'field')} of an unexpected type left out")
     if tally.torn:
-        said.append(f"{counted(tally.torn, 'last line')} still being written; the next import takes it up")
+        said.append(f"{plural(tally.torn, 'last line')} still being written; the next import reads it")
     if tally.unsettled:
-        said.append(f"{counted(tally.unsettled, 'last turn')} may still go on; an import half an hour later ends it")
+        said.append(f"{plural(tally.unsettled, 'last turn')} may be unfinished; an import half an hour later ends it")
     return said
 
 
 class Bar:
-    """A progress bar over several imports, on standard error; nothing where that is no terminal."""
+    """A progress bar for several imports on standard error; nothing without a terminal."""
 
     def __init__(self, found: Plans) -> None:
         console = Console(stderr=True)
@@ -174,41 +182,40 @@ class Bar:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave the terminal to somebody else for a moment."""
+        """Hide the bar while something else prints."""
         self._bar.stop()
         yield
         self._bar.start()
 
-    async def run(self, memory: Memory, plan: Plan) -> Imported:
-        """Import a plan's files, age what is old, crystallize what is over, and show how far it is."""
+    async def run(self, memory: Memory, plan: ImportPlan) -> Imported:
+        """Import a plan's files, compress old events, do the work that is due, and show the progress."""
         start = self._before
         self._before += plan.size_bytes
 
         def advance(step: Step) -> None:
-            said = f"{space_name(plan.target)}: {step.events:,} events, {size(step.bytes_done)} of {size(step.bytes)}"
+            done, total = format_bytes(step.bytes_done), format_bytes(step.bytes)
+            said = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
             self._bar.update(self._task, completed=start + step.bytes_done, said=said)
 
-        done = await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
+        done = await memory.clients.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
             await self._age(memory, space_name(plan.target))
-            self._bar.update(
-                self._task, said=f"{space_name(plan.target)}: stored; finding what sessions and days meant"
-            )
-            with suppress(StoreError):  # all is stored, and whoever is active next does it
-                await memory.tick()
+            self._bar.update(self._task, said=f"{space_name(plan.target)}: stored; summarizing sessions and days")
+            with suppress(StoreError):  # everything is stored; the next active process does the rest
+                await memory.upkeep.tick()
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:
-        """A space that only commands use has nobody else to age it, and most of what was imported is old.
+        """Compress old events: in a space that only commands use nothing else does, and most imported events are old.
 
-        Blocks are not put together later, so that what fills none waits for the next import.
+        Blocks are never merged later, so events that do not fill one wait for the next import.
         """
 
         def say(count: int) -> None:
-            self._bar.update(self._task, said=f"{name}: stored; {count:,} older events made smaller")
+            self._bar.update(self._task, said=f"{name}: stored; {count:,} old events compressed")
 
         say(0)
         try:
-            await memory.age(at_least=BLOCK_EVENTS, on_progress=say)
-        except StoreError as error:  # all is stored, and `mica age` or the next import makes it smaller
-            click.echo(f"mica: {name} is imported, but its older events were not made smaller: {error}", err=True)
+            await memory.upkeep.age(at_least=BLOCK_EVENTS, on_progress=say)
+        except StoreError as error:  # everything is stored; `mica upkeep age` or the next import compresses it
+            click.echo(f"mica: {name} is imported, but its old events were not compressed: {error}", err=True)

@@ -1,1 +1,1 @@
-"""One module per coding agent: its transcripts and hook payloads, read into events."""
+"""Coding agents: one package each, the shell parser, the spool of hooks, the importer and the installer."""

@@ -1,14 +1,14 @@
-"""Sessions of coding agents as events: what was said and done, under the prompt that began it.
+"""Builds the events of a coding agent's session: prompts, tool calls and answers, each under its prompt.
 
-Every client's transcript and every hook tells through a `Teller`. An event's id follows from what the client calls the
-thing (session, prompt, call, answer), so that a hook's record and the transcript of the same call are one event, and
-reading a file twice, in pieces or in another order gives the same ids. The names:
+Transcripts and hooks use the same `EventBuilder`. An event's id is derived from the client's own name for a session,
+prompt, call or answer. So a hook and a transcript that report the same call make one event, and reading a file twice,
+in pieces or in another order gives the same ids. The names:
 
 | client | prompt | call | closing words |
 | --- | --- | --- | --- |
 | claude-code | prompt id | tool use id | the record's uuid |
 | codex | turn id | turn id:tool use id, since a fork keeps both | turn id |
-| gemini, copilot | `nth(text)` | `nth([arguments, failed])`: their hooks know no ids | the prompt's |
+| gemini, copilot | `nth(text)` | `nth([arguments, failed])`, because their hooks have no ids | the prompt's |
 | opencode | message id | call id | message id of the prompt |
 """
 
@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 
 import msgspec
 
-from mica.clients.records import Tally
-from mica.clients.tool_effects import Draft, Files, digest, verbatim
+from mica.clients.records import ImportTally
+from mica.clients.tool_effects import EventDraft, FileNames, digest, verbatim
 from mica.errors import InvalidInput
 from mica.model.event import (
     EMPTY,
@@ -33,7 +32,6 @@ from mica.model.event import (
     Event,
     Origin,
     Ref,
-    WriterId,
     descent_from,
     event_id,
     make_event,
@@ -41,13 +39,13 @@ from mica.model.event import (
     writer_named,
 )
 
-TEXT_CHARACTERS_MAX = 1_000_000  # more than a model's window holds; what is longer was not typed
+TEXT_CHARACTERS_MAX = 1_000_000  # more than a model's window; a longer text was not typed
+ROOTS_MAX = 1_024  # references that a builder remembers, about 200 kB
 NEVER = datetime.max.replace(tzinfo=UTC)
-_UNIQUE = ("claude-code", "codex")  # clients whose prompts, calls and answers have names that no other session uses
 
 
-class _Held(msgspec.Struct, frozen=True):
-    """An event that is not certain before the next record."""
+class _PendingEvent(msgspec.Struct, frozen=True):
+    """An event that the next record may still change or cancel."""
 
     key: str
     text: str
@@ -57,45 +55,50 @@ class _Held(msgspec.Struct, frozen=True):
     parent: Ref
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A tool call that waits for its result."""
+class PendingCall(msgspec.Struct, frozen=True):
+    """A tool call whose result is not known yet."""
 
     tool: str
-    given: object
+    arguments: object
 
 
-class Teller:
-    """Makes events, and remembers what later ones refer to: ids and lengths of files; never their text.
+class EventBuilder:
+    """Makes the events of a session and remembers what later ones refer to: ids and lengths of files, never texts.
 
-    `place` says where the following stands; `at`, `number` and `tally` belong to the record that is told. Events gather
-    in `made`, each once.
+    `place` sets the session and folder of the following events; `at`, `number` and `tally` belong to the current
+    record. Events are collected in `made`, each once.
     """
 
-    def __init__(self, client: str, *, session: str = "", root: str | None = None) -> None:
+    def __init__(
+        self, client: str, *, has_unique_names: bool = False, session: str = "", root: str | None = None
+    ) -> None:
         self.client = client
+        self.has_unique_names = has_unique_names  # no other session uses its names of prompts, calls and answers
         self.writer = writer_named(f"import:{client}")
         self.session = session
         self.at = NEVER
         self.context = EMPTY
-        self.turn: Ref | None = None  # the prompt that everything hangs under until the next
-        self.files = Files(root)
+        self.turn: Ref | None = None  # the current prompt, parent of the events that follow it
+        self.files = FileNames(root)
         self.started: set[str] = set()
         self.seen: set[int] = set()  # sequences of the events made
-        self.answer: _Held | None = None
-        self.closing: _Held | None = None
+        self.answer: _PendingEvent | None = None
+        self.closing: _PendingEvent | None = None
         self.made: list[Event] = []
         self.number = 0
-        self.tally = Tally()
+        self.tally = ImportTally()
         self._met: Counter[str] = Counter()
+        self._roots: dict[str, Ref] = {}
+        self._labels: tuple[str, str, str] | None = None
 
     # -- Records
 
-    def begin(self, number: int, tally: Tally) -> None:
-        """The next record is told."""
+    def begin(self, number: int, tally: ImportTally) -> None:
+        """Start the next record."""
         self.number, self.tally, self.made = number, tally, []
 
     def is_dated(self, at: datetime | None = None) -> bool:
-        """Whether it is known when this was, by its own time or the one before; what has neither is counted."""
+        """True if the time is known, from this record or one before; otherwise the record is counted as broken."""
         self.at = at or self.at
         if self.at is NEVER:
             self.tally.complain(self.number, "no time, and none before it")
@@ -104,34 +107,41 @@ class Teller:
     # -- Names
 
     def key(self, kind: str, name: str) -> str:
-        """What an event is called: `prompt`, `call`, `answer`, `closing` or `compacted`, and the client's own name."""
-        return f"{kind}:{name}" if self.client in _UNIQUE else f"{kind}:{self.session}:{name}"
+        """The key of an event: `prompt`, `call`, `answer`, `closing` or `compacted`, and the client's own name."""
+        return f"{kind}:{name}" if self.has_unique_names else f"{kind}:{self.session}:{name}"
 
     def nth(self, value: object) -> str:
-        """A name for what the client gives none: by its content, and how often that was met in this session."""
+        """A name for something the client gives none: its digest, and how often it occurred in this session."""
         name = digest(value)
         self._met[f"{self.session}:{name}"] += 1
         return f"{name}:{self._met[f'{self.session}:{name}']}"
 
     @property
     def parent(self) -> Ref:
-        """What the next event hangs under: the prompt of this turn, else the session."""
+        """The parent of the next event: the prompt of this turn, else the session."""
         return self.turn or self.root(f"session:{self.session}")
 
     def root(self, key: str) -> Ref:
-        """The place of an event that begins a chain, whether it was seen or not."""
-        return _root(self.writer, key)
+        """The reference of an event that begins a chain, whether or not it exists."""
+        reference = self._roots.get(key)
+        if reference is None:
+            if len(self._roots) >= ROOTS_MAX:
+                self._roots.clear()
+            reference = self._roots[key] = Ref(self.writer, sequence_named(key))
+        return reference
 
     # -- Sessions
 
     def place(self, session: str | None, *, agent: str | None = None, branch: str | None, cwd: str | None) -> None:
-        """Where the following happens. The first folder is the root, unless one was given."""
+        """Set the session, agent and folder of the following events. The first folder is the root if there is none."""
         self.session = session or self.session
-        self.context = _context(self.client, label(self.session), label(agent or self.client), label(branch))
+        place = label(self.session), label(agent or self.client), label(branch)
+        if place != self._labels:
+            self._labels, self.context = place, _context(self.client, *place)
         self.files.root = self.files.root or cwd
 
     def start(self, *, cwd: str | None, branch: str | None, version: str | None) -> None:
-        """The session begins, if it has not already."""
+        """Record the start of the session, once."""
         if self.session in self.started:
             return
         self.started.add(self.session)
@@ -139,50 +149,53 @@ class Teller:
         self.make(f"session:{self.session}", "session.started", fields, parent=None, origin="tool")
 
     def compact(self, name: str, *, trigger: str | None, before: int | None = None, after: int | None = None) -> None:
+        """Record that the agent compacted its window."""
         fields: dict[str, object] = {"trigger": trigger, "before_tokens": before, "after_tokens": after}
         parent = self.root(f"session:{self.session}")
         self.make(self.key("compacted", name), "session.compacted", fields, parent=parent, origin="tool")
 
     def end(self, reason: str | None) -> None:
-        """The session is over. A session that is taken up again ends once, the first time."""
+        """Record the end of the session. A resumed session ends only once, the first time."""
         parent = self.root(f"session:{self.session}")
         self.make(f"ended:{self.session}", "session.ended", {"reason": reason}, parent=parent, origin="tool")
 
-    # -- What people say
+    # -- Prompts and commands
 
     def prompt(self, name: str, text: str) -> None:
-        """A turn begins with what was typed."""
+        """Begin a turn with a typed prompt."""
         self.turn = self.root(self.key("prompt", name))
-        self.say(text, key=self.key("prompt", name), parent=None)
+        self.make_prompt(text, key=self.key("prompt", name), parent=None)
 
-    def meanwhile(self, name: str, text: str) -> None:
-        """What was typed while the agent worked belongs to the turn it was typed into."""
-        self.say(text, key=self.key("prompt", name), parent=self.parent)
+    def add_prompt(self, name: str, text: str) -> None:
+        """Add a prompt that was typed while the agent worked to the current turn."""
+        self.make_prompt(text, key=self.key("prompt", name), parent=self.parent)
 
-    def say(self, text: str, *, key: str, parent: Ref | None) -> None:
+    def make_prompt(self, text: str, *, key: str, parent: Ref | None) -> None:
+        """Make the event of a prompt."""
         fields: dict[str, object] = {"text": verbatim(text, limit=TEXT_CHARACTERS_MAX), "tags": ["prompt"]}
         self.make(key, MARK, fields, parent=parent, origin="user")
 
     def command(self, name: str, *, command: str, args: str) -> None:
-        """A turn begins with a slash command, named without its slash."""
+        """Begin a turn with a slash command, named without its slash."""
         self.turn = self.root(self.key("prompt", name))
-        self.run_command(command, args, key=self.key("prompt", name), parent=None)
+        self.make_command(command, args, key=self.key("prompt", name), parent=None)
 
-    def run_command(self, command: str, args: str, *, key: str, parent: Ref | None) -> None:
-        given = verbatim(args, limit=TEXT_CHARACTERS_MAX)
-        fields: dict[str, object] = {"name": command, "args": given}
-        if given:
-            fields["text"] = f"/{command} {given}"
+    def make_command(self, command: str, args: str, *, key: str, parent: Ref | None) -> None:
+        """Make the event of a slash command."""
+        arguments = verbatim(args, limit=TEXT_CHARACTERS_MAX)
+        fields: dict[str, object] = {"name": command, "args": arguments}
+        if arguments:
+            fields["text"] = f"/{command} {arguments}"
         self.make(key, "command.run", fields, parent=parent, origin="user")
 
     def untyped(self, name: str) -> None:
-        """A turn begins that nobody typed, such as one begun by a notification."""
+        """Begin a turn without a typed prompt, such as one that a notification started."""
         self.turn = self.make(self.key("prompt", name), "turn.started", {}, parent=None, origin="tool")
 
-    # -- What the agent says and does
+    # -- Tool calls and answers
 
-    def call(self, name: str, drafts: Iterable[Draft]) -> None:
-        """What a tool call of this name touched."""
+    def call(self, name: str, drafts: Iterable[EventDraft]) -> None:
+        """Make the events of a tool call."""
         turn = self.parent
         first = None
         for index, draft in enumerate(drafts):
@@ -192,7 +205,7 @@ class Teller:
             first = first or made
 
     def hold_answer(self, name: str, fields: dict[str, object]) -> None:
-        """An answer of the model, told when another begins or the turn ends: later records may know more of it."""
+        """Hold an answer of the model until the next one or the end of the turn: later records may complete it."""
         key = self.key("answer", name)
         held = self._hold(key, fields)
         if self.answer is not None and self.answer.key == key:
@@ -202,45 +215,47 @@ class Teller:
         self.answer = held
 
     def hold_closing(self, name: str, text: str) -> None:
-        """Words that end the turn, unless something follows them."""
+        """Hold the text that ends the turn, unless something follows it."""
         self.closing = self._hold(self.key("closing", name), {"tags": ["closing"]}, text=text)
 
     def closing_name(self, text: str) -> str:
-        """A name for words that end the turn, where hooks and transcripts share none but the turn and the words."""
+        """A name for closing words from the turn and the text, where hooks and transcripts share no other name."""
         return f"{self.parent.sequence:x}:{digest(text)}"
 
-    def _hold(self, key: str, fields: dict[str, object], *, text: str = "") -> _Held:
-        return _Held(key, text, fields, self.at, self.context, self.parent)
+    def _hold(self, key: str, fields: dict[str, object], *, text: str = "") -> _PendingEvent:
+        return _PendingEvent(key, text, fields, self.at, self.context, self.parent)
 
     def release(self) -> None:
-        """The turn is over: what was held is certain."""
+        """End the turn and make the events that were held."""
         self.release_answer()
         self.release_closing()
 
     def release_answer(self) -> None:
+        """Make the event of the answer that was held."""
         held, self.answer = self.answer, None
         if held is not None:
             self._make_held(held, "model.answer", held.fields)
 
     def release_closing(self) -> None:
+        """Make the event of the closing words that were held."""
         held, self.closing = self.closing, None
         if held is not None:
             self._make_held(held, MARK, {"text": verbatim(held.text, limit=TEXT_CHARACTERS_MAX), **held.fields})
 
     @property
     def is_settled(self) -> bool:
-        """Whether no event waits for a later record."""
+        """True if no event waits for a later record."""
         return self.answer is None and self.closing is None
 
     def settle(self) -> list[Event]:
-        """The events that only the end of the file makes certain."""
+        """The events that were held until the end of the file."""
         self.made = []
         self.release()
         return self.made
 
     # -- Making events
 
-    def _make_held(self, held: _Held, name: str, fields: dict[str, object]) -> None:
+    def _make_held(self, held: _PendingEvent, name: str, fields: dict[str, object]) -> None:
         self.make(held.key, name, fields, parent=held.parent, origin="agent", at=held.at, context=held.context)
 
     def make(
@@ -255,7 +270,7 @@ class Teller:
         at: datetime | None = None,
         context: Context | None = None,
     ) -> Ref:
-        """Adds the event of this key, once for each teller, and gives its place."""
+        """Add the event of this key, once, and return its reference."""
         sequence = sequence_named(key)
         identifier = event_id(self.writer, sequence)
         place = Ref(self.writer, sequence, descent_from(parent) if parent else ROOT)
@@ -281,27 +296,22 @@ class Teller:
 
 
 def _without_nul(value: object) -> object:
-    """PostgreSQL refuses it, and nobody typed it."""
+    """The value without NUL, which PostgreSQL refuses."""
     return value.replace("\0", "�") if isinstance(value, str) and "\0" in value else value
 
 
-@lru_cache(maxsize=1_024)
-def _root(writer: WriterId, key: str) -> Ref:
-    return Ref(writer, sequence_named(key))
-
-
-@lru_cache(maxsize=1_024)
 def _context(client: str, session: str, agent: str, branch: str) -> Context:
     labels = {"client": client, "branch": branch} if branch else {"client": client}
     return EMPTY.with_(session=session or None, agent=agent, labels=labels)
 
 
 def label(value: str | None) -> str:
+    """The value as a label: cut to the allowed length, without NUL."""
     return (value or "")[:LABEL_CHARACTERS_MAX].replace("\0", "�")
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """The moment in UTC. One without a zone is taken as UTC; one outside the calendar is none."""
+    """The time in UTC. One without a zone counts as UTC; one outside the calendar becomes None."""
     if moment is None:
         return None
     try:
@@ -311,7 +321,7 @@ def utc(moment: datetime | None) -> datetime | None:
 
 
 def moment(milliseconds: float | None) -> datetime | None:
-    """The moment that so many milliseconds after 1970 are; None for one outside the calendar."""
+    """The time from milliseconds since 1970; None if it is outside the calendar."""
     if milliseconds is None:
         return None
     try:

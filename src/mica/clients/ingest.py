@@ -1,4 +1,4 @@
-"""What hooks spooled, brought into the space through the append that everything goes through."""
+"""Stores the lines that hooks spooled as events of their space."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from pathlib import Path
 
 import msgspec
 
-from mica.clients.hook_events import Hearing
-from mica.clients.importer import parted
-from mica.clients.records import Tally
+from mica.clients.hook_events import HookReader
+from mica.clients.importer import split_storable
+from mica.clients.records import ImportTally
 from mica.clients.spool import Cursor, Portion, Spools
 from mica.errors import DuplicateEvent, InvalidEvent
 from mica.model.event import SESSION_ENDED, Appended, Event
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog
 from mica.store.space import root_of
 
 
 class Ingested(msgspec.Struct, kw_only=True):
-    """What an ingest did. Nothing is skipped without being counted."""
+    """The result of an ingest. Everything that was skipped is counted."""
 
     sessions: int = 0
     lines: int = 0
     events: int = 0
-    repeated: int = 0  # they were there already, told by a transcript or by another hook
-    is_busy: bool = False  # another process ingests this space just now
-    tally: Tally = msgspec.field(default_factory=Tally)
+    repeated: int = 0  # stored before, from a transcript or another hook
+    is_busy: bool = False  # another process is ingesting this space
+    tally: ImportTally = msgspec.field(default_factory=ImportTally)
 
 
-class Ingesting:
-    """Reads the spools of one space. One process at a time; whoever comes meanwhile leaves it to that one."""
+class Ingester:
+    """Ingests the spools of one space. Only one process at a time does it; others return at once."""
 
     def __init__(
         self,
-        store: Store,
+        log: EventLog,
         spools: Spools,
         *,
         append: Callable[[Sequence[Event]], Awaitable[Appended]],
         keeps_prompts: bool,
         excluded: Collection[str],
     ) -> None:
-        self._store = store
+        self._log = log
         self._spools = spools
         self._append = append
         self._keeps_prompts = keeps_prompts
         self._excluded = excluded
 
     async def ingest(self) -> Ingested:
-        """Store what hooks spooled: each line once, in the order of its session. Raises what the store raises."""
+        """Store the spooled lines, each once and in the order of its session. Raises what the store raises."""
         done = Ingested()
         if not await asyncio.to_thread(self._spools.has_news):
             return done
-        with self._spools.locked() as is_ours:
+        with self._spools.lock() as is_ours:
             if not is_ours:
                 done.is_busy = True
                 return done
@@ -63,7 +63,7 @@ class Ingesting:
 
     async def _ingest_session(self, session: str, files: Sequence[Path], done: Ingested) -> None:
         cursor = self._spools.cursor(session)
-        hearing = Hearing(
+        reader = HookReader(
             cursor.remembered, root_of=root_of, keeps_prompts=self._keeps_prompts, excluded=self._excluded
         )
         is_over = False
@@ -71,23 +71,23 @@ class Ingesting:
         for file in files:
             portions = self._spools.portions(cursor, file)
             while (portion := await asyncio.to_thread(next, portions, None)) is not None:
-                events = await asyncio.to_thread(_heard, hearing, portion, done.tally, file.name)
-                await self._keep(events, done)
+                events = await asyncio.to_thread(_read, reader, portion, done.tally, file.name)
+                await self._store_events(events, done)
                 is_over = any(event.name == SESSION_ENDED for event in events)
-                cursor = Cursor(files=cursor.files, remembered=hearing.remembered())
-                self._spools.reached(session, cursor, file, portion.end)
+                cursor = Cursor(files=cursor.files, remembered=reader.state())
+                self._spools.save_cursor(session, cursor, file, portion.end)
                 done.lines += len(portion.lines) + len(portion.broken)
         done.sessions += done.lines > before
-        await asyncio.to_thread(self._spools.tidy, session, cursor, is_over=is_over)
+        await asyncio.to_thread(self._spools.remove_finished, session, cursor, is_over=is_over)
 
-    async def _keep(self, events: list[Event], done: Ingested) -> None:
-        """What a transcript has told already stands as it is; what the store refuses is a complaint."""
+    async def _store_events(self, events: list[Event], done: Ingested) -> None:
+        """Store events. Known ones stay as they are; refused ones are counted in the tally."""
         if not events:
             return
         try:
             appended = await self._append(events)
         except (DuplicateEvent, InvalidEvent):
-            fresh, refused = await parted(self._store, events)
+            fresh, refused = await split_storable(self._log, events)
             stored = await self._append(fresh) if fresh else Appended()
             appended = Appended(stored=stored.stored, repeated=len(events) - len(fresh) - len(refused))
             for reason in refused.values():
@@ -96,11 +96,11 @@ class Ingesting:
         done.repeated += appended.repeated
 
 
-def _heard(hearing: Hearing, portion: Portion, tally: Tally, name: str) -> list[Event]:
+def _read(reader: HookReader, portion: Portion, tally: ImportTally, name: str) -> list[Event]:
     for reason in portion.broken:
         tally.complain(0, f"{name}: {reason}")
     events: list[Event] = []
     for number, line in enumerate(portion.lines, start=1):
         tally.lines += 1
-        events += hearing.take(line, tally=tally, number=number)
+        events += reader.read(line, tally=tally, number=number)
     return events

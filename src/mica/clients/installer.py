@@ -1,14 +1,17 @@
-"""Installing into coding agents and out of them again: what would change is planned first, shown, and then written.
+"""Installs mica into coding agents and removes it again. Changes are planned first, shown, and then written.
 
-Files of ours are written, kept current and removed; one that somebody changed by hand stays, and is named. Files of the
-user get entries, and are restored to the byte when nobody else has changed them since; where somebody has, only our
-entries are taken out. What was done is kept in a record beside mica's data.
+Files of mica are written, updated and removed; one that was edited by hand stays and is reported. Settings files of the
+user get entries. Uninstalling restores them to the byte if they have not changed since, and otherwise removes only
+mica's entries. A record beside mica's data lists everything that was written.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import py_compile
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -17,47 +20,54 @@ from pathlib import Path
 
 import msgspec
 
-from mica.clients import jsonc
-from mica.clients import toml_tables as tables
-from mica.clients.installation import Client, Entry, File
+from mica import hook, redact
+from mica.clients import jsonc, toml_tables
+from mica.clients.installation import ConfigEntry, Installation, OwnedFile
 from mica.errors import InvalidInput
 
 RECORD = "installed.json"
 BACKUPS = "backups"
-FILE_BYTES_MAX = 4 * 2**20  # of a settings file; a larger one is none
+FILE_BYTES_MAX = 4 * 2**20  # a larger file is not a settings file
+HOOK_MODULES = {"mica_hook": hook.__file__, "mica_redact": redact.__file__}
+LAUNCHER = """#!{python} -IS
+import sys
+sys.path.insert(0, {folder!r})
+from mica_hook import main
+main()
+"""
 
 
-class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry as it was written, and how many of its keys were there before."""
+class WrittenEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that was written, and how many of its keys existed before."""
 
-    entry: Entry
+    entry: ConfigEntry
     known: int
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's file before we changed it, and as we left it."""
+    """A user's file before mica changed it, and the state mica left it in."""
 
-    backup: str | None  # None: there was no such file
-    left: str  # its digest; empty once somebody else has changed it in between
+    backup: str | None  # None: the file did not exist
+    left: str  # the digest of that state; empty after another change in between
 
 
-class Given(msgspec.Struct, kw_only=True):
-    """What a client was given."""
+class InstalledParts(msgspec.Struct, kw_only=True):
+    """The files and entries that one client got."""
 
     files: dict[str, str] = {}  # digests by path
-    entries: list[Put] = []
+    entries: list[WrittenEntry] = []
 
 
-class Record(msgspec.Struct, kw_only=True):
-    """What is installed."""
+class InstallRecord(msgspec.Struct, kw_only=True):
+    """Everything that is installed on this machine."""
 
-    clients: dict[str, Given] = {}
+    clients: dict[str, InstalledParts] = {}
     originals: dict[str, Original] = {}
-    folders: list[str] = []  # that were made for it
+    folders: list[str] = []  # created by installing
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A file before and after; None where there is none."""
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a file before and after; None where it does not exist."""
 
     path: Path
     before: bytes | None
@@ -66,58 +76,59 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def diff(self) -> str:
+        """The change as a unified diff."""
         old, new = (_lines(side) for side in (self.before, self.after))
         old_name, new_name = (os.devnull if side is None else str(self.path) for side in (self.before, self.after))
         lines = difflib.unified_diff(old, new, old_name, new_name)
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done."""
+class InstallPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes to make, and the record of them."""
 
-    record: Record  # as it will be
-    changes: tuple[Change, ...] = ()
-    kept: tuple[str, ...] = ()  # what stays because somebody changed it, a sentence each
-    problems: dict[str, str] = {}  # clients for which nothing is done, and why
+    record: InstallRecord  # after the changes
+    changes: tuple[FileChange, ...] = ()
+    kept: tuple[str, ...] = ()  # a sentence for each part that stays because it was edited by hand
+    problems: dict[str, str] = {}  # by client: why nothing is changed for it
 
 
-def read_record(data: Path) -> Record:
-    """What is installed, as it was written down. Raises InvalidInput when that cannot be read."""
+def read_record(data: Path) -> InstallRecord:
+    """The record of what is installed. Raises InvalidInput when it cannot be read."""
     path = data / RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record, dec_hook=_as_path)
+        return msgspec.json.decode(path.read_bytes(), type=InstallRecord, dec_hook=_as_path)
     except FileNotFoundError:
-        return Record()
+        return InstallRecord()
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}; move it away to install anew") from error
+        raise InvalidInput(f"{path} cannot be read: {error}; move it away and install again") from error
 
 
-def install(clients: Iterable[Client], record: Record, *, data: Path) -> Plan:
-    """What giving clients their files and entries would change, or bringing them up to date."""
-    planning = _Planning(record, data)
+def install(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
+    """A plan that installs into these clients, or updates them."""
+    builder = _PlanBuilder(record, data)
     for client in clients:
-        planning.attempt(planning.put, client)
-    return planning.planned()
+        builder.attempt(builder.put, client)
+    return builder.plan()
 
 
-def uninstall(clients: Iterable[Client], record: Record, *, data: Path) -> Plan:
-    """What taking them away again would change."""
-    planning = _Planning(record, data)
+def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
+    """A plan that removes everything from these clients."""
+    builder = _PlanBuilder(record, data)
     for client in clients:
-        planning.attempt(planning.take, client)
-    return planning.planned()
+        builder.attempt(builder.remove, client)
+    return builder.plan()
 
 
-def apply(plan: Plan, *, data: Path) -> None:
-    """Do what was planned. Raises InvalidInput when a file has changed since, before anything is written."""
+def apply(plan: InstallPlan, *, data: Path) -> None:
+    """Carry out a plan. Raises InvalidInput before writing anything if a file has changed since it was planned."""
     for change in plan.changes:
         if _read(change.path) != change.before:
-            raise InvalidInput(f"{change.path} has changed since it was shown; nothing is written, start again")
+            raise InvalidInput(f"{change.path} has changed since it was shown; nothing was written, start again")
     record = plan.record
     for change in plan.changes:
         if change.before is not None and not change.is_ours:
             _write(data / BACKUPS / backup_name(change.path, change.before), change.before, record=None)
-    _missing_folders(plan.changes, record)
+    _record_new_folders(plan.changes, record)
     _write(data / RECORD, msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2), record=None)
     for change in plan.changes:
         if change.after is None:
@@ -131,15 +142,36 @@ def apply(plan: Plan, *, data: Path) -> None:
             Path(folder).rmdir()
 
 
+def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
+    """Write `mica-hook` and the modules it imports into a folder; returns the launcher, which works without mica.
+
+    Python compiles a program at every start but a module only once, so the launcher halves the cost of a hook.
+    """
+    folder = folder.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, source in HOOK_MODULES.items():
+        module = folder / f"{name}.py"
+        new = module.with_suffix(".new")
+        shutil.copyfile(source, new)
+        new.rename(module)
+        if python == sys.executable:  # another interpreter compiles it at its first start
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(str(module), doraise=True, invalidation_mode=mode)
+    launcher = folder / "mica-hook"
+    launcher.write_text(LAUNCHER.format(python=python, folder=str(folder)), encoding="utf-8")
+    launcher.chmod(0o755)
+    return launcher
+
+
 def backup_name(path: Path, content: bytes) -> str:
     return f"{path.name}.{_digest(content)[:16]}"
 
 
-class _Planning:
-    """A plan, as it grows client by client."""
+class _PlanBuilder:
+    """Collects the changes of a plan, client by client."""
 
-    def __init__(self, record: Record, data: Path) -> None:
-        self._record = _copied(record)
+    def __init__(self, record: InstallRecord, data: Path) -> None:
+        self._record = _copy(record)
         self._data = data
         self._before: dict[Path, bytes | None] = {}
         self._after: dict[Path, bytes | None] = {}
@@ -147,51 +179,51 @@ class _Planning:
         self._kept: list[str] = []
         self._problems: dict[str, str] = {}
 
-    def attempt(self, step: Callable[[Client], None], client: Client) -> None:
-        """Plan all of a client, or nothing and the reason."""
-        after, record, kept = dict(self._after), _copied(self._record), list(self._kept)
+    def attempt(self, step: Callable[[Installation], None], client: Installation) -> None:
+        """Add all changes of a client, or none and the reason."""
+        after, record, kept = dict(self._after), _copy(self._record), list(self._kept)
         try:
             step(client)
         except InvalidInput as error:
             self._after, self._record, self._kept = after, record, kept
             self._problems[client.name] = str(error)
 
-    def put(self, client: Client) -> None:
-        was, given = self._record.clients.get(client.name, Given()), Given()
+    def put(self, client: Installation) -> None:
+        was, parts = self._record.clients.get(client.name, InstalledParts()), InstalledParts()
         for file in client.files:
-            self._put_file(file, given, was)
-        self._record.clients[client.name] = given
+            self._put_file(file, parts, was)
+        self._record.clients[client.name] = parts
         for path, digest in was.files.items():
-            if not self._is_needed(path):  # an older mica wrote it
-                self._take_file(Path(path), digest)
+            if not self._is_needed(path):  # written by an older mica
+                self._remove_file(Path(path), digest)
         for entry in client.entries:
-            self._put_entry(entry, given, was)
+            self._put_entry(entry, parts, was)
 
-    def take(self, client: Client) -> None:
-        was = self._record.clients.pop(client.name, Given())
+    def remove(self, client: Installation) -> None:
+        was = self._record.clients.pop(client.name, InstalledParts())
         for path, digest in was.files.items():
             if not self._is_needed(path):
-                self._take_file(Path(path), digest)
+                self._remove_file(Path(path), digest)
         for changed in dict.fromkeys(put.entry.path for put in was.entries):
-            self._take_entries(changed, [put for put in was.entries if put.entry.path == changed])
+            self._remove_entries(changed, [put for put in was.entries if put.entry.path == changed])
         for entry in client.leftovers if was.entries else ():
             text = self._text(entry.path)
             if text is not None and _value(text, entry) is not jsonc.MISSING:
                 self._after[entry.path] = _without(text, entry, known=len(entry.keys)).encode()
 
-    def planned(self) -> Plan:
+    def plan(self) -> InstallPlan:
         changes = tuple(
-            Change(path=path, before=self._before[path], after=after, is_ours=path not in self._edited)
+            FileChange(path=path, before=self._before[path], after=after, is_ours=path not in self._edited)
             for path, after in self._after.items()
             if after != self._before[path]
         )
         for change in changes:
             if not change.is_ours:
                 self._remember(change)
-        return Plan(record=self._record, changes=changes, kept=tuple(self._kept), problems=self._problems)
+        return InstallPlan(record=self._record, changes=changes, kept=tuple(self._kept), problems=self._problems)
 
-    def _remember(self, change: Change) -> None:
-        """Keep how a user's file was before, for as long as nobody else changes it."""
+    def _remember(self, change: FileChange) -> None:
+        """Remember the original of a user's file, until the file is changed by anyone else."""
         path, originals = str(change.path), self._record.originals
         entries = (put.entry for given in self._record.clients.values() for put in given.entries)
         before = originals.pop(path, None)
@@ -208,20 +240,20 @@ class _Planning:
     def _is_needed(self, path: str) -> bool:
         return any(path in given.files for given in self._record.clients.values())
 
-    # -- Files of ours -----------------------------------------------------------------------------------------
+    # -- Files of mica -----------------------------------------------------------------------------------------
 
-    def _put_file(self, file: File, given: Given, was: Given) -> None:
+    def _put_file(self, file: OwnedFile, parts: InstalledParts, was: InstalledParts) -> None:
         content = file.content.encode()
         found = self._seen(file.path)
         known = {other.files.get(str(file.path)) for other in self._record.clients.values()}
         if found is not None and found != content and _digest(found) not in known:
             self._kept.append(f"{file.path} is not as mica wrote it; it stays as it is")
-            given.files |= {path: digest for path, digest in was.files.items() if path == str(file.path)}
+            parts.files |= {path: digest for path, digest in was.files.items() if path == str(file.path)}
             return
-        given.files[str(file.path)] = _digest(content)
+        parts.files[str(file.path)] = _digest(content)
         self._after[file.path] = content
 
-    def _take_file(self, path: Path, digest: str) -> None:
+    def _remove_file(self, path: Path, digest: str) -> None:
         found = self._seen(path)
         if found is None:
             return
@@ -232,22 +264,22 @@ class _Planning:
 
     # -- Entries in files of the user ---------------------------------------------------------------------------
 
-    def _put_entry(self, entry: Entry, given: Given, was: Given) -> None:
+    def _put_entry(self, entry: ConfigEntry, parts: InstalledParts, was: InstalledParts) -> None:
         text = self._text(entry.path) or ""
         mine = [put for put in was.entries if _is_same_place(put.entry, entry)]
         found = _value(text, entry) if text.strip() else jsonc.MISSING
         if found is not jsonc.MISSING and found == entry.value:
-            given.entries += mine  # what the user wrote before us is not ours
+            parts.entries += mine  # an entry that the user wrote before is not recorded
             return
         if found is not jsonc.MISSING:
             if not any(found == put.entry.value for put in mine):
-                self._kept.append(f"{entry.name} in {entry.path} was written by somebody else; it stays as it is")
-                given.entries += mine  # to be named again when the others go
+                self._kept.append(f"{entry.name} in {entry.path} was not written by mica; it stays as it is")
+                parts.entries += mine  # reported again by an uninstall
                 return
             if entry.format == "toml":
                 text = _without(text, entry, known=0)
         elif entry.is_item:
-            for put in mine:  # an older one of ours stands in the list
+            for put in mine:  # the list has an older version of the entry
                 if text.strip() and _value(text, put.entry) is not jsonc.MISSING:
                     text = _without(text, put.entry, known=put.known)
         known = mine[0].known if mine else _depth(text, entry)
@@ -256,9 +288,9 @@ class _Planning:
         except InvalidInput as error:
             raise InvalidInput(f"{entry.path}: {entry.name}: {error}; it stays as it is") from error
         self._after[entry.path] = text.encode()
-        given.entries.append(Put(entry=entry, known=known))
+        parts.entries.append(WrittenEntry(entry=entry, known=known))
 
-    def _take_entries(self, path: Path, puts: Sequence[Put]) -> None:
+    def _remove_entries(self, path: Path, puts: Sequence[WrittenEntry]) -> None:
         self._edited.add(path)
         found = self._seen(path)
         if found is None:
@@ -272,7 +304,7 @@ class _Planning:
         text = self._text(path) or ""
         for put in reversed(puts):
             if put.entry.is_frame and not _is_alone(text, put.entry):
-                continue  # what others wrote needs it
+                continue  # other entries need it
             value = _value(text, put.entry) if text.strip() else jsonc.MISSING
             if value is jsonc.MISSING:
                 continue
@@ -284,7 +316,7 @@ class _Planning:
         if original is not None and original.backup is None and text.strip() in ("", "{}"):
             self._after[path] = None
 
-    # -- What is there, and what will be ------------------------------------------------------------------------
+    # -- Contents, with the changes planned so far ---------------------------------------------------------------
 
     def _seen(self, path: Path) -> bytes | None:
         if path not in self._before:
@@ -292,7 +324,7 @@ class _Planning:
         return self._after.get(path, self._before[path])
 
     def _text(self, path: Path) -> str | None:
-        """A user's file. Raises InvalidInput when it is none of texts in the form that its name promises."""
+        """The text of a user's file. Raises InvalidInput when it is not valid JSON or TOML, as its name promises."""
         self._edited.add(path)
         found = self._seen(path)
         if found is None:
@@ -300,10 +332,10 @@ class _Planning:
         try:
             text = found.decode()
             if text.strip():
-                tables.table_at(text, ()) if path.suffix == ".toml" else jsonc.parsed(text)
+                toml_tables.table_at(text, ()) if path.suffix == ".toml" else jsonc.parse(text)
         except (UnicodeDecodeError, InvalidInput) as error:
             raise InvalidInput(
-                f"{path} cannot be read ({error}); it stays as it is, mend it and start again"
+                f"{path} cannot be read ({error}); it stays as it is; repair it and start again"
             ) from error
         return text
 
@@ -312,43 +344,43 @@ def _lines(content: bytes | None) -> list[str]:
     return (content or b"").decode("utf-8", "replace").splitlines(keepends=True)
 
 
-def _is_same_place(one: Entry, other: Entry) -> bool:
+def _is_same_place(one: ConfigEntry, other: ConfigEntry) -> bool:
     return (one.path, one.keys, one.is_item) == (other.path, other.keys, other.is_item)
 
 
-def _value(text: str | None, entry: Entry) -> object:
-    """What stands in the place of an entry: for an item, the item when it is there."""
+def _value(text: str | None, entry: ConfigEntry) -> object:
+    """The value in the place of an entry; for an item of a list, the item if it is in the list."""
     if not text or not text.strip():
         return jsonc.MISSING
     if entry.format == "toml":
-        return tables.table_at(text, entry.keys)
+        return toml_tables.table_at(text, entry.keys)
     found = jsonc.value_at(text, entry.keys)
     if not entry.is_item or found is jsonc.MISSING:
         return found
     return entry.value if isinstance(found, list) and entry.value in found else jsonc.MISSING
 
 
-def _with(text: str, entry: Entry) -> str:
+def _with(text: str, entry: ConfigEntry) -> str:
     if entry.format == "toml":
-        return tables.with_table(text, entry.keys, msgspec.convert(entry.value, dict[str, str | bool]))
+        return toml_tables.with_table(text, entry.keys, msgspec.convert(entry.value, dict[str, str | bool]))
     put = jsonc.with_item if entry.is_item else jsonc.with_value
     return put(text, entry.keys, entry.value)
 
 
-def _without(text: str, entry: Entry, *, known: int) -> str:
+def _without(text: str, entry: ConfigEntry, *, known: int) -> str:
     if entry.format == "toml":
-        return tables.without_table(text, entry.keys)
+        return toml_tables.without_table(text, entry.keys)
     if entry.is_item:
         return jsonc.without_item(text, entry.keys, entry.value, known=known)
     return jsonc.without_value(text, entry.keys, known=min(known, len(entry.keys) - 1))
 
 
-def _is_alone(text: str, entry: Entry) -> bool:
-    said = jsonc.value_at(text, ()) if text.strip() else {}
-    return isinstance(said, dict) and set(said) <= set(entry.keys[:1])
+def _is_alone(text: str, entry: ConfigEntry) -> bool:
+    whole = jsonc.value_at(text, ()) if text.strip() else {}
+    return isinstance(whole, dict) and set(whole) <= set(entry.keys[:1])
 
 
-def _depth(text: str, entry: Entry) -> int:
+def _depth(text: str, entry: ConfigEntry) -> int:
     return jsonc.depth_of(text, entry.keys) if entry.format == "json" and text.strip() else 0
 
 
@@ -363,8 +395,8 @@ def _read(path: Path) -> bytes | None:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _missing_folders(changes: Iterable[Change], record: Record) -> None:
-    """Note the folders that are about to be made."""
+def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) -> None:
+    """Record the folders that the changes create."""
     known = set(record.folders)
     for change in changes:
         if change.after is not None:
@@ -375,8 +407,8 @@ def _missing_folders(changes: Iterable[Change], record: Record) -> None:
     record.folders = sorted(known)
 
 
-def _write(path: Path, content: bytes, *, record: Record | None) -> None:
-    """All or nothing, with the rights it had; a link is followed."""
+def _write(path: Path, content: bytes, *, record: InstallRecord | None) -> None:
+    """Write a file in one step. It keeps its permissions, and a link is followed."""
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -394,8 +426,8 @@ def _write(path: Path, content: bytes, *, record: Record | None) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _copied(record: Record) -> Record:
-    return msgspec.json.decode(msgspec.json.encode(record, enc_hook=str), type=Record, dec_hook=_as_path)
+def _copy(record: InstallRecord) -> InstallRecord:
+    return msgspec.json.decode(msgspec.json.encode(record, enc_hook=str), type=InstallRecord, dec_hook=_as_path)
 
 
 def _digest(content: bytes) -> str:

@@ -1,7 +1,7 @@
-"""JSON files of other people, changed as little as possible: comments, order, indents and line ends stay. Pure.
+"""Edits JSON settings files of other programs: comments, order, indents and line ends stay. Pure.
 
-Comments and trailing commas are understood, as editors and agents write them. What is put in and taken out again leaves
-the text as it was.
+Comments and trailing commas are accepted, as editors and agents write them. Adding a value and removing it again
+restores the text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 from mica.errors import InvalidInput
 
-NESTING_MAX = 200  # settings are five deep; more is no settings file
-MISSING = msgspec.UNSET  # what stands for a value that is not there
+NESTING_MAX = 200  # settings are five levels deep; a deeper file is something else
+MISSING = msgspec.UNSET  # in place of a value that does not exist
 
 _BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -23,8 +23,8 @@ _SCALAR = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
-class Node(msgspec.Struct):
-    """A value and where it stands; an object or array with its slots in order."""
+class JsonNode(msgspec.Struct):
+    """A value and its position; an object or array also has its slots in order."""
 
     start: int
     end: int
@@ -34,10 +34,10 @@ class Node(msgspec.Struct):
 
 
 class Slot(msgspec.Struct):
-    """A member of an object, from its key on, or an item of an array."""
+    """A member of an object, beginning with its key, or an item of an array."""
 
     start: int
-    node: Node
+    node: JsonNode
     key: str | None = None
 
     @property
@@ -46,8 +46,8 @@ class Slot(msgspec.Struct):
 
 
 def value_at(text: str, keys: Sequence[str]) -> object:
-    """What stands under these keys; MISSING when nothing does. Raises InvalidInput when the text is no JSON."""
-    node: Node | None = parsed(text)
+    """The value under these keys, or MISSING. Raises InvalidInput when the text is not JSON."""
+    node: JsonNode | None = parse(text)
     for key in keys:
         node = _member(node, key)
         if node is None:
@@ -56,8 +56,8 @@ def value_at(text: str, keys: Sequence[str]) -> object:
 
 
 def depth_of(text: str, keys: Sequence[str]) -> int:
-    """How many of these keys are there already, from the first on."""
-    node: Node | None = parsed(text)
+    """How many of these keys exist, counted from the first."""
+    node: JsonNode | None = parse(text)
     for count, key in enumerate(keys):
         node = _member(node, key)
         if node is None:
@@ -66,13 +66,13 @@ def depth_of(text: str, keys: Sequence[str]) -> int:
 
 
 def with_value(text: str, keys: Sequence[str], value: object) -> str:
-    """The text with this value under these keys, in place of another or behind all others."""
+    """The text with this value under these keys, replacing another value or after all others."""
     text = text if text.strip("\ufeff \t\r\n") else "{}\n"
     known = depth_of(text, keys)
     node = _walk(text, keys[:known])
     unit = _unit(text)
     if known == len(keys):
-        written = _written(value, indent=_indent_at(text, node.start), unit=unit, text=text)
+        written = _encode(value, indent=_indent_at(text, node.start), unit=unit, text=text)
         return text[: node.start] + written + text[node.end :]
     for key in reversed(keys[known + 1 :]):
         value = {key: value}
@@ -87,7 +87,7 @@ def with_item(text: str, keys: Sequence[str], value: object) -> str:
 
 
 def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
-    """The text without what stands under these keys, and without what is then empty after the first `known` of them."""
+    """The text without the value under these keys, and without parents that become empty after the first `known`."""
     for count in range(len(keys), 0, -1):
         parent = _walk(text, keys[: count - 1])
         index = next(number for number, slot in enumerate(parent.slots) if slot.key == keys[count - 1])
@@ -98,7 +98,7 @@ def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
 
 
 def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 0) -> str:
-    """The text without this item of the array under these keys; without the array when it is then empty."""
+    """The text without this item of the array under these keys, and without the array if it becomes empty."""
     array = _walk(text, keys)
     text = _cut(text, array, next(number for number, slot in enumerate(array.slots) if slot.node.value == value))
     if _walk(text, keys).slots or known >= len(keys):
@@ -109,34 +109,34 @@ def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 
 # -- Writing ----------------------------------------------------------------------------------------------------
 
 
-def _put(text: str, container: Node, value: object, *, key: str | None, unit: str) -> str:
-    """The text with a slot behind all others."""
+def _put(text: str, container: JsonNode, value: object, *, key: str | None, unit: str) -> str:
+    """The text with a new last slot."""
     if not container.is_container or (key is None) != (text[container.start] == "["):
-        raise InvalidInput("something else stands where an entry should be put")
+        raise InvalidInput("a value of another kind is in the place of the entry")
     name = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
     end = _newline(text)
     closing = container.end - 1
     base = _indent_at(text, container.start)
     if not container.slots:
-        written = name + _written(value, indent=base + unit, unit=unit, text=text)
+        written = name + _encode(value, indent=base + unit, unit=unit, text=text)
         content = len(text[:closing].rstrip())
         after = end + base if not text[content:closing] or "\n" not in text[content:closing] else text[content:closing]
         return text[:content] + end + base + unit + written + after + text[closing:]
     first, last = container.slots[0], container.slots[-1]
     comma = _comma(text, last.end)
     if "\n" not in text[container.start : first.start]:
-        written = name + _written(value, indent=base, unit=None, text=text)
+        written = name + _encode(value, indent=base, unit=None, text=text)
         place = last.end if comma is None else comma
         return text[:place] + (f", {written}" if comma is None else f" {written},") + text[place:]
     indent = _indent_at(text, first.start)
-    written = end + indent + name + _written(value, indent=indent, unit=unit, text=text)
-    content = len(text[:closing].rstrip())  # behind a comment that belongs to the last slot
+    written = end + indent + name + _encode(value, indent=indent, unit=unit, text=text)
+    content = len(text[:closing].rstrip())  # after a comment that belongs to the last slot
     if comma is not None:
         return text[:content] + written + "," + text[content:]
     return text[: last.end] + "," + text[last.end : content] + written + text[content:]
 
 
-def _cut(text: str, container: Node, index: int) -> str:
+def _cut(text: str, container: JsonNode, index: int) -> str:
     """The text without a slot."""
     slot = container.slots[index]
     begin = len(text[: slot.start].rstrip())
@@ -154,7 +154,7 @@ def _cut(text: str, container: Node, index: int) -> str:
     return text
 
 
-def _written(value: object, *, indent: str, unit: str | None, text: str) -> str:
+def _encode(value: object, *, indent: str, unit: str | None, text: str) -> str:
     lines = json.dumps(value, ensure_ascii=False, indent=unit).split("\n")
     return (_newline(text) + indent).join(lines)
 
@@ -164,7 +164,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """By how much the file indents."""
+    """The indent of one level in this file."""
     found = _INDENT.search(text)
     return found[1] if found else "  "
 
@@ -175,7 +175,7 @@ def _indent_at(text: str, place: int) -> str:
 
 
 def _comma(text: str, place: int) -> int | None:
-    """The end of the comma that follows a slot; None when there is none."""
+    """The position after the comma that follows a slot, or None."""
     after = _skip(text, place)
     return after + 1 if text[after : after + 1] == "," else None
 
@@ -183,8 +183,8 @@ def _comma(text: str, place: int) -> int | None:
 # -- Reading ----------------------------------------------------------------------------------------------------
 
 
-def parsed(text: str) -> Node:
-    """The whole text as one value. Raises InvalidInput saying where it is no JSON."""
+def parse(text: str) -> JsonNode:
+    """The whole text as one value. Raises InvalidInput naming the line that is not JSON."""
     node = _value(text, _skip(text, 0), 0)
     rest = _skip(text, node.end)
     if rest != len(text):
@@ -192,8 +192,8 @@ def parsed(text: str) -> Node:
     return node
 
 
-def _walk(text: str, keys: Sequence[str]) -> Node:
-    node = parsed(text)
+def _walk(text: str, keys: Sequence[str]) -> JsonNode:
+    node = parse(text)
     for key in keys:
         inner = _member(node, key)
         if inner is None:
@@ -202,7 +202,7 @@ def _walk(text: str, keys: Sequence[str]) -> Node:
     return node
 
 
-def _member(node: Node | None, key: str) -> Node | None:
+def _member(node: JsonNode | None, key: str) -> JsonNode | None:
     found = [slot.node for slot in node.slots if slot.key == key] if node is not None else []
     return found[-1] if found else None
 
@@ -212,7 +212,7 @@ def _skip(text: str, place: int) -> int:
     return found.end() if found else place
 
 
-def _value(text: str, place: int, depth: int) -> Node:
+def _value(text: str, place: int, depth: int) -> JsonNode:
     if depth > NESTING_MAX:
         raise _invalid(text, place)
     opening = text[place : place + 1]
@@ -222,12 +222,12 @@ def _value(text: str, place: int, depth: int) -> Node:
         closing = _skip(text, _comma(text, last) or last if slots else last)
         found = [(slot.key, slot.node.value) for slot in slots]
         value = dict(found) if opening == "{" else [each for _, each in found]
-        return Node(place, closing + 1, value, slots, is_container=True)
+        return JsonNode(place, closing + 1, value, slots, is_container=True)
     scalar = _STRING.match(text, place) or _SCALAR.match(text, place)
     if scalar is None:
         raise _invalid(text, place)
     try:
-        return Node(place, scalar.end(), json.loads(scalar[0]))
+        return JsonNode(place, scalar.end(), json.loads(scalar[0]))
     except ValueError:
         raise _invalid(text, place) from None
 

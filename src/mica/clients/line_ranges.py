@@ -1,4 +1,4 @@
-"""Which lines of a file a tool showed or changed. Line numbers start at 1 and ranges include both ends."""
+"""The lines of a file that a tool showed or changed. Line numbers start at 1 and ranges include both ends."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _NUMBERED = re.compile(r" *(\d{1,9})(?:\t|→)")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """A stretch of a file as a tool returned it."""
+class Excerpt(msgspec.Struct, frozen=True):
+    """A part of a file as a tool returned it."""
 
     start: int | None = None
     end: int | None = None
     total: int | None = None  # lines of the whole file
-    text: str | None = None  # as it stands in the file
+    text: str | None = None  # as in the file
 
 
-def shown(text: str, *, start: int, count: int, total: int) -> Shown:
-    """A stretch from counts that include the empty line after a final line end, as Claude's and Gemini's do.
+def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Excerpt:
+    """An excerpt from counts that include the empty line after a final line end, as Claude's and Gemini's do.
 
-    Only a stretch that reaches the end tells whether there is such a line; otherwise it is taken to be there.
+    Only an excerpt that reaches the end shows whether there is such a line; otherwise one is assumed.
     """
     if not text:
-        return Shown(total=max(0, total - 1), text=text)
+        return Excerpt(total=max(0, total - 1), text=text)
     end = start + count - 1
     if end < total:
-        return Shown(start, end, total - 1, text)
+        return Excerpt(start, end, total - 1, text)
     if text.endswith("\n"):
-        return Shown(start, max(start, end - 1), total - 1, text)
-    return Shown(start, end, total, text)
+        return Excerpt(start, max(start, end - 1), total - 1, text)
+    return Excerpt(start, end, total, text)
 
 
-def numbered(text: str, *, limit: int | None) -> Shown | None:
-    """A stretch from lines that carry their numbers (`10<tab>text`), or None when the first does not.
+def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
+    """An excerpt from lines that begin with their numbers (`10<tab>text`), or None when the first does not.
 
-    An empty last line that no limit explains is the one after a final line end.
+    An empty last line below the limit is the one after a final line end.
     """
     found: list[str] = []
     start = 0
@@ -56,14 +56,14 @@ def numbered(text: str, *, limit: int | None) -> Shown | None:
     reaches_end = not found[-1] and (limit is None or len(found) < limit)
     end = start + len(found) - 1 - reaches_end
     if end < start:
-        return Shown(total=0 if start == 1 else None, text="")
-    return Shown(start, end, end if reaches_end else None, "\n".join(found))
+        return Excerpt(total=0 if start == 1 else None, text="")
+    return Excerpt(start, end, end if reaches_end else None, "\n".join(found))
 
 
-def changed(lines: Iterable[str], *, start: int) -> Range | None:
-    """The lines a hunk changed, numbered as in the new file; `start` is the number of its first line there.
+def changed_range(lines: Iterable[str], *, start: int) -> Range | None:
+    """The lines that a hunk changed, numbered as in the new file; `start` is the number of its first line there.
 
-    A line taken out counts as the place where it stood.
+    A removed line counts as the place where it was.
     """
     first = last = None
     number = start
@@ -74,21 +74,21 @@ def changed(lines: Iterable[str], *, start: int) -> Range | None:
         number += not line.startswith(("-", "\\"))
     if first is None or last is None:
         return None
-    end = max(1, number - 1)  # lines taken out at the end of a file stood after its last line
+    end = max(1, number - 1)  # lines removed at the end of a file were after its last line
     return min(max(1, first), end), min(max(1, last), end)
 
 
-def line_count(text: str) -> int:
-    """The lines of a text; a final line end does not begin another."""
+def count_lines(text: str) -> int:
+    """The number of lines of a text; a final line end does not begin another."""
     return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
-def relative(path: str, *, root: str | None, cwd: str | None) -> str:
-    """A path as trails know it: relative to the root when inside it, else absolute; always with slashes.
+def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
+    """The path relative to the root if it is inside, else absolute; always with slashes.
 
-    What cannot be resolved (a path of the home folder, a relative one without a current folder) stays as is.
+    A path that cannot be resolved (in `~`, or relative without a current folder) stays as it is.
     """
-    path, root, cwd = slashes(path), root and slashes(root), cwd and slashes(cwd)
+    path, root, cwd = with_slashes(path), root and with_slashes(root), cwd and with_slashes(cwd)
     if not path.startswith(("/", "~")) and not _DRIVE.match(path):
         path = posixpath.join(cwd or root or "", path)
     path = posixpath.normpath(path) if path else "."
@@ -100,6 +100,6 @@ def relative(path: str, *, root: str | None, cwd: str | None) -> str:
     return path.removeprefix(root.rstrip("/") + "/")
 
 
-def slashes(path: str) -> str:
+def with_slashes(path: str) -> str:
     """A Windows path with slashes; others as they are."""
     return path.replace("\\", "/") if _DRIVE.match(path) or path.startswith("\\\\") else path

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mica.clients.installation import Entry, File, Machine, document
+from mica.clients.installation import ConfigEntry, Machine, OwnedFile, document
 
 NAME = "nav"  # so that its skills are /nav:handoff, /nav:help …
 MARKETPLACE = "mica"
 ID = f"{NAME}@{MARKETPLACE}"
 ABOUT = "Layered memory: what earlier sessions learned, and where they went"
 
-# Seconds. Codex ends a session's hooks after one, Claude Code after one and a half, whatever stands here.
+# Seconds. At the end of a session Codex allows one and Claude Code one and a half, regardless of the limit here.
 TIMEOUTS_S = {
     "SessionStart": 5,
     "UserPromptSubmit": 5,
@@ -26,7 +26,7 @@ TOOLS = "Read|Edit|Write|MultiEdit|NotebookEdit|Bash|Grep|Glob|Skill|Agent|apply
 HANDOFF = """Hand this session over.
 
 First call `mark` for each finding, decision or open end that is not recorded yet, and note the number it answers with.
-Then call `crystal_commit` with three to seven statements that say what this session meant, each with the numbers of the
+Then call `handoff` with three to seven statements that say what this session meant, each with the numbers of the
 marks it rests on. Then tell the user in two sentences where the work stands and what comes next."""
 
 EXPLORE = """Find where to look for this: $ARGUMENTS
@@ -39,11 +39,12 @@ HELP = """Tell the user in a few lines what mica does here:
 - It observes which files and lines each session needs, and offers them to the next: `/nav:explore TASK`.
 - It keeps what was learned: `mark` while working, `/nav:handoff` at the end; every session starts with a brief of it.
 - Trails that proved useful become commands `/nav:<name>`; `mica trails list` shows them.
-- In a terminal: `mica overview`, `mica search WORDS`, `mica why NUMBER`, `mica observe off`, `mica uninstall`."""
+- In a terminal: `mica events overview`, `mica search WORDS`, `mica why NUMBER`, `mica upkeep hooks off`,
+  `mica uninstall`."""
 
 SKILLS = {
     "explore": ("Where to look for something in this project, from what earlier sessions needed", EXPLORE),
-    "handoff": ("Record what this session meant, for whoever goes on", HANDOFF),
+    "handoff": ("Record what this session meant, for the next one", HANDOFF),
     "help": ("What mica remembers in this project, and how to use it", HELP),
 }
 
@@ -58,26 +59,26 @@ It was written by `mica install`; `mica uninstall` takes it away. To install it 
 """
 
 
-def marketplace(machine: Machine) -> tuple[File, ...]:
-    """The folder that clients are pointed to, with the plugin in it."""
+def marketplace(machine: Machine) -> tuple[OwnedFile, ...]:
+    """The marketplace folder with the plugin in it."""
     listed = {"name": NAME, "source": f"./{NAME}", "description": ABOUT}
-    told = {"name": MARKETPLACE, "owner": {"name": "mica"}, "description": ABOUT, "plugins": [listed]}
-    manifest = File(path=machine.plugin / ".claude-plugin" / "marketplace.json", content=document(told))
-    # Copilot CLI starts a plugin's server in the plugin's own folder unless it is told this; Claude Code does not care.
-    return manifest, *plugin(machine, machine.plugin / NAME, server={**machine.server, "cwd": "."})
+    listing = {"name": MARKETPLACE, "owner": {"name": "mica"}, "description": ABOUT, "plugins": [listed]}
+    manifest = OwnedFile(path=machine.plugin / ".claude-plugin" / "marketplace.json", content=document(listing))
+    # Without `cwd` Copilot CLI starts a plugin's server in the plugin's own folder; Claude Code ignores it.
+    return manifest, *plugin_files(machine, machine.plugin / NAME, server={**machine.server, "cwd": "."})
 
 
-def declared(machine: Machine, settings: Path) -> tuple[Entry, ...]:
-    """The two lines of JSON settings by which Claude Code and Copilot CLI know that folder and load the plugin."""
+def declare(machine: Machine, settings: Path) -> tuple[ConfigEntry, ...]:
+    """The two settings entries by which Claude Code and Copilot CLI find the marketplace and load the plugin."""
     source = {"source": {"source": "directory", "path": str(machine.plugin)}}
     return (
-        Entry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
-        Entry(path=settings, keys=("enabledPlugins", ID), value=True),
+        ConfigEntry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
+        ConfigEntry(path=settings, keys=("enabledPlugins", ID), value=True),
     )
 
 
-def plugin(machine: Machine, folder: Path, *, server: dict[str, object]) -> tuple[File, ...]:
-    """The files of the plugin in a folder."""
+def plugin_files(machine: Machine, folder: Path, *, server: dict[str, object]) -> tuple[OwnedFile, ...]:
+    """The files of the plugin, for a folder."""
     manifest = {
         "name": NAME,
         "displayName": "mica",
@@ -92,27 +93,27 @@ def plugin(machine: Machine, folder: Path, *, server: dict[str, object]) -> tupl
         "hooks/hooks.json": document({"description": "observe and inject", "hooks": hooks(machine)}),
         ".mcp.json": document({"mcpServers": {"mica": server}}),
         "README.md": README,
-        **{f"skills/{name}/SKILL.md": skill(name, *told) for name, told in SKILLS.items()},
+        **{f"skills/{name}/SKILL.md": skill(name, *parts) for name, parts in SKILLS.items()},
     }
-    return tuple(File(path=folder / name, content=content) for name, content in written.items())
+    return tuple(OwnedFile(path=folder / name, content=content) for name, content in written.items())
 
 
 def hooks(machine: Machine) -> dict[str, object]:
-    """The hooks, in the form that all three understand: shell commands, without `args` and not `async`.
+    """The hooks in a form that all three clients accept: shell commands, without `args` and not `async`.
 
-    The client is not named: three clients run them, and the hook sees from its environment which one it is.
+    They name no client, because three clients run them; the hook detects the client from its environment.
     """
-    told: dict[str, object] = {}
+    entries: dict[str, object] = {}
     for event, timeout_s in TIMEOUTS_S.items():
         command = {"type": "command", "command": machine.hook_command(event), "timeout": timeout_s}
         matcher = {"matcher": TOOLS} if event.startswith("PostToolUse") else {}
-        told[event] = [{**matcher, "hooks": [command]}]
+        entries[event] = [{**matcher, "hooks": [command]}]
     if machine.read_gate:
         command = {"type": "command", "command": machine.hook_command("PreToolUse"), "timeout": 5}
-        told["PreToolUse"] = [{"matcher": "Read", "hooks": [command]}]
-    return told
+        entries["PreToolUse"] = [{"matcher": "Read", "hooks": [command]}]
+    return entries
 
 
 def skill(name: str, description: str, text: str) -> str:
-    """A skill that only its user calls: it costs nothing until then."""
+    """The file of a skill that only the user starts, so that it costs no tokens before."""
     return f"---\nname: {name}\ndescription: {description}\ndisable-model-invocation: true\n---\n\n{text}\n"

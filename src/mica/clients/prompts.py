@@ -1,80 +1,84 @@
-"""What a person typed, apart from all the text that programs put beside it, whatever the client.
+"""Separates the words a person typed from text that programs put into the same prompt.
 
-None of what hooks, files of instructions, commands or mica itself put before the model is evidence of what the person
-wants (TC-11): recalled text that came back as a prompt would confirm itself.
+Text from hooks, instruction files, commands or mica itself is no evidence of what the person wants (TC-11): a recalled
+line that came back as a prompt would confirm itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import msgspec
 
-# Elements that hosts and hooks put into a prompt.
-_INJECTED: dict[str, tuple[str, ...]] = {
-    "codex": ("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "skill"),
-    "gemini": ("hook_context", "session_context", "state_snapshot"),
-    "copilot": ("current_datetime", "system_reminder", "system_notification", "skill-context"),
-    "opencode": ("system-reminder",),
-    "cursor": ("system_reminder", "additional_context"),
-}
-_NOT_TYPED: dict[str, tuple[str, ...]] = {
-    "codex": ("# AGENTS.md instructions for ", "<user_shell_command>", "<user_action>", "<permissions instructions>"),
-    "gemini": (
-        "<session_context>",
-        "This is the Gemini CLI. We are setting up the context for our chat.",
-        "Here is the user's editor context as a JSON object",
-        "Here is a summary of changes in the user's editor context",
-        "System: Please continue.",
-    ),
-}
-_OURS = '<memory from="mica"', "</memory>"  # as a brief is fenced
+_MEMORY = '<memory from="mica"', "</memory>"  # the fence around a brief
 _COMMAND = re.compile(r"/([A-Za-z][\w:.-]{0,100})(?:\s+(.*))?\Z", re.DOTALL)
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class TypedPrompt(msgspec.Struct, frozen=True):
+    """A prompt in plain words."""
+
     text: str
 
 
-class Command(msgspec.Struct, frozen=True):
+class SlashCommand(msgspec.Struct, frozen=True):
     """A slash command, without its slash."""
 
     name: str
     args: str
 
 
-def typed(client: str, text: str) -> Prompt | Command | None:
-    """What the person typed in a prompt as this client delivers it; None when nobody did."""
-    for tag in _INJECTED.get(client, ()):
-        text = without(text, tag)
-    text = without_recalled(text).strip()
-    if not text or text.startswith(_NOT_TYPED.get(client, ())):
-        return None
-    if command := _COMMAND.match(text):
-        return Command(command[1], (command[2] or "").strip())
-    return Prompt(text)
+Prompt: TypeAlias = TypedPrompt | SlashCommand
 
 
-def without_recalled(text: str) -> str:
-    """The text without what mica itself has put there."""
-    return _cut(text, *_OURS)
+def text_of_prompt(prompt: Prompt) -> str:
+    """The prompt as the person typed it."""
+    return prompt.text if isinstance(prompt, TypedPrompt) else f"/{prompt.name} {prompt.args}"
 
 
-def without(text: str, tag: str) -> str:
-    """The text without the elements of this name. A tag that nobody closed is something the person wrote."""
-    return _cut(text, f"<{tag}>", f"</{tag}>")
+class PromptFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What one client adds to prompts, and so what is removed to find the typed words."""
+
+    injected: tuple[str, ...] = ()  # names of the elements that the client and its hooks insert
+    openings: tuple[str, ...] = ()  # a prompt that begins like this was written by the client
+    has_commands: bool = True  # False: its slash commands never reach a prompt, so a slash is just text
+
+    def typed(self, text: str) -> Prompt | None:
+        """The words that the person typed, or None when the client wrote the whole prompt."""
+        text = self.strip(text)
+        if not text or text.startswith(self.openings):
+            return None
+        return parse_command(text) if self.has_commands else TypedPrompt(text)
+
+    def strip(self, text: str) -> str:
+        """The text without inserted elements and without recalled memory."""
+        for tag in self.injected:
+            text = remove_element(text, tag)
+        return _remove_between(text, *_MEMORY).strip()
 
 
-def _cut(text: str, opening: str, closing: str) -> str:
-    """In one pass: a prompt may hold megabytes of it."""
-    kept: list[str] = []
+def parse_command(text: str) -> Prompt:
+    """A slash command where the text is one, else a typed prompt."""
+    command = _COMMAND.match(text)
+    return SlashCommand(command[1], (command[2] or "").strip()) if command else TypedPrompt(text)
+
+
+def remove_element(text: str, tag: str) -> str:
+    """The text without the elements of this name. An element that is never closed was typed by the person."""
+    return _remove_between(text, f"<{tag}>", f"</{tag}>")
+
+
+def join_texts(texts: Iterable[str | None]) -> str:
+    """The texts that are not empty, each on lines of its own."""
+    return "\n".join(text for text in texts if text)
+
+
+def _remove_between(text: str, opening: str, closing: str) -> str:
+    """Removes each stretch from opening to closing, in one pass because a prompt may hold megabytes."""
+    parts: list[str] = []
     place = 0
     while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:
-        kept.append(text[place:begin])
+        parts.append(text[place:begin])
         place = end + len(closing)
-    return "".join([*kept, text[place:]]) if kept else text
-
-
-def joined(texts: Sequence[str | None]) -> str:
-    return "\n".join(text for text in texts if text)
+    return "".join([*parts, text[place:]]) if parts else text

@@ -1,7 +1,4 @@
-"""What every client's reader keeps: finding transcripts, saying whose they are, and reading them on from a place.
-
-A reader is a module with the functions of `Reader`; import code knows no more of a client than this.
-"""
+"""`Reader`, the interface of each client's transcript module, and functions for transcripts that are files of lines."""
 
 from __future__ import annotations
 
@@ -16,18 +13,19 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from mica.clients.records import Shape, Tally, lines
+from mica.clients.records import ImportTally, Shape
+from mica.events.json_lines import read_lines
 from mica.model.event import Event
 
 R_contra = TypeVar("R_contra", contravariant=True)
 R = TypeVar("R")
 
-HEAD_LINES_MAX = 5  # the first line says whose a transcript is; a torn one may stand before it
+HEAD_LINES_MAX = 5  # the first line identifies a transcript; a torn one may precede it
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the beginning of a transcript says."""
+class TranscriptHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a transcript belongs to, from its beginning."""
 
     session: str
     agent: str | None = None
@@ -37,52 +35,52 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of a transcript now."""
+    """The current size of a transcript."""
 
-    end: int  # the place where all of it is read
+    end: int  # the place after its last record
     size_bytes: int
     changed_at: float  # seconds since 1970
-    fingerprint: str  # another one at the same path is another transcript
+    fingerprint: str  # a different one at the same path means another transcript
 
 
 class Reader(Protocol):
-    """One client's transcripts. A place is an offset in a file, or what counts as one where there is none."""
+    """Reads one client's transcripts. A place is an offset in a file, or a record number in a database."""
 
     @property
-    def CLIENT(self) -> str: ...  # noqa: N802 - a module's constant
+    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
 
     def find(self, root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-        """The transcripts in a folder, or the one file; the newest first.
+        """The transcripts in a folder, or the one file, newest first.
 
-        What cannot be read is named in `unreadable`; without it, the first such raises OSError.
+        Unreadable files are added to `unreadable`; without it, the first one raises OSError.
         """
 
-    def head(self, path: Path) -> Head | None:
-        """Whose transcript this is; None when it is none of this client's. Raises OSError."""
+    def head(self, path: Path) -> TranscriptHead | None:
+        """The session of a transcript; None if another client wrote it. Raises OSError."""
 
     def extent(self, path: Path) -> Extent:
-        """How much there is of it. Raises OSError."""
+        """The current size. Raises OSError."""
 
     def numbers(self, path: Path, places: Collection[int]) -> dict[int, int]:
-        """The number of the record that ends at each of these places, for people. Raises OSError."""
+        """The number of the record that ends at each of these places, for messages. Raises OSError."""
 
     def read(
-        self, path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: Tally
+        self, path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
     ) -> Iterator[tuple[int, list[Event]]]:
         """The events of each record that ends after `start`, with the place after it. Raises OSError.
 
-        Records before `start` are read too, for what later ones refer to. The last pair stands at the end of the last
-        record that was read, even without events; a torn one is left for the next time. `root` is the folder that
-        paths are relative to; without it, the first folder the session worked in. `closed` says that nobody writes the
-        transcript any more: then its end ends the turn, where records do not say so themselves. Else such a turn is
-        counted as unsettled; to settle it later, read again from the place reached.
+        Records before `start` are read too, because later ones refer to them. The last pair has the place after the
+        last record that was read, even without events; a torn record is left for the next time. Paths are relative to
+        `root`, by default the first folder the session worked in. `closed` means that the session has ended: then the
+        end of the transcript ends the last turn, if no record does. Otherwise such a turn is counted as unsettled; to
+        settle it later, read again from the place reached.
         """
 
 
-class Story(Protocol[R_contra]):
+class RecordReader(Protocol[R_contra]):
     """Turns records into events, one after the other."""
 
-    def take(self, record: R_contra, *, number: int, tally: Tally) -> list[Event]: ...
+    def take(self, record: R_contra, *, number: int, tally: ImportTally) -> list[Event]: ...
 
     def settle(self) -> list[Event]: ...
 
@@ -94,7 +92,7 @@ class Story(Protocol[R_contra]):
 
 
 def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The files below a folder whose names say that they are transcripts, or the one file; the newest first."""
+    """The files below a folder whose names are those of transcripts, or the one file, newest first."""
     if root.is_file():
         return [root]
     found: list[tuple[int, Path]] = []
@@ -109,14 +107,14 @@ def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[st
             try:
                 found.append((-status(path).st_mtime_ns, path))
             except FileNotFoundError:
-                pass  # it was there a moment ago
+                pass  # removed since the listing
             except OSError as error:
                 complain(error)
     return [path for _, path in sorted(found)]
 
 
 def status(path: Path) -> os.stat_result:
-    """The size and times of a regular file. Raises OSError for any other: reading a pipe would never end."""
+    """The size and times of a regular file. Raises OSError for any other kind: reading a pipe would never end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -124,7 +122,7 @@ def status(path: Path) -> os.stat_result:
 
 
 def file_extent(path: Path) -> Extent:
-    """A file's, with a hash of its beginning. Raises OSError."""
+    """The extent of a file, with a hash of its beginning. Raises OSError."""
     found = status(path)
     with path.open("rb") as file:
         fingerprint = blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
@@ -132,13 +130,14 @@ def file_extent(path: Path) -> Extent:
 
 
 def line_numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    return {line.end: line.number for line in lines(path) if line.end in places}
+    """The number of the line that ends at each of these offsets. Raises OSError."""
+    return {line.end: line.number for line in read_lines(path) if line.end in places}
 
 
 def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
-    """The first lines that are no longer than allowed. Raises OSError."""
+    """The first lines, without those that are too long. Raises OSError."""
     status(path)
-    for line in lines(path):
+    for line in read_lines(path):
         if not line.cut:
             yield line.text
         if line.number >= limit:
@@ -149,46 +148,46 @@ def first_records(path: Path, shape: Shape[R], *, limit: int) -> Iterator[R]:
     """The readable records among the first lines. Raises OSError."""
     for text in first_lines(path, limit=limit):
         with contextlib.suppress(ValueError):
-            yield shape.read(text, Tally())
+            yield shape.read(text, ImportTally())
 
 
-def read_lines(
+def read_records(
     path: Path,
     shape: Shape[R],
-    story: Story[R],
+    records: RecordReader[R],
     *,
     start: int,
     closed: bool,
-    tally: Tally,
+    tally: ImportTally,
     skip: Callable[[bytes], bool] = bytes.isspace,
-    rescue: Callable[[bytes, Tally], R | None] = lambda text, tally: None,
+    rescue: Callable[[bytes, ImportTally], R | None] = lambda text, tally: None,
 ) -> Iterator[tuple[int, list[Event]]]:
     """`Reader.read` for a file with one record a line.
 
-    `skip` tells whole lines without events by their first bytes; `rescue` finds a record in a line that is none.
+    `skip` recognizes lines without events by their first bytes; `rescue` finds a record in a broken line.
     """
     done = end = 0
-    for line in lines(path):
-        heard = tally if line.end > start else Tally()
-        heard.lines += 1
+    for line in read_lines(path):
+        counts = tally if line.end > start else ImportTally()
+        counts.lines += 1
         if line.whole and (skip(line.text) or line.text.isspace()):
             end = line.end
             continue
         record: R | None
         try:
-            record = shape.read(b"" if line.cut else line.text, heard)
+            record = shape.read(b"" if line.cut else line.text, counts)
         except ValueError as error:
             if not line.whole:
-                heard.torn += 1
+                counts.torn += 1
                 break
-            heard.complain(line.number, "longer than a record can be" if line.cut else str(error))
-            record = rescue(line.text, heard)
+            counts.complain(line.number, "longer than a record can be" if line.cut else str(error))
+            record = rescue(line.text, counts)
         end = line.end
-        events = story.take(record, number=line.number, tally=heard) if record is not None else []
+        events = records.take(record, number=line.number, tally=counts) if record is not None else []
         if events and end > start:
             done = end
             yield end, events
-    events = story.settle() if closed else []
-    tally.unsettled += not story.is_settled
+    events = records.settle() if closed else []
+    tally.unsettled += not records.is_settled
     if events or end > max(start, done):
         yield end, events

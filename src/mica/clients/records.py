@@ -1,45 +1,46 @@
-"""Lines of JSON from foreign programs: streamed, decoded into small structs, never trusted.
+"""Decodes JSON records of other programs into small structs, without trusting them.
 
-A transcript is written by a program that may be running, crashing or newer than mica. What can be read is
-read; what cannot is counted in a tally, with the reason, and costs nothing but itself.
+A transcript is written by a program that may be running, crashing or newer than mica. A field that does not fit is left
+out, and a record that cannot be read is counted in a tally with the reason; neither affects other records.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import IO, Generic, TypeVar
+from functools import cached_property
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
-LINE_BYTES_MAX = 512 * 2**20  # ten times the longest line seen in the wild; a longer one is not a record
-COMPLAINTS_MAX = 100  # enough to see what is wrong; the rest is only counted
-KINDS_MAX = 100  # record types of a foreign program; a file with more is not a transcript
+COMPLAINTS_MAX = 100  # enough to see what is wrong; further ones are only counted
+KINDS_MAX = 100  # record types of one program; a file with more is not a transcript
 
 
-class Tally(msgspec.Struct):
-    """What an import met besides events."""
+class ImportTally(msgspec.Struct):
+    """Counts of everything an import read besides events."""
 
     lines: int = 0
     broken: int = 0  # lines without a readable record, and events that cannot be stored
-    complaints: list[tuple[int, str]] = []  # line number and reason of the first of them
-    unknown: dict[str, int] = {}  # record types nobody taught us, and how often
-    misfits: int = 0  # fields of an unexpected type, left out of their record
+    complaints: list[tuple[int, str]] = []  # line numbers and reasons of the first of them
+    unknown: dict[str, int] = {}  # record types that mica does not know, and how often they occurred
+    misfits: int = 0  # fields of an unexpected type, left out
     torn: int = 0  # last lines that were still being written
-    unsettled: int = 0  # last turns that may go on, so that their end is not told yet
+    unsettled: int = 0  # last turns that may continue, so that their end is not recorded yet
 
     def complain(self, number: int, reason: str) -> None:
+        """Count a record that could not be read or stored."""
         self.broken += 1
         if len(self.complaints) < COMPLAINTS_MAX:
             self.complaints.append((number, reason[:200]))
 
-    def add(self, other: Tally, *, name: str) -> None:
-        """Take in what was met in the file of this name."""
+    def add(self, other: ImportTally, *, name: str) -> None:
+        """Add the counts of the file of this name."""
         self.lines += other.lines
         self.broken += other.broken
         room = COMPLAINTS_MAX - len(self.complaints)
@@ -50,62 +51,61 @@ class Tally(msgspec.Struct):
         self.torn += other.torn
         self.unsettled += other.unsettled
 
-    def meet(self, kind: str) -> None:
+    def count_unknown(self, kind: str) -> None:
+        """Count a record of an unknown type."""
         name = kind[:60] if len(self.unknown) < KINDS_MAX or kind[:60] in self.unknown else "…"
         self.unknown[name] = self.unknown.get(name, 0) + 1
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One line of a file, with its line end."""
+class TextPart(msgspec.Struct, gc=False):
+    """A part of a message as most clients write it."""
 
-    number: int
-    end: int  # the offset after it
-    text: bytes
-    whole: bool  # it has a line end
-    cut: bool  # it is longer than allowed, and the text is only its beginning
+    type: str | None = None
+    text: str | None = None
 
 
-def lines(path: Path) -> Iterator[Line]:
-    """The lines of a file, one in memory at a time. Raises OSError."""
-    with path.open("rb", buffering=2**20) as file:
-        yield from lines_of(file)
+class _HasText(Protocol):
+    @property
+    def text(self) -> str | None: ...
 
 
-def lines_of(file: IO[bytes]) -> Iterator[Line]:
-    """The same of an open file, from where it is."""
-    number = end = 0
-    while text := file.readline(LINE_BYTES_MAX):
-        number += 1
-        size, last = len(text), text
-        while not last.endswith(b"\n") and (more := file.readline(LINE_BYTES_MAX)):
-            size, last = size + len(more), more
-        end += size
-        yield Line(number, end, text, last.endswith(b"\n"), size > len(text))
+def text_of(content: str | Sequence[_HasText] | None) -> str:
+    """The texts of a message's content, one per line."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if part.text)
 
 
 class Shape(Generic[T]):
-    """Reads JSON into one type. The fast way is msgspec; what it refuses is mended field by field."""
+    """Decodes JSON into one type. msgspec does it fast; a value that it refuses is fitted field by field."""
 
     def __init__(self, kind: type[T]) -> None:
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-        self._info = inspect.type_info(kind)
+        self._kind = kind
 
-    def read(self, encoded: bytes | msgspec.Raw, tally: Tally) -> T:
-        """The value; fields that do not fit take their default. Raises ValueError if nothing can be read."""
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[T]:
+        return msgspec.json.Decoder(self._kind)  # made at first use: most processes read one client's records, or none
+
+    @cached_property
+    def _info(self) -> inspect.Type:
+        return inspect.type_info(self._kind)
+
+    def read(self, encoded: bytes | msgspec.Raw, tally: ImportTally) -> T:
+        """The decoded value; fields that do not fit get their default. Raises ValueError if nothing can be read."""
         try:
             return self._decoder.decode(encoded)
         except (ValueError, RecursionError):
-            return self._mend(bytes(encoded), tally)
+            return self._fit_encoded(bytes(encoded), tally)
 
-    def fit(self, value: object, tally: Tally) -> T | None:
-        """The same for a JSON value that somebody decoded; None if it is of another kind."""
+    def fit(self, value: object, tally: ImportTally) -> T | None:
+        """The same for a JSON value that is already decoded; None if it is of another kind."""
         try:
             fitted = _fit_one(_clean(value), self._info, tally)
         except RecursionError:
             return None
-        return None if fitted is _MISFIT else fitted  # type: ignore[return-value]  # as in _mend
+        return None if fitted is _MISFIT else fitted  # type: ignore[return-value]  # as in _fit_encoded
 
-    def _mend(self, encoded: bytes, tally: Tally) -> T:
+    def _fit_encoded(self, encoded: bytes, tally: ImportTally) -> T:
         try:
             text = encoded.strip(b"\0 \t\r\n").decode("utf-8", "replace")
             value = _fit_one(_clean(json.loads(text, strict=False)), self._info, tally)
@@ -117,7 +117,7 @@ class Shape(Generic[T]):
 
 
 def value_of(encoded: bytes | msgspec.Raw) -> object:
-    """Any JSON value, mended where that helps; None where there is none."""
+    """Any JSON value, repaired where possible; None where it cannot be read."""
     try:
         return msgspec.json.decode(encoded)
     except (ValueError, RecursionError):
@@ -131,15 +131,15 @@ def value_of(encoded: bytes | msgspec.Raw) -> object:
 _MISFIT = object()
 
 
-def _fit(value: object, info: inspect.Type, tally: Tally) -> object:
-    """The part of a value that fits a type, or _MISFIT."""
+def _fit(value: object, info: inspect.Type, tally: ImportTally) -> object:
+    """The part of a value that fits a type, or _MISFIT, which is counted."""
     fitted = _fit_one(value, info, tally)
     if fitted is _MISFIT:
         tally.misfits += 1
     return fitted
 
 
-def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
+def _fit_one(value: object, info: inspect.Type, tally: ImportTally) -> object:
     match info:
         case inspect.UnionType(types=types):
             fits = (_fit_one(value, member, tally) for member in types)
@@ -182,7 +182,7 @@ def _moment(value: str) -> object:
 
 
 def _clean(value: object) -> object:
-    """The same value without lone surrogates, which no store can hold; halves that meet become one."""
+    """The value without lone surrogates, which no store accepts; two halves that follow each other become one."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

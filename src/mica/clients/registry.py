@@ -1,31 +1,45 @@
-"""The clients whose transcripts mica reads, and whose a transcript is."""
+"""The coding agents that mica knows, and the one that wrote a given transcript."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import cast
 
+from mica.clients import claude_code, codex, copilot, cursor, gemini, opencode
+from mica.clients.client import Client
 from mica.clients.reader import HEAD_LINES_MAX, Reader, first_lines
+from mica.errors import InvalidInput
 
-CLAUDE_CODE, CODEX, COPILOT, GEMINI, OPENCODE = "claude-code", "codex", "copilot", "gemini", "opencode"
-CLIENTS = (CLAUDE_CODE, CODEX, COPILOT, GEMINI, OPENCODE)
-
-# What the first lines of a transcript of each hold. Claude Code's begin with anything.
-_SIGNS = {CODEX: b'"session_meta"', COPILOT: b'"session.start"', GEMINI: b'"projectHash"'}
+CLIENTS: dict[str, Client] = {
+    client.name: client
+    for client in (
+        claude_code.CLIENT,
+        codex.CLIENT,
+        copilot.CLIENT,
+        gemini.CLIENT,
+        opencode.CLIENT,
+        cursor.CLIENT,
+    )
+}
+BY_HOOK = {client.hook: client for client in CLIENTS.values()}
+READERS: dict[str, Reader] = {name: client.reader for name, client in CLIENTS.items() if client.reader is not None}
 
 
 def reader_named(client: str) -> Reader:
-    """The reader of one of `CLIENTS`. It is loaded when it is asked for: few use more than one."""
-    return cast("Reader", import_module(f"mica.clients.{client.replace('-', '_')}"))
+    """The transcript reader of a client. Raises InvalidInput when mica reads none of its transcripts."""
+    try:
+        return READERS[client]
+    except KeyError:
+        raise InvalidInput(f"mica reads no transcripts of {client!r}; it reads those of {', '.join(READERS)}") from None
 
 
 def reader_of(path: Path) -> Reader:
-    """Whose transcript this is, from its beginning. What nobody claims is read as Claude Code's. Raises OSError."""
+    """The reader for a transcript, chosen by its first lines; Claude Code's when no other fits. Raises OSError."""
     if path.parent.suffix == ".db" and path.parent.is_file():
-        return reader_named(OPENCODE)
+        in_database = [READERS[name] for name in READERS if CLIENTS[name].is_database]
+        return next((reader for reader in in_database if reader.head(path) is not None), in_database[0])
     beginning = list(first_lines(path, limit=HEAD_LINES_MAX))
-    for client, sign in _SIGNS.items():
-        if any(sign in line for line in beginning) and (reader := reader_named(client)).head(path) is not None:
+    for name, reader in READERS.items():
+        sign = CLIENTS[name].sign
+        if sign and any(sign in line for line in beginning) and reader.head(path) is not None:
             return reader
-    return reader_named(CLAUDE_CODE)
+    return READERS[claude_code.CLIENT.name]

@@ -1,8 +1,8 @@
-"""What `mica-hook` leaves beside a space: a spool for each session, answers, failures, and two switches.
+"""The files that `mica-hook` and mica share beside a space: a spool per session, answers, failures and two switches.
 
-The hook appends whole lines and never waits. Whoever ingests holds one lock for all spools of a space; how far each was
-read is kept in a cursor beside it, which is written after what was read is stored. Cut off in between, the same lines
-are read again and make the same events.
+The hook appends whole lines and never waits. An ingest holds one lock for all spools of a space. A cursor beside each
+spool has the offset read so far and is written after the events are stored, so an interrupted ingest reads the same
+lines again and makes the same events.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mica import hook
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
 BATCH_BYTES = 8 * 2**20
-OLD_S = 60  # a spool that was read whole and has not grown for so long is removed: it is not redacted yet
-FORGOTTEN_S = 90 * 86_400  # a session is not taken up again after so long
+OLD_S = 60  # after this time without growth a finished spool is removed, because it is not redacted
+FORGOTTEN_S = 90 * 86_400  # a session is not resumed after this time
 FINGERPRINT_BYTES = 256  # of the first line, which has its time in microseconds
 FAILURES_SHOWN = 20
 
@@ -32,11 +32,16 @@ _BEGINNING = b'{"v":1,"at":'
 
 
 def hooks_folder(file: Path) -> Path:
-    """Where the hooks of the space in this file write."""
+    """The folder that hooks use for the space in this file."""
     return file.with_name(file.name + hook.HOOKS.decode())
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+def is_spooled(file: Path) -> bool:
+    """Whether hooks have spooled events for the space in this file, which need not exist yet."""
+    return bool(Spools(hooks_folder(file)).waiting())
+
+
+class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a spool."""
 
     at: int  # microseconds since 1970
@@ -48,38 +53,38 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
-class Remembered(msgspec.Struct, kw_only=True):
-    """What is kept of a session between two ingests; never a text."""
+class SessionState(msgspec.Struct, kw_only=True):
+    """The state of a session between two ingests; it contains no texts."""
 
     started: bool = False
     root: str | None = None  # the folder that paths are relative to
-    turn: str | None = None  # the name of the prompt that everything hangs under
-    prompts: list[str] = []  # those that were told
-    met: dict[str, int] = {}  # how often something without a name of its own was met
+    turn: str | None = None  # the name of the current prompt, the parent of new events
+    prompts: list[str] = []  # names of the prompts stored so far
+    met: dict[str, int] = {}  # how often each thing without a name was seen
     lengths: dict[str, int] = {}
-    command: tuple[str, str] | None = None  # a slash command of OpenCode, until its message comes
+    command: tuple[str, str] | None = None  # a slash command of OpenCode, until its message arrives
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(SpoolLine)
 
 
 class Cursor(msgspec.Struct, kw_only=True):
-    """How far the spools of one session were read, and what is remembered of it."""
+    """The offsets that the spools of one session were read to, and the state of the session."""
 
     files: dict[str, tuple[str, int]] = {}  # each file's fingerprint and the offset reached
-    remembered: Remembered = msgspec.field(default_factory=Remembered)
+    remembered: SessionState = msgspec.field(default_factory=SessionState)
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
-    """Some lines of a spool, and the offset reached with them."""
+    """Some lines of a spool, and the offset after them."""
 
-    lines: list[Line]
-    broken: list[str]  # why others could not be read
+    lines: list[SpoolLine]
+    broken: list[str]  # reasons why other lines could not be read
     end: int
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a hook observed or answered nothing."""
+class HookFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that a hook recorded."""
 
     at: int
     client: str = ""
@@ -88,22 +93,23 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook answers a prompt with: what ranks files (`mica.navigation.engine_copy`), and what it ranks them by."""
+    """How a hook answers a prompt: the ranking code (a copy of `navigation.engine`) and its data."""
 
     engine: str
-    library: str  # the folder that the engine's one library is in
+    entry: str = ""  # `module:function` in the engine; empty in files of mica before it was written
+    library: str  # the folder of the stemmer, the engine's only library
     past: str
-    trees: dict[str, str]  # for each working tree, the file that keeps it
-    holdout: float = 0.1  # share of sessions that are told nothing, to measure what telling is worth
+    trees: dict[str, str]  # for each working tree, the file with its index
+    holdout: float = 0.1  # share of sessions that get no answer, to measure its effect
     version: int = 2
 
 
 class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook prints at the start of a session."""
+    """The text that a hook prints at the start of a session."""
 
     text: str
     receipt: str | None = None  # the event that records the brief
-    holdout: float = 0.0  # share of sessions that are told nothing, to measure what telling is worth
+    holdout: float = 0.0  # share of sessions that get no answer, to measure its effect
     version: int = 1
 
 
@@ -113,10 +119,10 @@ class Spools:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._spool = folder / hook.SPOOL.decode()
-        self._whole: dict[str, int] = {}  # files that were read whole, and their size then
+        self._whole: dict[str, int] = {}  # sizes of files that were read completely
 
     def waiting(self) -> dict[str, list[Path]]:
-        """The sessions whose spools hold something, and their files; looking costs one listing."""
+        """The spool files by session. Costs one directory listing."""
         found: dict[str, list[Path]] = {}
         try:
             names = sorted(os.listdir(self._spool))  # noqa: PTH208 - every read looks
@@ -131,7 +137,7 @@ class Spools:
         }
 
     def has_news(self) -> bool:
-        """Whether a spool has grown since it was read last."""
+        """True if a spool has grown since it was last read."""
         for session, files in self.waiting().items():
             for file in files:
                 with suppress(OSError):
@@ -142,7 +148,7 @@ class Spools:
         return False
 
     def waiting_bytes(self) -> int:
-        """How much was spooled and not stored yet."""
+        """The number of bytes that are spooled but not stored yet."""
         size = 0
         for session, files in self.waiting().items():
             cursor = self.cursor(session)
@@ -152,8 +158,8 @@ class Spools:
         return size
 
     @contextmanager
-    def locked(self) -> Iterator[bool]:
-        """Whether nobody else reads these spools; True until the block ends."""
+    def lock(self) -> Iterator[bool]:
+        """Yields True and holds the lock for the block, or yields False if another process holds it."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.folder / LOCK).open("ab")
@@ -171,14 +177,14 @@ class Spools:
     # -- Reading
 
     def cursor(self, session: str) -> Cursor:
-        """Where reading this session goes on. One that cannot be read begins anew: nothing is stored twice."""
+        """The saved cursor of a session, or an empty one. Reading from the start again stores nothing twice."""
         try:
             return msgspec.json.decode((self._spool / f"{session}{CURSOR}").read_bytes(), type=Cursor)
         except (OSError, ValueError):
             return Cursor()
 
     def portions(self, cursor: Cursor, file: Path) -> Iterator[Portion]:
-        """What of a file was not read before. A line that is being written is left for the next time."""
+        """The unread lines of a file. A line that is still being written is left for the next ingest."""
         try:
             with file.open("rb") as opened:
                 place = self._start(cursor, file)
@@ -193,8 +199,8 @@ class Spools:
         fingerprint, offset = cursor.files.get(file.name, ("", 0))
         return offset if offset and fingerprint == _fingerprint(file) else 0
 
-    def reached(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
-        """All up to here is stored."""
+    def save_cursor(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
+        """Record that everything up to this offset is stored."""
         cursor.files[file.name] = (_fingerprint(file), end)
         path = self._spool / f"{session}{CURSOR}"
         new = path.with_suffix(".new")
@@ -203,23 +209,23 @@ class Spools:
             opened.write(msgspec.json.encode(cursor))
         new.rename(path)
 
-    def tidy(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
-        """Remove what was read whole, when its session is over or nobody has written for a while."""
+    def remove_finished(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
+        """Remove files that were read completely, if the session is over or they have not grown for a while."""
         for file in self.waiting().get(session, []):
             with suppress(OSError), file.open("rb") as opened:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a hook that writes now finds it gone, or waits not
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a hook that writes now starts a new file
                 status = os.fstat(opened.fileno())
                 is_read = self._start(cursor, file) == status.st_size
                 if is_read and (is_over or time.time() - status.st_mtime > OLD_S):
                     file.unlink()
 
     def sweep(self) -> None:
-        """Leave no copy of what is stored."""
+        """Remove every file that was read completely."""
         for session in self.waiting():
-            self.tidy(session, self.cursor(session), is_over=True)
+            self.remove_finished(session, self.cursor(session), is_over=True)
 
     def forget_old(self) -> None:
-        """Remove cursors of sessions that nobody takes up any more, and what they were shown."""
+        """Remove the cursors and shown lines of sessions that are too old to be resumed."""
         shown = self.folder / hook.SHOWN.decode()
         for path in [*self._spool.glob("*"), *shown.glob("*")]:
             with suppress(OSError):
@@ -230,14 +236,16 @@ class Spools:
 
     @property
     def is_on(self) -> bool:
+        """True if hooks record this space."""
         return not (self.folder / hook.OFF.decode()).exists()
 
     @property
     def keeps_prompts(self) -> bool:
+        """True if hooks record prompts."""
         return not (self.folder / hook.NO_PROMPTS.decode()).exists()
 
     def switch(self, *, on: bool | None = None, prompts: bool | None = None) -> None:
-        """Observe this space or not; keep what was said or not. What is stored stays."""
+        """Switch recording of the space, or of its prompts, on or off. Stored events stay."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, wanted in ((hook.OFF, on), (hook.NO_PROMPTS, prompts)):
             if wanted is True:
@@ -245,8 +253,8 @@ class Spools:
             elif wanted is False:
                 (self.folder / name.decode()).touch(mode=0o600)
 
-    def answer(self, name: bytes, made: SessionAnswer | PromptAnswer | None) -> None:
-        """Write what a hook prints, whole or not at all; None takes it back."""
+    def write_answer(self, name: bytes, made: SessionAnswer | PromptAnswer | None) -> None:
+        """Write the file that a hook answers from, in one step; None removes it."""
         path = self.folder / name.decode()
         if made is None:
             path.unlink(missing_ok=True)
@@ -258,7 +266,7 @@ class Spools:
         new.rename(path)
 
     def session_answer(self) -> SessionAnswer | None:
-        """What the start of a session is answered now."""
+        """The current answer to the start of a session."""
         try:
             raw = (self.folder / hook.SESSION_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=SessionAnswer)
@@ -266,7 +274,7 @@ class Spools:
             return None
 
     def prompt_answer(self) -> PromptAnswer | None:
-        """What a prompt is answered with now."""
+        """The current way to answer prompts."""
         try:
             raw = (self.folder / hook.PROMPT_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=PromptAnswer)
@@ -275,22 +283,22 @@ class Spools:
 
     @property
     def past(self) -> Path:
-        """Where hooks look up what was done before."""
+        """The file in which the prompt engine looks up past work."""
         return self.folder / "past"
 
-    def failures(self) -> list[Failure]:
-        """The latest failures of hooks, oldest first."""
-        found: list[Failure] = []
+    def failures(self) -> list[HookFailure]:
+        """The latest failures, oldest first."""
+        found: list[HookFailure] = []
         for name in (f"{hook.FAILURES.decode()}.old", hook.FAILURES.decode()):
             with suppress(OSError):
                 for line in (self.folder / name).read_bytes().splitlines():
                     with suppress(ValueError):
-                        found.append(msgspec.json.decode(line, type=Failure))
+                        found.append(msgspec.json.decode(line, type=HookFailure))
         return found[-FAILURES_SHOWN:]
 
 
 def register_command(home: Path) -> None:
-    """Tell hooks how this mica is started, so that they can start an ingest."""
+    """Write the command that starts this mica into the data folder, for hooks to start an ingest."""
     words = [sys.executable, "-P", "-m", "mica", "ingest"]
     path = home / hook.COMMAND.decode()
     text = "\n".join(words) + "\n"
@@ -301,7 +309,7 @@ def register_command(home: Path) -> None:
 
 
 def _portion(raw: list[bytes], place: int) -> Portion | None:
-    lines: list[Line] = []
+    lines: list[SpoolLine] = []
     broken: list[str] = []
     end = place
     for text in raw:
@@ -309,14 +317,14 @@ def _portion(raw: list[bytes], place: int) -> Portion | None:
             break
         end += len(text)
         try:
-            lines.append(_decoded(text))
+            lines.append(_decode(text))
         except ValueError as error:
             broken.append(str(error))
     return Portion(lines=lines, broken=broken, end=end) if end > place else None
 
 
-def _decoded(text: bytes) -> Line:
-    """A line; the whole one behind a torn one, which a full disk or a kill left on the same line."""
+def _decode(text: bytes) -> SpoolLine:
+    """A line; where a full disk or a kill left a torn one before it on the same line, the second."""
     try:
         return _LINE.decode(text)
     except ValueError:

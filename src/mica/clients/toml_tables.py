@@ -1,4 +1,4 @@
-"""TOML files of other people: a table of ours is put at the end and taken out again; every other byte stays. Pure."""
+"""Adds a table to the end of a TOML settings file and removes it again; every other byte stays. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 
 from mica.errors import InvalidInput
 
-MISSING = msgspec.UNSET  # what stands for a table that is not there
+MISSING = msgspec.UNSET  # in place of a table that does not exist
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table_at(text: str, keys: Sequence[str]) -> object:
-    """What stands under these keys; MISSING when nothing does. Raises InvalidInput when the text is no TOML."""
-    found: object = _read(text)
+    """The value under these keys, or MISSING. Raises InvalidInput when the text is not TOML."""
+    found: object = _parse(text)
     for key in keys:
         if not isinstance(found, dict) or key not in found:
             return MISSING
@@ -27,26 +27,26 @@ def table_at(text: str, keys: Sequence[str]) -> object:
 
 
 def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) -> str:
-    """The text with this table behind all others. Raises InvalidInput when it cannot stand there."""
-    _read(text)
+    """The text with this table after all others. Raises InvalidInput when its name is taken."""
+    _parse(text)
     end = "\r\n" if "\r\n" in text else "\n"
-    lines = [_header(keys), *(f"{_key(key)} = {_written(value)}" for key, value in table.items())]
+    lines = [_header(keys), *(f"{_key(key)} = {_encode(value)}" for key, value in table.items())]
     gap = "" if not text.strip() else end if text.endswith("\n") else end + end
     changed = text + gap + end.join(lines) + end
     if table_at(changed, keys) != dict(table):
-        raise InvalidInput(f"{_header(keys)} cannot be added: its name is taken by something else")
+        raise InvalidInput(f"{_header(keys)} cannot be added: another value has its name")
     return changed
 
 
 def without_table(text: str, keys: Sequence[str]) -> str:
-    """The text without the table of this header, and without the empty line before it."""
+    """The text without this table and without the empty line before it."""
     lines = text.splitlines(keepends=True)
     begin = next((number for number, line in enumerate(lines) if line.strip() == _header(keys)), None)
     if begin is None:
-        raise InvalidInput(f"{_header(keys)} is written in another way; take it out by hand")
+        raise InvalidInput(f"{_header(keys)} is written in another form; remove it by hand")
     end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
     while end > begin + 1 and not lines[end - 1].partition("#")[0].strip():
-        end -= 1  # comments and empty lines behind the last key belong to what follows
+        end -= 1  # comments and empty lines after the last key belong to the next table
     if begin > 0 and not lines[begin - 1].strip():
         begin -= 1
     return "".join(lines[:begin] + lines[end:])
@@ -57,14 +57,14 @@ def _header(keys: Sequence[str]) -> str:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _written(key)
+    return key if _BARE.fullmatch(key) else _encode(key)
 
 
-def _written(value: object) -> str:
+def _encode(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _read(text: str) -> dict[str, object]:
+def _parse(text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:

@@ -1,1 +1,1 @@
-"""What many marks meant: sentences taken from them, each with its sources."""
+"""Crystals: digests of marks, level upon level, and teachings."""

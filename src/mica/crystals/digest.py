@@ -1,40 +1,56 @@
-"""What many marks meant, in their own words: a digest without a model.
+"""A digest of marks in their own words, without a model.
 
-Sentences are taken verbatim, each with the marks it is from. Those are taken that cover the most of what an author
-would tell of the work, under a budget; whatever no statement cites is listed with the reason. Nothing is written:
-the same sources give the same digest, byte for byte.
+It takes sentences verbatim, each with the marks it comes from, and prefers those that cover most of what an author
+would tell of the work within a budget. Each source that no statement cites is listed with the reason. Nothing is
+rewritten: the same sources give the same digest, byte for byte.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from mica import tokens
-from mica.crystals.choice import Candidate, choose, is_said
-from mica.crystals.roles import (
+from mica.crystals.salience import (
+    IDENTIFIER,
+    KINDS,
+    REQUESTS,
+    MentionTally,
+    SentenceRead,
+    Spelled,
+    Table,
+    load_table,
+    spell_units,
+    tally,
+    weigh,
+)
+from mica.crystals.sentences import (
+    SentenceCandidate,
+    choose,
     is_announcement,
+    is_covered,
     is_fragment,
     is_heading,
     is_instruction,
     is_principle,
     is_question,
     is_significance,
+    parts,
+    split,
+    tail,
 )
-from mica.crystals.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
-from mica.crystals.sentences import parts, split, tail
-from mica.crystals.topics import topics
-from mica.crystals.units import IDENTIFIER, spelled
 from mica.errors import InvalidInput
-from mica.store.pace import Pause, paced, unhurried
+from mica.model.crystal import Dropped, Statement
+from mica.model.event import EventId
+from mica.store.priority import Pause, never_pause, with_pauses
 
 Count: TypeAlias = Callable[[str], int]
-Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room", "not cited"]
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
 REQUEST_SHARE = 0.195  # of the budget: what was asked for is no evidence of work
@@ -51,29 +67,14 @@ FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags
 FACTOR_ELSE = 0.8
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
-    """A mark, or a statement of a lower crystal; several statements of one crystal share its id."""
+class DigestSource(msgspec.Struct, frozen=True, gc=False):
+    """A mark, or one statement of a crystal of the level below."""
 
-    id: str
+    id: EventId  # of the mark; of a statement, its crystal's id and its number there
     text: str
     tags: tuple[str, ...] = ()
     at: datetime | None = None
     weight: float = 1.0  # how many marks it stands for
-
-
-class Statement(msgspec.Struct, frozen=True, gc=False):
-    """A sentence, exactly as it stands in each of the sources it cites."""
-
-    text: str
-    sources: tuple[str, ...]
-
-
-class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """A source that no statement cites, and why."""
-
-    id: str
-    reason: Reason
-    similar_to: str = ""  # the source that says it, where it is said by another
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,42 +94,42 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extract(
-    sources: Sequence[Source],
+    sources: Sequence[DigestSource],
     *,
     budget_tokens: int,
     task: str = "",
-    counted: Tally | None = None,
+    counted: MentionTally | None = None,
     count: Count = tokens.estimate,
     table: Table | None = None,
-    pause: Pause = unhurried,
+    pause: Pause = never_pause,
 ) -> Digest:
-    """The digest of these sources, at most the budget and smaller than they are together.
+    """A digest of these sources, within the budget and smaller than the sources together.
 
-    What the task line says again is the request's, not the work's: it is held to a share of the budget like prompts.
-    Where the sources are statements of lower crystals, `counted` is the tally of all marks below them; without it
-    each source counts by its weight. `pause` is called every few microseconds: work that nobody waits for can be kept
-    there. Raises InvalidInput for a time without a zone or a budget below 0.
+    Sentences that repeat the task are limited to a share of the budget, like prompts. If the sources are statements of
+    lower crystals, `counted` is the tally of all marks beneath them; without it each source counts by its weight.
+    `pause` is called every few microseconds, so that background work can yield. Raises InvalidInput for a time without
+    a time zone or a budget below 0.
     """
     _check(sources, budget_tokens)
-    ordered = in_time(sources)
-    table = table or shipped()
-    reading = _Reading(table, count)
-    lines = reading.lines(paced(ordered, pause))
+    ordered = sort_by_time(sources)
+    table = table or load_table()
+    reading = TextReader(table, count)
+    lines = reading.lines(with_pauses(ordered, pause))
     likely = weigh(counted or _tally(reading, lines, pause), table, pause=pause)
     worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
-    sentences = _thoughts(paced(_distinct(lines), pause), reading.is_thought)
-    source_tokens = sum(count(source.text) for source in paced(sources, pause))
+    sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
+    source_tokens = sum(count(source.text) for source in with_pauses(sources, pause))
     limit = min(budget_tokens, source_tokens - 1)
     if all(reading.cost(said[0].text) > limit for said in sentences):  # no sentence has room: a clause of one may
-        lines = reading.parts(paced(lines, pause))
-        sentences = _thoughts(paced(_distinct(lines), pause), reading.is_thought)
+        lines = reading.parts(with_pauses(lines, pause))
+        sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     wholes = len(sentences)
-    tails = {number: tail for number, said in enumerate(paced(sentences, pause)) if (tail := reading.tail(said))}
+    tails = {number: tail for number, said in enumerate(with_pauses(sentences, pause)) if (tail := reading.tail(said))}
     sentences += tails.values()
     thoughts = [*range(wholes), *tails]
     candidates = [
         _candidate(said, ordered, reading, task, thought=thought)
-        for said, thought in zip(paced(sentences, pause), thoughts, strict=True)
+        for said, thought in zip(with_pauses(sentences, pause), thoughts, strict=True)
     ]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
     taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
@@ -145,7 +146,7 @@ def extract(
         dropped=tuple(
             _dropped(
                 ordered,
-                paced(lines, pause),
+                with_pauses(lines, pause),
                 chosen,
                 is_thought=reading.is_thought,
                 fits=lambda said: reading.cost(said.text) <= limit,
@@ -157,23 +158,23 @@ def extract(
     )
 
 
-def count_mentions(sources: Sequence[Source], *, pause: Pause = unhurried) -> Tally:
-    """What to carry up: the counts of every unit of these sources."""
-    reading = _Reading(shipped())
-    return _tally(reading, reading.lines(paced(in_time(sources), pause)), pause)
+def count_mentions(sources: Sequence[DigestSource], *, pause: Pause = never_pause) -> MentionTally:
+    """The counts of every unit of these sources, for the level above."""
+    reading = TextReader(load_table())
+    return _tally(reading, reading.lines(with_pauses(sort_by_time(sources), pause)), pause)
 
 
-def _tally(reading: _Reading, lines: Iterable[Line], pause: Pause) -> Tally:
-    return tally(said for line in reading.parts(paced(lines, pause)) for said in line)
+def _tally(reading: TextReader, lines: Iterable[Line], pause: Pause) -> MentionTally:
+    return tally(said for line in reading.parts(with_pauses(lines, pause)) for said in line)
 
 
-def in_time(sources: Sequence[Source]) -> list[Source]:
-    """The sources in the order of time; as they are given where one has no time."""
+def sort_by_time(sources: Sequence[DigestSource]) -> list[DigestSource]:
+    """The sources in order of time; in the given order if one has no time."""
     dated = [(source.at, number) for number, source in enumerate(sources) if source.at is not None]
     return [sources[number] for _, number in sorted(dated)] if len(dated) == len(sources) else list(sources)
 
 
-def _check(sources: Iterable[Source], budget_tokens: int) -> None:
+def _check(sources: Iterable[DigestSource], budget_tokens: int) -> None:
     if budget_tokens < 0:
         raise InvalidInput(f"a digest cannot have {budget_tokens} tokens; give 0 or more")
     for source in sources:
@@ -181,24 +182,24 @@ def _check(sources: Iterable[Source], budget_tokens: int) -> None:
             raise InvalidInput(f"source {source.id!r} is dated {source.at.isoformat()} without a time zone")
 
 
-Line: TypeAlias = list[Said]  # the sentences of one source
-Test: TypeAlias = Callable[[Said], bool]
+Line: TypeAlias = list[SentenceRead]  # the sentences of one source
+Test: TypeAlias = Callable[[SentenceRead], bool]
 
 
-class _Reading:
-    """Reads each text once, however often it is asked about. It lasts as long as one digest: no text outlives that."""
+class TextReader:
+    """Caches units and token counts of texts for the duration of one digest."""
 
     def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
-        once = self.spelled = cache(lambda text: tuple(spelled(text)))
+        once = self.spelled = cache(lambda text: tuple(spell_units(text)))
         self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in once(text)])))
         self.cost = cache(lambda text: max(1, count(text + "\n")))  # with the line end that parts it from the next
         self.is_thought = cache(lambda said: _is_thought(said, table))
 
-    def lines(self, sources: Iterable[Source]) -> list[Line]:
+    def lines(self, sources: Iterable[DigestSource]) -> list[Line]:
         """The sentences of each source."""
         return [
             [
-                Said(
+                SentenceRead(
                     text=sentence,
                     units=self.units(sentence),
                     place=place,
@@ -212,10 +213,10 @@ class _Reading:
         ]
 
     def parts(self, lines: Iterable[Line]) -> list[Line]:
-        """The same, with long sentences in their clauses."""
+        """The lines with long sentences split into clauses."""
         return [[part for said in line for part in self._parts(said)] for line in lines]
 
-    def _parts(self, said: Said) -> Iterator[Said]:
+    def _parts(self, said: SentenceRead) -> Iterator[SentenceRead]:
         for number, text in enumerate(parts(said.text)):
             if text == said.text:
                 yield said
@@ -224,8 +225,8 @@ class _Reading:
                     said, text=text, units=self.units(text), is_head=said.is_head and number == 0
                 )
 
-    def tail(self, said: Sequence[Said]) -> list[Said]:
-        """The last clause of a sentence with every place where it was said, where it tells something by itself."""
+    def tail(self, said: Sequence[SentenceRead]) -> list[SentenceRead]:
+        """The last clause of a sentence at all its places, if it can be read by itself; else empty."""
         if not (text := tail(said[0].text)):
             return []
         ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in said]
@@ -233,28 +234,28 @@ class _Reading:
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
-    """What covering a unit brings: its salience above the indifferent, times its rarity."""
+    """The value of covering each unit: its salience above the bar, times its rarity."""
     known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
     bar = INDIFFERENT * sum(known.values()) / max(1, len(known))
     return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
 
 
-def _distinct(lines: Iterable[Line]) -> Iterable[list[Said]]:
-    """Each sentence once, with every place where it was said."""
-    found: dict[str, list[Said]] = {}
+def _distinct(lines: Iterable[Line]) -> Iterable[list[SentenceRead]]:
+    """The distinct sentences, each with all its places."""
+    found: dict[str, list[SentenceRead]] = {}
     for line in lines:
         for said in line:
             found.setdefault(said.text, []).append(said)
     return found.values()
 
 
-def _thoughts(sentences: Iterable[list[Said]], is_thought: Test) -> list[list[Said]]:
-    """The sentences that tell something by themselves; all of them where none does."""
+def _thoughts(sentences: Iterable[list[SentenceRead]], is_thought: Test) -> list[list[SentenceRead]]:
+    """The sentences that can be read by themselves; all of them if none can."""
     every = list(sentences)
     return [said for said in every if any(map(is_thought, said))] or every
 
 
-def _is_thought(said: Said, table: Table) -> bool:
+def _is_thought(said: SentenceRead, table: Table) -> bool:
     named = sum(not unit.isdigit() for unit in said.units)
     if "prompt" in said.kinds and (
         is_instruction(said.text) or is_question(said.text) or (is_heading(said.text) and not said.is_head)
@@ -268,10 +269,10 @@ def _is_thought(said: Said, table: Table) -> bool:
     )
 
 
-def _is_boilerplate(said: Said, table: Table) -> bool:
-    """Whether a tool says no more than that it ran, or failed: it names nothing, as "Exit code 1" does.
+def _is_boilerplate(said: SentenceRead, table: Table) -> bool:
+    """True for output of a tool that names nothing, such as "Exit code 1".
 
-    Nor does an error of words that are common in all work, as "String to replace not found in file." is.
+    Also for an error that has only common words, such as "String to replace not found in file.".
     """
     if any(unit.startswith(IDENTIFIER) for unit in said.units):
         return False
@@ -281,15 +282,15 @@ def _is_boilerplate(said: Said, table: Table) -> bool:
 
 
 def _candidate(
-    said: Sequence[Said], sources: Sequence[Source], reading: _Reading, task: str, *, thought: int
-) -> Candidate:
+    said: Sequence[SentenceRead], sources: Sequence[DigestSource], reading: TextReader, task: str, *, thought: int
+) -> SentenceCandidate:
     tags = [sources[each.place].tags for each in said]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
     if any(each.is_head for each in said):
         factor *= HEAD_FACTOR
     if said[0].is_filler:
         factor *= FILLER_FACTOR
-    return Candidate(
+    return SentenceCandidate(
         units=said[0].units,
         tokens=reading.cost(said[0].text),
         factor=factor,
@@ -298,7 +299,7 @@ def _candidate(
     )
 
 
-def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
+def _cited(said: Iterable[SentenceRead], sources: Sequence[DigestSource]) -> tuple[EventId, ...]:
     return tuple(dict.fromkeys(sources[each.place].id for each in said))
 
 
@@ -320,20 +321,20 @@ def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tup
 
 
 def _dropped(
-    sources: Sequence[Source],
+    sources: Sequence[DigestSource],
     lines: Iterable[Line],
-    taken: Sequence[Sequence[Said]],
+    taken: Sequence[Sequence[SentenceRead]],
     *,
     is_thought: Test,
     fits: Test,
     had_room: Test,
 ) -> Iterator[Dropped]:
-    """Why each source that is not cited was left out; a source of several statements by the first of them.
+    """The sources that are not cited, with the reason; of several statements of a source, the first decides.
 
     `fits`: a digest of this budget could hold the sentence. `had_room`: this one still could.
     """
     listed = {sources[each.place].id for said in taken for each in said}
-    sayers: dict[str, list[str]] = {}
+    sayers: dict[str, list[EventId]] = {}
     for said in taken:
         for unit in said[0].units:
             sayers.setdefault(unit, []).append(sources[said[0].place].id)
@@ -346,7 +347,7 @@ def _dropped(
         thoughts = [said for said in line if is_thought(said)]
         if not named:
             yield Dropped(source.id, "empty")
-        elif others and is_said(named, sayers):
+        elif others and is_covered(named, sayers):
             yield Dropped(source.id, "said by another", others.most_common(1)[0][0])
         elif not any(map(fits, line)):
             yield Dropped(source.id, "no room")
@@ -356,3 +357,42 @@ def _dropped(
             yield Dropped(source.id, "filler")
         else:
             yield Dropped(source.id, "no room")
+
+
+# -- Topics ---------------------------------------------------------------------------------------------------
+
+
+TOPICS_MAX = 8
+LEAD_SHARE_MAX = 0.34  # of its sentences that a term begins: above it, it is a verb like "add"
+TERM_CHARACTERS_MIN = 3
+
+
+def topics(
+    lines: Sequence[Iterable[SentenceRead]],
+    worth: Mapping[str, float],
+    *,
+    spelled: Callable[[str], Iterable[Spelled]] = spell_units,
+    pause: Pause = never_pause,
+) -> tuple[str, ...]:
+    """The most valuable terms, each in its most frequent spelling, without numbers and leading verbs."""
+    sentences = [sentence for line in lines for sentence in line]
+    said = Counter(unit for sentence in sentences for unit in sentence.units)
+    able = (unit for unit in said if not unit.isdigit() and worth.get(unit, 0.0) > 0)
+    best = heapq.nsmallest(4 * TOPICS_MAX, able, key=lambda unit: (-worth[unit] * min(2, said[unit]), unit))
+    spellings: dict[str, Counter[str]] = {unit: Counter() for unit in best}
+    leading = Counter[str]()
+    for sentence in with_pauses(sentences, pause):
+        if spellings.keys().isdisjoint(sentence.units):
+            continue
+        for unit, spelling in spell_units(sentence.text):
+            if unit in spellings:
+                spellings[unit][spelling] += 1
+                leading[unit] += sentence.text[: len(spelling)].lower() == spelling
+    found: list[str] = []
+    for unit, written in spellings.items():
+        term = min(written, key=lambda spelling: (-written[spelling], spelling))
+        is_verb = leading[unit] > LEAD_SHARE_MAX * said[unit]
+        is_part = not unit.startswith(IDENTIFIER) and any(term in longer.lower() for longer in found)
+        if len(term) >= TERM_CHARACTERS_MIN and not is_verb and not is_part:
+            found.append(term)
+    return tuple(found[:TOPICS_MAX])

@@ -1,4 +1,4 @@
-"""From what is to be closed to a crystal: the sources as a digest wants them, and its answer as a draft."""
+"""Drafts of crystals: turns sources into the input of a digest, and a digest into a draft."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import NamedTuple
 
 import msgspec
 
-from mica.crystals.digest import Digest, Source
-from mica.crystals.digest import Statement as Said
+from mica.crystals.digest import Digest, DigestSource
 from mica.crystals.mood import blend, mood
-from mica.crystals.periods import Closing
-from mica.model.crystal import Crystal, Draft, Dropped, Mood, Statement, said_tokens
-from mica.model.event import EventId, Mark, Origin
+from mica.crystals.periods import DuePeriod
+from mica.model.crystal import Crystal, CrystalDraft, Dropped, Mood, Statement, count_tokens
+from mica.model.event import EventId, Origin
+from mica.model.mark import Mark
 from mica.tokens import estimate
 
 MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for a crystal over them
 TOKENS_LEAST, TOKENS_MAX = 60, 400  # where a share is very small or very large
-STATED_MAX = 5  # principles of marks that a crystal repeats; more are no principles
-# How far a sentence that is quoted word for word can be trusted: as far as who said it.
+STATED_MAX = 5  # principles of marks that a crystal repeats
+# The confidence in a verbatim quote, by its origin.
 TRUST: dict[Origin, float] = {"user": 0.95, "agent": 0.9, "tool": 0.85, "imported": 0.8}
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """What a digest is made of, and which marks each of its sources stands for."""
+    """The sources of a digest, and the marks behind each of them."""
 
-    sources: tuple[Source, ...]
-    marks: dict[str, tuple[EventId, ...]]  # by the source's id
-    owners: dict[str, EventId]  # the mark or crystal that a source belongs to
+    sources: tuple[DigestSource, ...]
+    marks: dict[EventId, tuple[EventId, ...]]  # by the source's id
+    owners: dict[EventId, EventId]  # the mark or crystal of each source
     tokens: int
 
     def besides(self, known: Collection[EventId]) -> Material:
-        """The part of it that says something of other marks than these."""
+        """The sources about marks other than these."""
         fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
         return Material(
             sources=tuple(fresh),
@@ -42,17 +42,17 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def quoted(self) -> Digest:
-        """The latest sources word for word, as far as a crystal of the least length has room."""
-        taken: list[Said] = []
+        """The latest sources verbatim, up to TOKENS_LEAST."""
+        taken: list[Statement] = []
         left = TOKENS_LEAST
         for source in reversed(self.sources):
             if (left := left - estimate(source.text)) < 0:
                 break
-            taken.append(Said(source.text, (source.id,)))
+            taken.append(Statement(source.text, (source.id,)))
         return Digest(insight=tuple(reversed(taken)))
 
-    def budget(self, closing: Closing[Mark] | Closing[Crystal]) -> int:
-        """How long the crystal may be; always shorter than its sources."""
+    def budget(self, closing: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
+        """The maximum tokens of the crystal, always fewer than those of its sources."""
         is_session = closing.level == "session"
         share = MARKS_SHARE if is_session else CRYSTALS_SHARE
         # Statements stay whole: each level over few of them may only leave one out, or the next would have none.
@@ -61,61 +61,61 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
-    """Marks by themselves; crystals by their statements, each with the weight of the marks behind it."""
-    found: list[Source] = []
-    marks: dict[str, tuple[EventId, ...]] = {}
-    owners: dict[str, EventId] = {}
+    """The material of marks, or of the statements of crystals, weighted by the marks behind them."""
+    found: list[DigestSource] = []
+    marks: dict[EventId, tuple[EventId, ...]] = {}
+    owners: dict[EventId, EventId] = {}
     tokens = 0
     for source in sources:
         if isinstance(source, Mark):
-            found.append(Source(id=source.id, text=source.text, tags=source.tags, at=source.at))
+            found.append(DigestSource(id=source.id, text=source.text, tags=source.tags, at=source.at))
             marks[source.id], owners[source.id] = (source.id,), source.id
             tokens += estimate(source.text)
             continue
         tokens += source.tokens
         share = source.marks / len(source.statements)
         for number, statement in enumerate(source.statements):
-            identifier = f"{source.id}/{number}"
-            found.append(Source(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
+            identifier = EventId(f"{source.id}/{number}")
+            found.append(DigestSource(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
             marks[identifier], owners[identifier] = statement.sources, source.id
     return Material(sources=tuple(found), marks=marks, owners=owners, tokens=tokens)
 
 
-def drafted(
-    closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, *, method: str
-) -> Draft | None:
-    """The crystal that a digest comes to; None when it says nothing, because nothing shorter could be said."""
-    parts = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+def make_draft(
+    closing: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, digest: Digest, *, method: str
+) -> CrystalDraft | None:
+    """A draft from a digest; None if the digest is empty or not shorter than its sources."""
+    parts = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
     if not parts.insight or parts.tokens >= made_of.tokens:
         return None
-    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    parts = parts.with_principles(stated_principles(closing.sources), room_tokens=made_of.tokens)
     return _draft(closing, made_of, digest, parts, method=method)
 
 
-def continued(
-    closing: Closing[Mark] | Closing[Crystal],
+def continue_draft(
+    closing: DuePeriod[Mark] | DuePeriod[Crystal],
     made_of: Material,
     written: Sequence[Crystal],
     digest: Digest,
     *,
     method: str,
-) -> Draft | None:
-    """What somebody wrote, word for word as far as it rests on what stands, and what a digest says of the rest.
+) -> CrystalDraft | None:
+    """A draft that keeps written statements whose marks are live, followed by a digest of the rest.
 
-    None when nothing of it is left, or it would be longer than its sources.
+    None if no statement is left, or the draft would be longer than its sources.
     """
     beneath = frozenset[EventId]().union(*made_of.marks.values())
     own = [
         tuple(each for crystal in written for each in getattr(crystal, name) if beneath.issuperset(each.sources))
         for name in ("insight", "significance", "principles")
     ]
-    parts = Parts(*own)
+    parts = DraftSections(*own)
     if not parts.insight or parts.tokens >= made_of.tokens:
         return None
-    new = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
-    longer = Parts(*map(add, parts, new))
+    new = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+    longer = DraftSections(*map(add, parts, new))
     parts = longer if longer.tokens < made_of.tokens else parts
-    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    parts = parts.with_principles(stated_principles(closing.sources), room_tokens=made_of.tokens)
     topics = dict.fromkeys([*(topic for crystal in written for topic in crystal.topics), *digest.topics])
     draft = _draft(closing, made_of, msgspec.structs.replace(digest, topics=tuple(topics)), parts, method=method)
     labels = [crystal.label for crystal in written if crystal.label is not None]
@@ -127,14 +127,14 @@ def continued(
     )
 
 
-def _still_dropped(draft: Draft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
-    """What a draft drops, for the reasons that were given where some were."""
+def _still_dropped(draft: CrystalDraft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
+    """The dropped sources of a draft, with the reasons of earlier crystals where there are some."""
     given = {each.id: each for crystal in written for each in crystal.dropped}
     return tuple(given.get(each.id, each) for each in draft.dropped)
 
 
-class Parts(NamedTuple):
-    """What a crystal says."""
+class DraftSections(NamedTuple):
+    """The statements of a draft by section."""
 
     insight: tuple[Statement, ...]
     significance: tuple[Statement, ...]
@@ -142,10 +142,10 @@ class Parts(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        return said_tokens(self.insight + self.significance + self.principles)
+        return count_tokens(self.insight + self.significance + self.principles)
 
-    def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> Parts:
-        """With the principles that were stated, before those that were found, as long as it has fewer tokens."""
+    def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> DraftSections:
+        """The sections with stated principles in front, as far as they fit `room_tokens`."""
         known = {statement.text for statement in (*self.insight, *self.significance, *self.principles)}
         parts = self
         for number, each in enumerate(each for each in stated if each.text not in known):
@@ -157,8 +157,8 @@ class Parts(NamedTuple):
         return parts
 
 
-def stated(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
-    """The principles that somebody stated with a mark, latest first, each with every mark that states it."""
+def stated_principles(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
+    """The principles given with marks, latest first, each with all marks that state it."""
     by_text: dict[str, list[EventId]] = {}
     for source in reversed(sources):
         if isinstance(source, Mark):
@@ -168,17 +168,24 @@ def stated(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
 
 
 def _draft(
-    closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, parts: Parts, *, method: str
-) -> Draft:
+    closing: DuePeriod[Mark] | DuePeriod[Crystal],
+    made_of: Material,
+    digest: Digest,
+    parts: DraftSections,
+    *,
+    method: str,
+) -> CrystalDraft:
     statements = parts.insight + parts.significance + parts.principles
     cited = {each for statement in statements for each in statement.sources}
     used = {made_of.owners[each] for each, behind in made_of.marks.items() if cited.intersection(behind)}
     why: dict[EventId, Dropped] = {}
     for each in digest.dropped:
         owner = made_of.owners[each.id]
-        why.setdefault(owner, Dropped(owner, each.reason, made_of.owners.get(each.similar_to)))
+        why.setdefault(
+            owner, Dropped(owner, each.reason, made_of.owners.get(each.similar_to) if each.similar_to else None)
+        )
     sources: Sequence[Mark] | Sequence[Crystal] = closing.sources
-    return Draft(
+    return CrystalDraft(
         level=closing.level,
         period=closing.period,
         insight=parts.insight,
@@ -201,7 +208,7 @@ def _draft(
     )
 
 
-def _cited(said: Sequence[Said], made_of: Material) -> tuple[Statement, ...]:
+def _cited(said: Sequence[Statement], made_of: Material) -> tuple[Statement, ...]:
     return tuple(
         Statement(each.text, tuple(dict.fromkeys(mark for source in each.sources for mark in made_of.marks[source])))
         for each in said
@@ -216,7 +223,7 @@ def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Moo
 
 
 def _confidence(sources: Sequence[Mark] | Sequence[Crystal], cited: set[EventId]) -> float:
-    """How far what is said can be trusted, on average."""
+    """The mean confidence of the cited sources."""
     trusted = [
         TRUST.get(source.origin, 0.5) if isinstance(source, Mark) else source.confidence
         for source in sources

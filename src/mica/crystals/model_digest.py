@@ -1,29 +1,30 @@
-"""What many marks meant, as a model says it: checked against the marks, cited, and never replaced by anything else.
+"""A digest written by a language model: every statement cites marks and is checked against their words.
 
-The marks go to the model as data, in as many parts as its window needs; nothing is cut off. Each statement must cite
-marks that were given and say only what they say. A statement that does not is refused with the reason, and when none
-is left the digest fails: whoever wants an extractive one instead says so.
+The marks are sent as data, in as many parts as the model's window needs; nothing is cut off. A statement that cites
+an unknown mark, or says what the cited marks do not, is rejected with the reason. If none is left, the digest fails;
+falling back to an extractive digest is the caller's decision.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
-from mica.crystals.digest import Digest, Dropped, Source, Statement
-from mica.crystals.grounding import supporting, ungrounded
+from mica.crystals.digest import Digest, DigestSource
 from mica.errors import InvalidAnswer, InvalidInput
-from mica.llm.protocol import LLM, Answer, Message, Request
+from mica.llm.protocol import LLM, Answer, ModelMessage, Request
 from mica.llm.structured import ask_for
+from mica.model.crystal import Dropped, Statement
+from mica.model.event import EventId
 from mica.settings import Tier
 from mica.tokens import estimate
-from mica.words import terms
+from mica.words import terms, words
 
-WINDOW_TOKENS = 8_192  # of a model whose window nobody knows
+WINDOW_TOKENS = 8_192  # of a model whose window is unknown
 STATEMENT_TOKENS = 20  # of a usual sentence: how many are asked for follows from the budget
 JSON_TOKENS = 120  # a statement of STATEMENT_CHARACTERS_MAX with its labels, as JSON, at most
 SHARE = 0.25  # of the source tokens that a digest may take
@@ -49,53 +50,53 @@ Answer in JSON:
 Each statement is one sentence of its own, with the labels of the notes that it rests on in "sources"."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement of the model that was not taken, and why."""
+class RejectedStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement of the model that was rejected, and the reason."""
 
     text: str
     reason: str
 
 
 class ModelDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """A digest, and how it came about."""
+    """A digest with the calls that made it."""
 
     digest: Digest
     parts: int  # how many pieces the sources were asked about in
-    refused: tuple[Refused, ...]
+    refused: tuple[RejectedStatement, ...]
     answers: tuple[Answer, ...]  # all that were needed, corrections and compositions included
 
     @property
     def method(self) -> str:
-        """`model:` and who wrote it."""
+        """`model:` and the names of the models."""
         return "model:" + "+".join(dict.fromkeys(answer.model for answer in self.answers))
 
     @property
     def dollars(self) -> float | None:
-        """What it cost; None when one of the answers has no price."""
+        """The cost in dollars; None if one of the answers has no price."""
         each = [answer.dollars for answer in self.answers]
         return None if None in each else sum(dollars or 0.0 for dollars in each)
 
 
 async def model_digest(
     llm: LLM,
-    sources: Sequence[Source],
+    sources: Sequence[DigestSource],
     *,
     budget_tokens: int | None = None,
     tier: Tier = "routine",
     agent: str | None = None,
 ) -> ModelDigest:
-    """The digest of these sources by the models of a tier, within the budget and always smaller than the sources.
+    """A digest of these sources by the models of a tier, within the budget and smaller than the sources.
 
     Raises InvalidAnswer when the model says nothing that can be used, and every other ModelError of the call.
     """
     told = [source for source in sources if source.text.strip()]
     if not told:
         raise InvalidInput("a digest needs sources with a text; give at least one")
-    by_id: dict[str, str] = {}
+    by_id: dict[EventId, str] = {}
     for source in told:
         by_id[source.id] = f"{by_id[source.id]}\n{source.text}" if source.id in by_id else source.text
     digesting = _Digesting(llm, by_id, tier, agent)
-    said = await digesting.condensed([_Note(source.text, (source.id,)) for source in told])
+    said = await digesting.condensed([PromptNote(source.text, (source.id,)) for source in told])
 
     source_tokens = sum(estimate(source.text) for source in sources)
     budget_tokens = _budget(source_tokens) if budget_tokens is None else budget_tokens
@@ -121,38 +122,38 @@ async def model_digest(
     )
 
 
-class _Note(NamedTuple):
-    """What the model is shown as one line: a mark, a piece of one, or a statement about several."""
+class PromptNote(NamedTuple):
+    """One line of the prompt: a mark, a part of one, or a statement about several."""
 
     text: str
-    ids: tuple[str, ...]
+    ids: tuple[EventId, ...]
 
 
-class _Said(msgspec.Struct):
+class ModelStatement(msgspec.Struct):
     text: str
     sources: list[str]
 
 
-class _Saying(msgspec.Struct):
-    """The shape that a model answers in."""
+class DigestSchema(msgspec.Struct):
+    """The structure of a model's answer."""
 
-    insight: list[_Said]
-    significance: list[_Said]
-    principles: list[_Said]
+    insight: list[ModelStatement]
+    significance: list[ModelStatement]
+    principles: list[ModelStatement]
     topics: list[str]
 
 
-class _Taken(NamedTuple):
-    """What was found good: the statements of each section."""
+class AcceptedStatements(NamedTuple):
+    """The accepted statements by section, and the topics."""
 
     sections: dict[str, list[Statement]]
     topics: list[str]
 
 
 class _Digesting:
-    """One digest on its way."""
+    """The state of one digest while it is made."""
 
-    def __init__(self, llm: LLM, texts: dict[str, str], tier: Tier, agent: str | None) -> None:
+    def __init__(self, llm: LLM, texts: dict[EventId, str], tier: Tier, agent: str | None) -> None:
         self._llm = llm
         self._texts = texts
         self._tier = tier
@@ -160,10 +161,10 @@ class _Digesting:
         self._room = _room(llm.capabilities(tier).window_tokens or WINDOW_TOKENS)
         self.parts = 0
         self.answers: list[Answer] = []
-        self.refused: list[Refused] = []
+        self.refused: list[RejectedStatement] = []
 
-    async def condensed(self, notes: Sequence[_Note]) -> _Taken:
-        """What the notes say: asked in parts that fit, and the parts asked again as one."""
+    async def condensed(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
+        """A digest of the notes in parts that fit the window; several parts are digested again as one."""
         parts = list(_parts(notes, self._room))
         if not self.parts:
             self.parts = len(parts)
@@ -171,7 +172,7 @@ class _Digesting:
         if len(taken) == 1:
             return taken[0]
         statements = [statement for each in taken for section in each.sections.values() for statement in section]
-        shorter = [_Note(statement.text, statement.sources) for statement in statements]
+        shorter = [PromptNote(statement.text, statement.sources) for statement in statements]
         if not shorter or _size(shorter) >= _size(notes):
             raise self.useless()
         return await self.condensed(shorter)
@@ -185,22 +186,22 @@ class _Digesting:
             + (f" ({reasons})" if reasons else ""),
         )
 
-    async def _asked(self, notes: Sequence[_Note]) -> _Taken:
+    async def _asked(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
         labels = {f"n{number}": note for number, note in enumerate(notes, start=1)}
         counts = _counts(_size(notes))
         lines = "\n".join(f"{label}: {_quoted(note.text)}" for label, note in labels.items())
         request = Request(
             system=INSTRUCTIONS,
-            messages=(Message(text=f"<notes>\n{lines}\n</notes>\n\nSum up these notes."),),
+            messages=(ModelMessage(text=f"<notes>\n{lines}\n</notes>\n\nSum up these notes."),),
             output_tokens_max=_output_tokens(counts),
             tier=self._tier,
             agent=self._agent,
         )
-        structured = await ask_for(self._llm, _Saying, request, schema=_schema(list(labels), counts))
+        structured = await ask_for(self._llm, DigestSchema, request, schema=_schema(list(labels), counts))
         self.answers += structured.answers
         return self._checked(structured.value, labels, counts)
 
-    def _checked(self, said: _Saying, labels: dict[str, _Note], counts: dict[str, int]) -> _Taken:
+    def _checked(self, said: DigestSchema, labels: dict[str, PromptNote], counts: dict[str, int]) -> AcceptedStatements:
         sections: dict[str, list[Statement]] = {}
         seen: list[set[str]] = []
         for section, count_max in counts.items():
@@ -214,17 +215,22 @@ class _Digesting:
                 if reason is None and len(sections[section]) == count_max:
                     reason = f"more than {count_max} statements of this kind"
                 if reason is not None:
-                    self.refused.append(Refused(text=text, reason=reason))
+                    self.refused.append(RejectedStatement(text=text, reason=reason))
                     continue
                 seen.append(set(terms(text)))
-                needed = supporting(text, {name: self._texts[name] for name in ids})
+                needed = needed_citations(text, {name: self._texts[name] for name in ids})
                 sections[section].append(Statement(text=text, sources=needed))
         known = set(terms(" ".join(note.text for note in labels.values())))
         topics = [topic for topic in dict.fromkeys(said.topics) if _is_topic(topic, known)]
-        return _Taken(sections, topics[:TOPICS_MAX])
+        return AcceptedStatements(sections, topics[:TOPICS_MAX])
 
     def _objection(
-        self, text: str, cited: Sequence[str], labels: dict[str, _Note], ids: Sequence[str], seen: Iterable[set[str]]
+        self,
+        text: str,
+        cited: Sequence[str],
+        labels: dict[str, PromptNote],
+        ids: Sequence[EventId],
+        seen: Iterable[set[str]],
     ) -> str | None:
         if invented := [label for label in cited if label not in labels]:
             return f"it cites {invented[0]!r}, which was not given"
@@ -232,7 +238,7 @@ class _Digesting:
             return "it cites nothing"
         if any(set(terms(text)) == other for other in seen):
             return "it says the same as another"
-        return ungrounded(text, (self._texts[name] for name in ids))
+        return find_ungrounded(text, (self._texts[name] for name in ids))
 
 
 def _is_topic(topic: str, known: set[str]) -> bool:
@@ -253,9 +259,9 @@ def _room(window_tokens: int) -> int:
     return room
 
 
-def _parts(notes: Sequence[_Note], room: int) -> Iterator[list[_Note]]:
+def _parts(notes: Sequence[PromptNote], room: int) -> Iterator[list[PromptNote]]:
     """The notes in order, in lists that fit; a note that alone is too long is split, not cut."""
-    part: list[_Note] = []
+    part: list[PromptNote] = []
     left = room
     for note in chain.from_iterable(_pieces(note, room) for note in notes):
         size = _size([note])
@@ -268,17 +274,17 @@ def _parts(notes: Sequence[_Note], room: int) -> Iterator[list[_Note]]:
         yield part
 
 
-def _pieces(note: _Note, room: int) -> Iterator[_Note]:
+def _pieces(note: PromptNote, room: int) -> Iterator[PromptNote]:
     if _size([note]) <= room:
         yield note
         return
     middle = len(note.text) // 2
     at = note.text.rfind(" ", 1, middle) if " " in note.text[1:middle] else middle
     for text in (note.text[:at], note.text[at:]):
-        yield from _pieces(_Note(text, note.ids), room)
+        yield from _pieces(PromptNote(text, note.ids), room)
 
 
-def _size(notes: Iterable[_Note]) -> int:
+def _size(notes: Iterable[PromptNote]) -> int:
     """The tokens of notes as they are sent: quoted, with their label, which the schema repeats for each section."""
     return sum(estimate(_quoted(note.text)) + LABEL_TOKENS * (1 + len(SECTIONS)) for note in notes)
 
@@ -317,7 +323,9 @@ def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _fitted(taken: _Taken, budget_tokens: int, refused: list[Refused]) -> dict[str, list[Statement]]:
+def _fitted(
+    taken: AcceptedStatements, budget_tokens: int, refused: list[RejectedStatement]
+) -> dict[str, list[Statement]]:
     """The statements that fit, the most important sections first; one that is too long makes room for shorter ones."""
     kept: dict[str, list[Statement]] = {}
     left = budget_tokens
@@ -326,8 +334,56 @@ def _fitted(taken: _Taken, budget_tokens: int, refused: list[Refused]) -> dict[s
         for statement in taken.sections[section]:
             tokens = estimate(statement.text) + 1  # and the end of the line
             if tokens > left:
-                refused.append(Refused(text=statement.text, reason=f"over the budget of {budget_tokens} tokens"))
+                refused.append(
+                    RejectedStatement(text=statement.text, reason=f"over the budget of {budget_tokens} tokens")
+                )
                 continue
             left -= tokens
             kept[section].append(statement)
     return kept
+
+
+# -- Grounding ------------------------------------------------------------------------------------------------
+
+
+CHARACTERS_MIN = 20  # a statement below is a label
+FOREIGN_SHARE = 0.2  # of the content words; a sentence about several sources needs words of its own to join them
+
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_IDENTIFIER = re.compile(r"\w*[\w)][._/:\-]\w[\w./:\-]*|\w+_\w+|\b\w*[a-z][A-Z]\w*|\w+\(\)")
+_NAME = re.compile(r"(?<![.!?:;]\s)(?<!^)\b[A-Z]\w+")
+
+
+def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
+    """The reason why a sentence is not supported by these texts; None if it is."""
+    if len(text) < CHARACTERS_MIN:
+        return f"shorter than {CHARACTERS_MIN} characters"
+    if text.lstrip()[:1] in "{[":
+        return "raw JSON and no sentence"
+    whole = " ".join(sources)
+    numbers, told = set(_NUMBER.findall(whole)), set(words(whole))
+    for number in _NUMBER.findall(text):
+        if number not in numbers and number.rstrip("0").rstrip(".") not in numbers:
+            return f"the number {number} is not in the cited sources"
+    for name in [*_IDENTIFIER.findall(text), *_NAME.findall(text)]:
+        if not set(words(name)) <= told and not set(terms(name)) <= set(terms(whole)):
+            return f"{name!r} is not in the cited sources"
+    said, known = set(terms(text)), set(terms(whole))
+    foreign = sorted(said - known)
+    if len(said) < 2 or len(foreign) > max(1, int(FOREIGN_SHARE * len(said))):
+        return f"{len(foreign)} of {len(said)} content words are not in the cited sources: {', '.join(foreign[:5])}"
+    return None
+
+
+def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId, ...]:
+    """The cited sources that are needed to cover the words of a sentence.
+
+    Models cite generously; a citation that adds nothing is dropped.
+    """
+    left = set(terms(text))
+    found = {name: left & set(terms(source)) for name, source in sources.items()}
+    needed = set()
+    while found and (best := max(found, key=lambda name: len(found[name] & left))) and found[best] & left:
+        needed.add(best)
+        left -= found.pop(best)
+    return tuple(name for name in sources if name in needed)

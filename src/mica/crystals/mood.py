@@ -1,7 +1,7 @@
-"""How a stretch of work felt: seven numbers, counted from words, tags and errors. Never asked of a model.
+"""The mood of a stretch of work: seven numbers computed from words, tags and errors, without a model.
 
-A number is 0.5 until something moves it: marks that say nothing of success, failure, tests or commits leave
-brightness, texture, weight and warmth where they are. Words are looked for in English only.
+A number is 0.5 without evidence: brightness, texture, weight and warmth change only with marks about success, failure,
+tests or commits. Only English words are recognized.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from mica.crystals.digest import Source
+from mica.crystals.digest import DigestSource
 from mica.model.crystal import NEUTRAL, Mood
 
 SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
@@ -28,8 +28,8 @@ _TEST_TAGS = frozenset({"test", "tests", "evidence:test"})
 _COMMIT_TAGS = frozenset({"commit"})
 
 
-def mood(sources: Sequence[Source]) -> Mood:
-    """The mood of these marks; neutral where there are none."""
+def mood(sources: Sequence[DigestSource]) -> Mood:
+    """The mood of these marks; neutral if there are none."""
     total = sum(source.weight for source in sources)
     if total <= 0:
         return Mood()
@@ -52,7 +52,7 @@ def mood(sources: Sequence[Source]) -> Mood:
 
 
 def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
-    """The mood of a level above: the mean of these, each weighed by the marks it stands for."""
+    """The weighted mean of moods, for a crystal of a higher level."""
     given = [(each.parts, weight) for each, weight in moods if weight > 0]
     total = sum(weight for _, weight in given)
     if not given:
@@ -62,7 +62,7 @@ def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
 
 
 def similarity(one: Mood, other: Mood) -> float:
-    """The cosine of two moods; 0 where one of them is nothing at all."""
+    """The cosine similarity of two moods; 0 if one of them is all zeros."""
     lengths = math.hypot(*one.parts) * math.hypot(*other.parts)
     return sum(a * b for a, b in zip(one.parts, other.parts, strict=True)) / lengths if lengths else 0.0
 

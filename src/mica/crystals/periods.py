@@ -1,8 +1,7 @@
-"""When a session, a day, a week or an epoch is over, and what then goes into its crystal. Pure: a clock is an argument.
+"""Periods: when a session, day, week or epoch is over, and which sources its crystal has. The clock is a parameter.
 
-Marks become crystals of their session once it is over. A session with few marks is pooled with others of its day, so
-that no crystal is longer than what it stands for. What arrives late, or is retracted, makes a new revision of the
-crystal it belongs to, and so of those above it.
+Marks are crystallized when their session is over. Small sessions are pooled at the end of the day, so that no crystal
+is longer than its sources. Late marks and retractions make a new revision of the crystal and of those above it.
 """
 
 from __future__ import annotations
@@ -17,45 +16,46 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mica.model.crystal import TREE, Crystal, Level, Waiting
-from mica.model.event import EventId, Mark
+from mica.model.event import EventId
+from mica.model.mark import Mark
 
 S = TypeVar("S", Mark, Crystal)
 
 SESSION_CHARACTERS_MAX = 300  # of an id, in the name of a period
-FIRST_AT, LAST_AT = (  # that are counted by days: beyond, there is no room for a zone and a week
+FIRST_AT, LAST_AT = (  # the range of dates that leaves room for a time zone and a week
     datetime.min.replace(day=20, tzinfo=UTC),
     datetime.max.replace(day=10, tzinfo=UTC),
 )
-SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
+SESSION_MARKS_MIN = 5  # smaller sessions are pooled
 
 
 class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a purge has left of an epoch or a tree, so that it is made anew of what remains."""
+    """The record of a purged epoch or tree crystal, from which it is made again with the remaining sources."""
 
-    crystal: EventId  # that is gone
+    crystal: EventId  # the purged one
     period: str
     revision: int
     label: str | None = None
-    weeks: tuple[str, ...] = ()  # that an epoch rested on, by their periods
+    weeks: tuple[str, ...] = ()  # of an epoch, by their periods
 
     @property
     def is_tree(self) -> bool:
         return self.period.startswith(TREE)
 
 
-class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """A crystal that is to be made."""
+class DuePeriod(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """A period whose crystal is to be made, with its sources."""
 
     level: Level
     period: str
     sources: tuple[S, ...]
     supersedes: tuple[Crystal, ...] = ()
     label: str | None = None
-    survivor: Survivor | None = None  # in whose place it is made
+    survivor: Survivor | None = None  # the purged crystal that it replaces
 
     @property
     def ids(self) -> set[EventId]:
-        """Those of its sources."""
+        """The ids of its sources."""
         return {source.id for source in self.sources}
 
     @property
@@ -65,19 +65,19 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def superseded(self) -> tuple[EventId, ...]:
-        """Those in whose place it is made, also where a purge has taken them."""
+        """The ids of the crystals that it replaces, purged ones included."""
         taken = [] if self.survivor is None else [self.survivor.crystal]
         return tuple([crystal.id for crystal in self.supersedes] + taken)
 
     @property
     def unfounded(self) -> tuple[EventId, ...]:
-        """Those of them that rest on something that is gone: without a successor they do not stand either."""
+        """The replaced crystals with a source that is gone; they end if no successor is made."""
         kept = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
         return tuple([each for each in self.superseded if each not in kept])
 
 
 class Calendar:
-    """Days and weeks as people in one time zone count them; without one, as this machine does."""
+    """Days and ISO weeks in one time zone, by default that of this machine."""
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self._zone = zone
@@ -94,12 +94,12 @@ class Calendar:
         return f"{year}-W{week:02}"
 
     def is_week_over(self, day: date, now: datetime) -> bool:
-        """Whether the ISO week of this day is over: on Sunday at 24:00."""
+        """True if the ISO week of this day is over, on Sunday at 24:00."""
         return self.day(now) >= day - timedelta(days=day.weekday()) + timedelta(days=7)
 
 
-def long_before(at: datetime, days: int) -> datetime:
-    """So many days earlier, or the beginning of the calendar."""
+def days_before(at: datetime, days: int) -> datetime:
+    """The time so many days earlier, at least the beginning of the calendar."""
     return at - timedelta(days=days) if at > FIRST_AT else datetime.min.replace(tzinfo=UTC)
 
 
@@ -114,11 +114,11 @@ def sessions(
     ended: Collection[str] = (),
     sealed: Collection[EventId] = (),
     forced: bool = False,
-) -> Iterator[Closing[Mark] | Waiting]:
-    """What is to be made of marks that no crystal covers. `live` are the crystals of sessions and pools around them.
+) -> Iterator[DuePeriod[Mark] | Waiting]:
+    """The sessions and pools to crystallize from marks that no crystal covers, and those that wait.
 
-    `last_at` says when something last happened in a session; one that is `forced` to close is not asked. The marks of
-    `sealed` had a crystal and have it no more: they are closed, whether the others around them are or not.
+    `live` has the crystals of sessions and pools around the marks, `last_at` the time of the last event of a session.
+    With `forced`, every session counts as over. The marks in `sealed` have lost their crystal and are always included.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
@@ -132,14 +132,14 @@ def sessions(
         is_over = forced or session in ended or now - max(group[-1].at, last_at.get(session, group[-1].at)) >= idle
         closed = group if is_over else [mark for mark in group if mark.id in sealed]
         if len(closed) < len(group):
-            yield Waiting(period=name, count=len(group) - len(closed), reason="the session goes on")
+            yield Waiting(period=name, count=len(group) - len(closed), reason="the session is still active")
         own = by_session.get(name, [])
         for before, part in _parts(closed, own, calendar):
             if before is not None:
-                yield Closing(level="session", period=before.period, sources=part, supersedes=(before,))
+                yield DuePeriod(level="session", period=before.period, sources=part, supersedes=(before,))
             elif len(part) >= SESSION_MARKS_MIN:
                 period = f"{name} {calendar.day(part[0].at).isoformat()}" if own else name
-                yield Closing(level="session", period=period, sources=part)
+                yield DuePeriod(level="session", period=period, sources=part)
             else:
                 pooled[calendar.day(part[0].at)].extend(part)
     for day, group in sorted(pooled.items()):
@@ -149,21 +149,21 @@ def sessions(
         if closed:
             pool = by_period.get(period)
             supersedes = () if pool is None else (pool,)
-            yield Closing(level="session", period=period, sources=tuple(_in_order(closed)), supersedes=supersedes)
+            yield DuePeriod(level="session", period=period, sources=tuple(_in_order(closed)), supersedes=supersedes)
         if waits := len(group) - len(closed):
-            yield Waiting(period=period, count=waits, reason="the day goes on, and few marks wait for its end")
+            yield Waiting(period=period, count=waits, reason="small sessions are pooled at the end of the day")
 
 
 def session_period(session: str) -> str:
-    """What a session's crystals are called; a very long id by its beginning and a digest."""
+    """The period of a session's crystal; a very long id is shortened to its beginning and a hash."""
     if len(session) <= SESSION_CHARACTERS_MAX:
         return f"session:{session}"
-    told = blake2b(session.encode(), digest_size=8).hexdigest()
-    return f"session:{session[: SESSION_CHARACTERS_MAX // 2]}… {told}"
+    digest = blake2b(session.encode(), digest_size=8).hexdigest()
+    return f"session:{session[: SESSION_CHARACTERS_MAX // 2]}… {digest}"
 
 
 def is_of_another(mark: Mark, period: str) -> bool:
-    """Whether a mark belongs to a session, and this is the period of another one."""
+    """True if a mark belongs to another session than that of the period."""
     if mark.session is None or not period.startswith(session_period("")):
         return False
     name, later = session_period(mark.session), _LATER_DAY.fullmatch(period)
@@ -171,7 +171,7 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """The crystals of each session by its name: the first, and those of later days, which name theirs behind it."""
+    """The crystals of each session by period: the first, and those of later days, whose period ends with the day."""
     found: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         found[crystal.period].append(crystal)
@@ -186,7 +186,7 @@ _LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
 def _parts(
     marks: Sequence[Mark], own: Sequence[Crystal], calendar: Calendar
 ) -> list[tuple[Crystal | None, tuple[Mark, ...]]]:
-    """The marks of one session: late ones by the crystal that they revise, then those of days that have none yet."""
+    """The marks of one session in groups: late ones by the crystal they revise, the others by day."""
     late: defaultdict[str, list[Mark]] = defaultdict(list)
     fresh: list[Mark] = []
     for mark in marks:
@@ -208,10 +208,10 @@ def days(
     calendar: Calendar,
     again: Collection[str] = (),
     forced: bool = False,
-) -> Iterator[Closing[Crystal] | Waiting]:
-    """What is to be made of session crystals that no day covers. `live` are crystals of days, by period.
+) -> Iterator[DuePeriod[Crystal] | Waiting]:
+    """The days to crystallize from session crystals that no day covers. `live` has crystals of days, by period.
 
-    A period of `again` had a crystal and has it no more: it is closed, whether it is over or not. So below.
+    The periods in `again` have lost their crystal and are included even if they are not over.
     """
     by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
@@ -230,8 +230,8 @@ def weeks(
     calendar: Calendar,
     again: Collection[str] = (),
     forced: bool = False,
-) -> Iterator[Closing[Crystal] | Waiting]:
-    """What is to be made of day crystals that no week covers. `live` are crystals of weeks, by period."""
+) -> Iterator[DuePeriod[Crystal] | Waiting]:
+    """The weeks to crystallize from day crystals that no week covers. `live` has crystals of weeks, by period."""
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_week[calendar.week(_day_of(crystal, calendar))].append(crystal)
@@ -252,12 +252,11 @@ def epochs(
     survivors: Iterable[Survivor] = (),
     label: str | None = None,
     forced: bool = False,
-) -> Iterator[Closing[Crystal] | Waiting]:
-    """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next.
+) -> Iterator[DuePeriod[Crystal] | Waiting]:
+    """The epochs to crystallize from week crystals that no epoch covers; a milestone ends an epoch and opens the next.
 
-    `live` are crystals of epochs, by period; `survivors` are those that a purge took. `homes` says which of them rested
-    on a week: its new revision goes there, however that epoch was ended. An epoch is not named after its milestone: the
-    words stay the mark's own.
+    `live` has crystals of epochs by period, `survivors` the purged ones, and `homes` the epoch of each week, where its
+    new revision goes. An epoch is not named after its milestone.
     """
     known = live or {}
     gone = {each.period: each for each in survivors}
@@ -291,23 +290,23 @@ def epochs(
 
 def _epoch(
     period: str, group: Sequence[Crystal], live: Mapping[str, Crystal], label: str | None = None
-) -> Closing[Crystal]:
+) -> DuePeriod[Crystal]:
     supersedes = (live[period],) if period in live else ()
-    return Closing(level="epoch", period=period, sources=tuple(group), supersedes=supersedes, label=label)
+    return DuePeriod(level="epoch", period=period, sources=tuple(group), supersedes=supersedes, label=label)
 
 
 def _closing(
     level: Level, period: str, group: list[Crystal], live: Mapping[str, Crystal], *, is_over: bool, waits: str
-) -> Closing[Crystal] | Waiting:
+) -> DuePeriod[Crystal] | Waiting:
     before = live.get(period)
     if is_over or before is not None:
         supersedes = (before,) if before else ()
-        return Closing(level=level, period=period, sources=tuple(group), supersedes=supersedes)
-    return Waiting(period=period, count=len(group), reason=f"{waits} goes on")
+        return DuePeriod(level=level, period=period, sources=tuple(group), supersedes=supersedes)
+    return Waiting(period=period, count=len(group), reason=f"{waits} is not over")
 
 
-def revised(closing: Closing[S], kept: Mapping[EventId, S]) -> Closing[S]:
-    """A closing with what the crystals that it supersedes rested on and is still there."""
+def with_sources(closing: DuePeriod[S], kept: Mapping[EventId, S]) -> DuePeriod[S]:
+    """A due period, extended by the live sources of the crystals that it supersedes."""
     sources: dict[EventId, S] = {source.id: source for source in closing.sources}
     for crystal in closing.supersedes:
         sources |= {each: kept[each] for each in crystal.sources if each in kept}
@@ -315,7 +314,7 @@ def revised(closing: Closing[S], kept: Mapping[EventId, S]) -> Closing[S]:
 
 
 def _day_of(crystal: Crystal, calendar: Calendar) -> date:
-    """The day that a crystal counts to: that on which it began, so that a late mark does not move it."""
+    """The day of a crystal: the day it began, so that a late mark does not move it."""
     return calendar.day(crystal.start_at)
 
 

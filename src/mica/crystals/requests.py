@@ -1,33 +1,33 @@
-"""What can be asked of the crystallizer, and what it answers."""
+"""Requests to the crystallizer and its results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from mica.model.crystal import Crystal, Level, Waiting
 from mica.model.event import EventId
+from mica.model.mark import Mark
 
-if TYPE_CHECKING:  # what makes crystals is loaded when one is made
-    from mica.crystals.crystallizer import Digester
-
+if TYPE_CHECKING:  # reading a request must not load what makes digests
+    from mica.crystals.digest import Digest, DigestSource
 
 LITTLE_LEFT = "too little is left that it rests on"
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What crystals that are gone were about, and what they rested on."""
+class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
+    """The periods and sources of crystals that were removed."""
 
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
-    sealed: frozenset[EventId] = frozenset()  # those of them that are marks and were closed, not only part of a tree
-    stood: tuple[Crystal, ...] = ()  # those that should be made anew
+    sealed: frozenset[EventId] = frozenset()  # the sources that are marks of session crystals, trees excluded
+    stood: tuple[Crystal, ...] = ()  # the crystals to make again
 
     @classmethod
-    def of(cls, crystals: Iterable[Crystal], *, stood: Iterable[Crystal]) -> Taken:
+    def of(cls, crystals: Iterable[Crystal], *, stood: Iterable[Crystal]) -> RemovedCrystals:
         gone = list(crystals)
         return cls(
             periods=frozenset(each.period for each in gone),
@@ -39,32 +39,41 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def waiting(self, reason: str) -> tuple[Waiting, ...]:
-        """All that should be made anew, where nothing of it is."""
+        """All crystals to make again, as waiting for this reason."""
         return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.stood])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
-        """What should be made anew and was not, each with the number of sources that are left, and why."""
+        """The crystals that were not made again, each with the number of remaining sources and the reason."""
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
         return tuple([known.get(each.period) or _left_of(each, done) for each in self.stood if each.period not in made])
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals are wanted: those of a level and below that are due, or at once what is named."""
+class Digester(Protocol):
+    """Digests sources within a number of tokens; returns the digest and the name of the method that made it."""
+
+    async def __call__(
+        self, sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        """`marks` are the marks beneath the sources, if the sources are crystals."""
+
+
+class CrystalScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Which crystals to make: everything due up to a level, or a named session or tree."""
 
     level: Level = "epoch"  # the highest
-    session: str | None = None  # only this one, over or not
-    tree: EventId | None = None  # one crystal over an event and all that followed from it
-    since: datetime | None = None  # nothing that happened before
+    session: str | None = None  # only this one, even if it is not over
+    tree: EventId | None = None  # one crystal over an event and its descendants
+    since: datetime | None = None  # ignore earlier events
     label: str | None = None
-    is_forced: bool = False  # what is not over yet, too
-    taken: Taken | None = None  # nothing but what takes the place of these, or of what is not as it was
+    is_forced: bool = False  # also periods that are not over
+    taken: RemovedCrystals | None = None  # only replacements of these and of stale crystals
     is_dry: bool = False  # record nothing
-    digest: Digester | None = None  # another way than the words of the marks
+    digest: Digester | None = None  # None: the extractive one
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says of its own work, each statement with the marks it rests on."""
+    """A crystal as an agent writes it: statements with the marks they cite."""
 
     insight: Sequence[tuple[str, Sequence[EventId]]]
     significance: Sequence[tuple[str, Sequence[EventId]]] = ()
@@ -74,27 +83,27 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made, and what waits, with the reason."""
+    """The new crystals, and the periods that wait, with reasons."""
 
     crystals: tuple[Crystal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
 
 
 def _left_of(gone: Crystal, done: Crystallized) -> Waiting:
-    """What became of a crystal whose period is not closed any more."""
+    """Why a removed crystal was not made again."""
     for each in done.crystals:
         if left := set(each.sources).intersection(gone.sources):
             return Waiting(period=gone.period, count=len(left), reason=f"what is left of it is in {each.period} now")
     return Waiting(period=gone.period, count=0, reason=LITTLE_LEFT)
 
 
-class Made(list[Crystal]):
-    """Crystals that were made, and what waits."""
+class MadeCrystals(list[Crystal]):
+    """New crystals as a list, with the periods that wait."""
 
     waiting: tuple[Waiting, ...] = ()
 
     @classmethod
-    def of(cls, done: Crystallized) -> Made:
+    def of(cls, done: Crystallized) -> MadeCrystals:
         made = cls(done.crystals)
         made.waiting = done.waiting
         return made

@@ -1,21 +1,90 @@
-"""How likely an author would come back to a unit: counts of its mentions, weighed by a small table.
+"""How likely an author would mention a unit again: counts of its mentions, weighted by a small learned table.
 
-The table was learned from stretches of work and what their authors wrote about them afterwards; `bench/digest.py
---learn` makes it again. Counts are plain sums, so a level adds up those of the level below.
+A unit is a term, an identifier or a file name of a sentence. `bench/digest.py --learn` recreates the table from
+stretches of work and what their authors wrote about them afterwards. Counts are plain sums, so a level adds up
+those of the level below.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from mica.crystals.units import IDENTIFIER, is_file
-from mica.store.pace import Pause, unhurried
+from mica.model.text_cache import remember_texts
+from mica.store.priority import Pause, never_pause
+from mica.words import terms, terms_of, words
+
+# -- Units ----------------------------------------------------------------------------------------------------
+
+
+IDENTIFIER_CHARACTERS_MAX = 80  # longer ones are generated and not mentioned in prose
+IDENTIFIER = "i:"  # begins the unit of an identifier, so that no word is mistaken for one
+
+EMPTY_WORDS = frozenset(
+    terms(
+        "after all already any because been before being below between both by did doing done during each else etc few"
+        " further get had having here hers him however if into itself let like may me might more most must my new no"
+        " nor now of off on once one only onto or other our over own per please same see set should some still such"
+        " sure than them there these they this those through to too two under until upon us use used using very via was"
+        " we well were what when where which while who whom why will with within without would yes yet you your good"
+        " look ok okay need make start first next actually current currently"
+        " across along although among around behind beside beyond though toward towards whether"
+    )
+)  # beyond the stop words of every index: they are in every stretch of work and say nothing of this one
+
+_NAME = re.compile(r"[A-Za-z_]\w*(?:[./:-]+\w+)*")
+_CASE_CHANGE = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
+_ENDING = re.compile(
+    r"\.(?:py|pyi|jsx?|tsx?|rs|go|md|rst|txt|jsonl?|ya?ml|toml|cfg|ini|sh|sql|html|s?css|svg|lock|xml|java|kt|[ch]|cpp|"
+    r"cs|rb|php|ipynb|csv|env|db|log|proto)$"
+)
+
+
+def units(text: str) -> list[str]:
+    """The units of a text in order, with repetitions."""
+    return [unit for unit, _ in spell_units(text)]
+
+
+Spelled: TypeAlias = tuple[str, str]  # a unit, and how it is written
+
+
+def spell_units(text: str) -> Iterator[Spelled]:
+    """The units of a text, each with how it is written there: words first, then identifiers."""
+    for word in words(text):
+        if unit := _unit(word):
+            yield unit, word
+    for name in _NAME.findall(text):
+        if identifier := _identifier(name):
+            yield IDENTIFIER + identifier.lower(), identifier
+
+
+def is_file(unit: str) -> bool:
+    return unit.startswith(IDENTIFIER) and bool(_ENDING.search(unit))
+
+
+@remember_texts(65_536)
+def _unit(word: str) -> str:
+    return next((term for term in terms_of([word]) if term not in EMPTY_WORDS), "")
+
+
+@remember_texts(65_536)
+def _identifier(name: str) -> str:
+    """`engine.ts` of `src/app/engine.ts`, `asdict_` of `attr.asdict_`; nothing for a plain word."""
+    last = re.split(r"[/:]", name.rstrip(".:/-"))[-1]
+    if "." in last and not _ENDING.search(last):
+        last = last.rsplit(".", 1)[1]
+    is_identifier = "." in last or "_" in last.strip("_") or _CASE_CHANGE.search(last)
+    return last if is_identifier and 1 < len(last) <= IDENTIFIER_CHARACTERS_MAX else ""
+
+
+# -- Counts and weights ---------------------------------------------------------------------------------------
+
 
 KINDS = ("prompt", "plan", "narration", "task", "edit", "command", "error", "commit")  # tags that the table weighs
 REQUESTS = frozenset({"prompt", "plan"})
@@ -40,8 +109,8 @@ _CHORE = re.compile(
 )
 
 
-class Mentions(msgspec.Struct, array_like=True, gc=False):
-    """How one unit was spoken of. Only sums, and the first and last place."""
+class UnitMentions(msgspec.Struct, array_like=True, gc=False):
+    """Counts of the mentions of one unit, with the first and last place."""
 
     first: int
     last: int
@@ -54,7 +123,7 @@ class Mentions(msgspec.Struct, array_like=True, gc=False):
     words: int = 0  # of the sentences together
     kinds: dict[str, float] = {}
 
-    def add(self, other: Mentions, *, places_before: int) -> None:
+    def add(self, other: UnitMentions, *, places_before: int) -> None:
         self.last = max(self.last, other.last + places_before)
         for name in ("marks", "sentences", "heads", "leads", "fillers", "chores", "words"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -62,26 +131,26 @@ class Mentions(msgspec.Struct, array_like=True, gc=False):
             self.kinds[kind] = self.kinds.get(kind, 0.0) + count
 
 
-class Tally(msgspec.Struct):
-    """What was counted of a stretch of work: enough to weigh its units again on a higher level."""
+class MentionTally(msgspec.Struct):
+    """The counts of all units of a stretch of work, which a higher level adds up."""
 
     marks: float = 0.0
     places: int = 0
-    units: dict[str, Mentions] = {}
+    units: dict[str, UnitMentions] = {}
 
-    def add(self, other: Tally) -> None:
-        """Count what comes after, too, as if it had been counted at once."""
+    def add(self, other: MentionTally) -> None:
+        """Add the counts of the work that followed."""
         for unit, mentions in other.units.items():
             if unit not in self.units:
                 place = mentions.first + self.places
-                self.units[unit] = Mentions(place, place)
+                self.units[unit] = UnitMentions(place, place)
             self.units[unit].add(mentions, places_before=self.places)
         self.marks += other.marks
         self.places += other.places
 
 
 class Table(msgspec.Struct, frozen=True):
-    """What the counts are worth."""
+    """The learned weights of the counts."""
 
     intercept: float
     weights: dict[str, float]
@@ -95,18 +164,18 @@ class Table(msgspec.Struct, frozen=True):
         return rarity * NUMBER_SHARE if unit.isdigit() else rarity
 
     def is_common(self, unit: str) -> bool:
-        """Whether it says nothing of one work: many have it, or it is a number."""
+        """True for a unit that is frequent in all work, or a number."""
         return unit in self.words or unit.isdigit()
 
 
-@lru_cache(maxsize=1)
-def shipped() -> Table:
-    """The table that comes with mica."""
+@cache
+def load_table() -> Table:
+    """The table that is shipped with mica."""
     return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One sentence of one mark, read once."""
+class SentenceRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One sentence of one mark with its units."""
 
     text: str
     units: tuple[str, ...]  # each once, in order
@@ -121,13 +190,13 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_filler(sentence: str) -> bool:
-    """Whether it only leads over to something, or reports housekeeping."""
+    """True for a sentence that is a transition or reports housekeeping."""
     return bool(_FILLER.match(sentence))
 
 
-def tally(said: Iterable[Said]) -> Tally:
+def tally(said: Iterable[SentenceRead]) -> MentionTally:
     """The counts of sentences in their order."""
-    counted = Tally()
+    counted = MentionTally()
     place = -1
     seen: set[str] = set()
     for sentence in said:
@@ -139,14 +208,14 @@ def tally(said: Iterable[Said]) -> Tally:
     return counted
 
 
-def _count(counts: dict[str, Mentions], sentence: Said, seen: set[str]) -> None:
+def _count(counts: dict[str, UnitMentions], sentence: SentenceRead, seen: set[str]) -> None:
     """Add the mentions of one sentence; `seen` has the units that its mark named before."""
     filler, chore = sentence.is_filler, bool(_CHORE.search(sentence.text))
     length = min(LENGTH_WORDS_MAX, len(sentence.text.split(maxsplit=LENGTH_WORDS_MAX)))
     for number, unit in enumerate(sentence.units):
         mentions = counts.get(unit)
         if mentions is None:
-            mentions = counts[unit] = Mentions(sentence.place, sentence.place)
+            mentions = counts[unit] = UnitMentions(sentence.place, sentence.place)
         mentions.last = sentence.place
         mentions.sentences += 1
         mentions.heads += sentence.is_head
@@ -161,16 +230,16 @@ def _count(counts: dict[str, Mentions], sentence: Said, seen: set[str]) -> None:
                 mentions.kinds[kind] = mentions.kinds.get(kind, 0.0) + sentence.weight
 
 
-def merge(tallies: Iterable[Tally]) -> Tally:
-    """The counts of several stretches, one after the other, as if they had been counted at once."""
-    merged = Tally()
+def merge(tallies: Iterable[MentionTally]) -> MentionTally:
+    """The counts of several stretches of work, in their order, added up."""
+    merged = MentionTally()
     for each in tallies:
         merged.add(each)
     return merged
 
 
-def signals(unit: str, mentions: Mentions, counted: Tally, rarity: float) -> tuple[float, ...]:
-    """What SIGNALS names, of one unit."""
+def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: float) -> tuple[float, ...]:
+    """The values of SIGNALS for one unit."""
     span = max(1, counted.places - 1)
     marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
     asked = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
@@ -198,8 +267,8 @@ def signals(unit: str, mentions: Mentions, counted: Tally, rarity: float) -> tup
 _OF_NO_KIND = (0.0,) * len(KINDS)
 
 
-def weigh(counted: Tally, table: Table, *, pause: Pause = unhurried) -> Mapping[str, float]:
-    """How likely each unit comes up when its author tells of the work, between 0 and 1."""
+def weigh(counted: MentionTally, table: Table, *, pause: Pause = never_pause) -> Mapping[str, float]:
+    """The probability, for each unit, that its author mentions it when summing up the work."""
     likely = {}
     weights = [table.weights.get(name, 0.0) for name in SIGNALS]
     for unit, mentions in counted.units.items():

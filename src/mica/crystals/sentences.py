@@ -1,9 +1,19 @@
-"""How a text becomes sentences: verbatim stretches of it that can stand alone."""
+"""Sentences of a text: how they are split, what each can say, and which ones fit a budget best."""
 
 from __future__ import annotations
 
+import heapq
+import math
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from mica.store.priority import Pause, never_pause, with_pauses
+
+# -- Splitting ------------------------------------------------------------------------------------------------
+
 
 CLAUSE_WORDS_MIN = 4  # a shorter piece before or after a colon says nothing by itself
 LONG_WORDS = 12  # a shorter sentence is one thought and stays whole
@@ -11,7 +21,7 @@ TAIL_CHARACTERS = 12  # what decides whether a line or a sentence has ended; nev
 
 _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*•–—]{1,3}|\d{1,3}[.)]|\[[ xX]\])\s+")
-_ENDED = re.compile(r"[.!?:;…。！？]['\")\]»”’`]*$")
+_LINE_END = re.compile(r"[.!?:;…。！？]['\")\]»”’`]*$")
 _STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`]*+(?=\s++[^\sa-z,;:)])|[。！？]++[」』”’）]*+")
 _SHORT_FORM = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|nr|fig|mr|mrs|dr|[a-z])\.$", re.IGNORECASE
@@ -22,9 +32,9 @@ _CLAUSE = re.compile(r"(?<=\w['\")\]`])[:;](?=\s)|(?<=\w)[:;](?=\s)")
 
 
 def split(text: str) -> Iterator[str]:
-    """The sentences of a text in order, each exactly as it stands there, without the bullet before it.
+    """The sentences of a text in order, verbatim and without bullets.
 
-    A line that goes on in small letters belongs to the line before it.
+    A line that begins with a small letter continues the line before it.
     """
     for start, end in _paragraphs(text):
         yield from (sentence for sentence in _sentences(text[start:end]) if sentence.strip(": "))
@@ -46,13 +56,13 @@ def parts(sentence: str) -> Iterator[str]:
 
 
 def tail(sentence: str) -> str:
-    """What stands behind the last colon or semicolon of a long sentence and begins as one does; empty where none is."""
+    """The part after the last colon or semicolon of a long sentence if it begins with a capital; else empty."""
     last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Where lines that belong together begin and end, without the blanks and bullets around them."""
+    """Start and end of each group of lines that belong together, without blanks and bullets."""
     first, last = 0, 0
     ended = 0
     for line in _LINE.finditer(text):
@@ -74,9 +84,9 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _goes_on(text: str, first: int, last: int, start: int) -> bool:
-    """Whether the line that begins at `start` continues the paragraph before it."""
+    """True if the line at `start` continues the paragraph before it."""
     tail = text[max(first, last - TAIL_CHARACTERS) : last]
-    return (text[start].islower() or text[start] == "(") and not _ENDED.search(tail)
+    return (text[start].islower() or text[start] == "(") and not _LINE_END.search(tail)
 
 
 def _sentences(paragraph: str) -> Iterator[str]:
@@ -93,3 +103,164 @@ def _sentences(paragraph: str) -> Iterator[str]:
 def _after_blanks(text: str, place: int) -> int:
     found = _BLANKS.match(text, place)
     return found.end() if found else place
+
+
+# -- Roles ----------------------------------------------------------------------------------------------------
+
+
+_PRINCIPLE = re.compile(
+    r"\b(?:always|never)\s+(?!mind\b|the\s+less\b|been\b|was\b|had\b)\w+"
+    r"|\b(?:lessons?|learn(?:ed|t|ings?)|gotcha|rule of thumb|principle|takeaway|in future|from now on|best practice)\b"
+    r"|\bmust\s+(?:always|never|not|only|remain|stay)\b|\bshould\s+(?:always|never)\b|^prefer\s",
+    re.IGNORECASE,
+)
+_SIGNIFICANCE = re.compile(
+    r"\b(?:because|so that|root cause|otherwise|therefore|as a result|which means|this means|that is why|this is why|"
+    r"in order to|turned out|the reason|due to|prevents?|unblocks?)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"^(?:[$<>{}|=]|[#+]+\s|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
+_HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+_CUT = re.compile(
+    r"(?:…|\.\.\.)['\")\]]*$|\b(?:from|to|of|with|and|or|the|an?|in|for|by|at|as|that|which|is|are)$", re.IGNORECASE
+)
+_LEADS_ON = re.compile(r":['\"*_)\]]*$")
+_GOES_ON = re.compile(r"(?:[Aa]nd|[Oo]r|[Nn]or|[Ww]hich|but|only|because|so|then|than|that|while|whereas|yet)\b(?!-)")
+_ANNOUNCED = re.compile(
+    r"(?:(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|also|so)\b[,.!:]?\s+)*"
+    r"(?:let me|let's|i'll|i will|i need to|i'm going to|i am going to)\b",
+    re.IGNORECASE,
+)
+_INSTRUCTED = re.compile(
+    r"(?:(?:and|but|then|also|yes|no|ok(?:ay)?)\b[,.]?\s+)*"
+    r"(?:please|do not|don't|never|make sure|be sure|ensure|remember|find out|"
+    r"write (?:a|the) tests?|let me know|tell me|show me)\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?…。！？]['\")\]»”’`*_]*$")
+HEADING_WORDS_MAX = 3
+_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
+_QUOTES = '"`'
+_ASKS = re.compile(r"\?\W*$")
+
+
+def is_fragment(sentence: str) -> bool:
+    """True for text that cannot be read by itself: code, a hash, an open bracket, or a part of a sentence.
+
+    A sentence that begins with "which" or "and", or ends with a colon, is a part of another.
+    """
+    if _CODE.search(sentence) or _HASH.search(sentence) or _CUT.search(sentence):
+        return True
+    if _LEADS_ON.search(sentence) or _GOES_ON.match(sentence):
+        return True
+    if any(sentence.count(opening) != sentence.count(closing) for opening, closing in _PAIRS):
+        return True
+    return any(sentence.count(quote) % 2 for quote in _QUOTES)
+
+
+def is_heading(sentence: str) -> bool:
+    """True for a heading such as "Files to change": a few words without the end of a sentence."""
+    return len(sentence.split(maxsplit=HEADING_WORDS_MAX)) <= HEADING_WORDS_MAX and not _SENTENCE_END.search(sentence)
+
+
+def is_announcement(sentence: str) -> bool:
+    """True if a sentence announces what its author is about to do."""
+    return bool(_ANNOUNCED.match(sentence))
+
+
+def is_question(sentence: str) -> bool:
+    """True if a sentence is a question."""
+    return bool(_ASKS.search(sentence))
+
+
+def is_instruction(sentence: str) -> bool:
+    """True if a sentence is an instruction such as "Do not change anything yet."."""
+    return bool(_INSTRUCTED.match(sentence))
+
+
+def is_principle(sentence: str) -> bool:
+    """True if a sentence states a rule beyond this work; a question never does."""
+    return bool(_PRINCIPLE.search(sentence)) and not is_question(sentence)
+
+
+def is_significance(sentence: str) -> bool:
+    """True if a sentence names a reason or a consequence; a question never does."""
+    return bool(_SIGNIFICANCE.search(sentence)) and not is_question(sentence)
+
+
+# -- Choice under a budget ------------------------------------------------------------------------------------
+
+
+LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
+SAID_SHARE = 0.85  # of the units that others have: then the same is said
+
+
+class SentenceCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A sentence that could be part of a digest."""
+
+    units: tuple[str, ...]  # each once
+    tokens: int
+    factor: float = 1.0  # how fit it is to be read by itself
+    is_request: bool = False  # says what was wanted, not what was done
+    thought: int | None = None  # of those that share one, only one is taken
+
+
+def choose(
+    candidates: Sequence[SentenceCandidate],
+    worth: Mapping[str, float],
+    *,
+    budget_tokens: int,
+    request_tokens: int,
+    pause: Pause = never_pause,
+) -> list[int]:
+    """The numbers of the sentences to take, in their order. A unit is worth something once; its worth may be negative.
+
+    Greedy: always the one of most worth for its tokens, until nothing that fits gains. Ties go to the earlier one, so
+    the same candidates give the same choice. Work is about linear in all units of all candidates.
+    """
+    left, left_for_requests = budget_tokens, request_tokens
+    covered: set[str] = set()
+    taken: set[int] = set()
+    told: set[int] = set()  # thoughts
+
+    def fits(candidate: SentenceCandidate) -> bool:
+        return candidate.tokens <= (min(left, left_for_requests) if candidate.is_request else left)
+
+    def score(candidate: SentenceCandidate) -> float:
+        gain = sum(worth.get(unit, 0.0) for unit in candidate.units if unit not in covered)
+        return gain * candidate.factor / math.pow(candidate.tokens, LENGTH_POWER)
+
+    scores = {number: score(each) for number, each in enumerate(with_pauses(candidates, pause)) if fits(each)}
+    naming: dict[str, list[int]] = defaultdict(list)
+    for number in scores:
+        for unit in candidates[number].units:
+            naming[unit].append(number)
+    queue = [(-gain, number) for number, gain in scores.items()]
+    heapq.heapify(queue)
+    while queue:
+        pause()
+        loss, number = heapq.heappop(queue)
+        best = candidates[number]
+        if number in taken or -loss != scores[number] or not fits(best) or best.thought in told:
+            continue  # an older entry, or one that fitted when it was entered
+        if loss >= 0:
+            break
+        if is_covered(best.units, covered) and taken:
+            continue
+        taken.add(number)
+        told |= set() if best.thought is None else {best.thought}
+        left -= best.tokens
+        left_for_requests -= best.tokens if best.is_request else 0
+        new = [unit for unit in best.units if unit not in covered]
+        covered.update(new)
+        for other in dict.fromkeys(other for unit in new for other in naming[unit]):
+            if other not in taken and fits(candidates[other]):
+                scores[other] = score(candidates[other])
+                heapq.heappush(queue, (-scores[other], other))
+    return sorted(taken)
+
+
+def is_covered(units: Collection[str], covered: Collection[str]) -> bool:
+    """True if nearly all of these units are covered; numbers do not count."""
+    named = [unit for unit in units if not unit.isdigit()]
+    return sum(unit in covered for unit in named) >= SAID_SHARE * len(named)

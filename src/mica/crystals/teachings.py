@@ -1,4 +1,4 @@
-"""Promotes crystals to teachings, withdraws teachings, and says which ones stand."""
+"""Teachings: promotes crystals, withdraws teachings, and reads those that still hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
 from mica.errors import DuplicateEvent, InvalidInput, UnknownEvent
-from mica.model.crystal import Crystal, CrystalQuery, crystal_of, retracted_by
+from mica.model.crystal import Crystal, CrystalQuery, crystal_of, retraction_target
 from mica.model.event import (
     CRYSTAL,
     RETRACTED,
@@ -29,52 +29,54 @@ from mica.model.teaching import (
     WITHDRAWN,
     Candidate,
     Teaching,
-    judged,
-    passing,
+    resolve_teachings,
+    select_candidates,
     teaching_data,
     teaching_of,
     withdrawal_of,
 )
 from mica.redact import redact
-from mica.store.protocol import Store
+from mica.store.protocol import CrystalIndex, EventLog
 
-RULE = "rule"  # who promotes when nobody is asked
+RULE = "rule"  # the promoter when no person is involved
 REPLACED = "a later revision of its crystal was promoted"
 
 
-class Promoting:
-    """Makes teachings of one space. Withdrawals are events with the next of `ids`."""
+class TeachingBook:
+    """The teachings of one space. Withdrawals are events with the next of `ids`."""
 
     def __init__(
         self,
-        store: Store,
+        log: EventLog,
+        index: CrystalIndex,
         *,
         append: Callable[[Sequence[Event]], Awaitable[Appended]],
         ids: Iterator[EventId],
         clock: Clock,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._index = index
         self._append = append
         self._ids = ids
         self._clock = clock
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
-        """The teachings that stand, oldest first; on request also those that ended, with the reason."""
-        return await known(self._store, with_ended=with_ended)
+        """The teachings that still hold, oldest first; on request also those that ended, with the reason."""
+        return await read_teachings(self._log, self._index, with_ended=with_ended)
 
     async def promote(
         self, identifier: EventId, *, by: str, reason: str = "", origin: Origin = "user", context: Context
     ) -> Teaching:
-        """Make a crystal that stands a teaching. One that is a teaching already stays as it is.
+        """Make a live crystal a teaching; one that is a teaching already is returned as it is.
 
-        A teaching of an earlier revision is withdrawn. Raises InvalidInput when the crystal does not stand.
+        A teaching of an earlier revision is withdrawn. Raises InvalidInput if the crystal is not live.
         """
-        crystal = await self._standing(identifier)
+        crystal = await self._live_crystal(identifier)
         earlier = await self.teachings(with_ended=True)
         own = [teaching for teaching in earlier if teaching.crystal == crystal.id]
         if own and own[-1].ended is None:
             return own[-1]
-        # The id is that of the crystal and how often it was promoted: of two who do it at once, one is first.
+        # The id follows from the crystal and the number of promotions, so that one of two concurrent calls wins.
         new = event_id(writer_named(PROMOTED), sequence_named(f"{crystal.id} {len(own)}"))
         data = teaching_data(crystal, by=redact(by), reason=redact(reason))
         event = make_event(new, PROMOTED, data, at=self._clock(), context=context, origin=origin)
@@ -85,26 +87,26 @@ class Promoting:
         ]
         with suppress(DuplicateEvent):  # another process was first; its teaching is read below
             await self._append([event, *replaced])
-        stored = await self._store.event(new) or event
+        stored = await self._log.get(new) or event
         if is_tombstone(stored):
             raise InvalidInput(f"{crystal.id} says what was purged while it was promoted; promote what is made anew")
         return teaching_of(stored)
 
     async def candidates(self) -> list[Candidate]:
-        """The crystals that pass the gate and are no teachings yet, best first.
+        """The crystals that are good enough and are no teachings yet, best first.
 
-        What somebody withdrew is not offered again, nor is a later revision of it.
+        Withdrawn teachings and later revisions of their crystals are left out.
         """
         teachings = await self.teachings(with_ended=True)
         promoted = {teaching.crystal for teaching in teachings}
-        withdrawn = await self._store.events(EventQuery(names=(WITHDRAWN,), limit=None))
+        withdrawn = await self._log.query(EventQuery(names=(WITHDRAWN,), limit=None))
         refused = {each.teaching for each in map(withdrawal_of, withdrawn) if each.successor is None}
         besides = {(teaching.level, teaching.period) for teaching in teachings if teaching.id in refused}
-        live = await self._store.crystals(CrystalQuery(is_stale=False, limit=None))
-        return passing((crystal for crystal in live if crystal.id not in promoted), besides=besides)
+        live = await self._index.query(CrystalQuery(is_stale=False, limit=None))
+        return select_candidates((crystal for crystal in live if crystal.id not in promoted), besides=besides)
 
     async def promote_best(self, *, context: Context, limit: int = AUTO_MAX) -> list[Teaching]:
-        """Promote what passes the gate, a few at a time, the best first."""
+        """Promote the best candidates, at most `limit`."""
         best = (await self.candidates())[:limit]
         return [
             await self.promote(
@@ -118,41 +120,47 @@ class Promoting:
         ]
 
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
-        """End a teaching; one that has ended stays as it is. Raises InvalidInput, with what it is, when it is none."""
+        """End a teaching; one that has ended is returned as it is. Raises InvalidInput if it is no teaching."""
         teaching = await self._teaching(identifier)
         if teaching.ended is None:
             await self._append([self._withdrawal(teaching, redact(reason), context=context, origin="user")])
         return await self._teaching(identifier)
 
     async def _teaching(self, identifier: EventId) -> Teaching:
-        known = await self.teachings(with_ended=True)
-        for teaching in known:
+        every = await self.teachings(with_ended=True)
+        for teaching in every:
             if teaching.id == identifier:
                 return teaching
-        event = await self._store.event(identifier)
+        event = await self._log.get(identifier)
         if event is None:
             raise UnknownEvent(identifier)
-        of_crystal = [f"#{each.position}" for each in known if each.crystal == identifier and each.ended is None]
-        instead = f"its teaching is {', '.join(of_crystal)}" if of_crystal else "`mica teachings` lists those there are"
+        of_crystal = [f"#{each.position}" for each in every if each.crystal == identifier and each.ended is None]
+        instead = (
+            f"its teaching is {', '.join(of_crystal)}"
+            if of_crystal
+            else "`mica crystals teachings` lists those there are"
+        )
         kind = "crystal" if event.name == CRYSTAL else event.name
         raise InvalidInput(f"event {event.number} is a {kind}, no teaching; {instead}")
 
-    async def _standing(self, identifier: EventId) -> Crystal:
-        event = await self._store.event(identifier)
+    async def _live_crystal(self, identifier: EventId) -> Crystal:
+        event = await self._log.get(identifier)
         if event is None:
             raise UnknownEvent(identifier)
         if event.name != CRYSTAL:
-            raise InvalidInput(f"event {identifier} is a {event.name}; only crystals are promoted, `mica crystals`")
+            raise InvalidInput(
+                f"event {identifier} is a {event.name}; only crystals are promoted, `mica crystals list`"
+            )
         crystal = crystal_of(event)
-        live = await self._store.crystals(CrystalQuery(level=crystal.level, period=crystal.period, limit=None))
+        live = await self._index.query(CrystalQuery(level=crystal.level, period=crystal.period, limit=None))
         if crystal.id not in {each.id for each in live}:
             instead = f"; {live[-1].id} stands in its place" if live else ""
             raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be taught{instead}")
         here = frozenset([crystal.position or 0])
-        if await self._store.crystals(CrystalQuery(positions=here, is_stale=True)):
+        if await self._index.query(CrystalQuery(positions=here, is_stale=True)):
             raise InvalidInput(
                 f"crystal {identifier} rests on something that was retracted or superseded and cannot be taught; "
-                "`mica tick` makes it anew, promote that one"
+                "`mica upkeep tick` makes it anew, promote that one"
             )
         return crystal
 
@@ -163,35 +171,35 @@ class Promoting:
         return make_event(next(self._ids), WITHDRAWN, data, at=self._clock(), context=context, origin=origin)
 
 
-async def known(store: Store, *, with_ended: bool = False) -> list[Teaching]:
-    """The teachings of a store, oldest first: those that stand, and on request those that ended."""
-    promoted = await store.events(EventQuery(names=(PROMOTED,), limit=None))
+async def read_teachings(log: EventLog, index: CrystalIndex, *, with_ended: bool = False) -> list[Teaching]:
+    """The teachings of a space, oldest first: those that still hold, and on request those that ended."""
+    promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
     if not promoted:
         return []
-    withdrawn = await store.events(EventQuery(names=(WITHDRAWN,), limit=None))
-    retracted = await store.events(EventQuery(names=(RETRACTED,), limit=None))
+    withdrawn = await log.query(EventQuery(names=(WITHDRAWN,), limit=None))
+    retracted = await log.query(EventQuery(names=(RETRACTED,), limit=None))
     teachings = list(map(teaching_of, promoted))
-    found = judged(
+    found = resolve_teachings(
         teachings,
         map(withdrawal_of, withdrawn),
-        retracted=frozenset(map(retracted_by, retracted)),
-        successors=await _successors(store, teachings),
+        retracted=frozenset(map(retraction_target, retracted)),
+        successors=await _successors(index, teachings),
     )
     return [teaching for teaching in found if with_ended or teaching.ended is None]
 
 
-async def _successors(store: Store, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
-    """The crystal that stands in the place of one that was promoted, where that is another."""
+async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
+    """The live successors of promoted crystals, by the id of the promoted one."""
     found: dict[EventId, EventId] = {}
     for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
-        for live in await store.crystals(CrystalQuery(level=level, period=period, limit=1)):
+        for live in await index.query(CrystalQuery(level=level, period=period, limit=1)):
             of_period = [each for each in teachings if (each.level, each.period) == (level, period)]
             found |= {each.crystal: live.id for each in of_period if each.crystal != live.id}
     return found
 
 
-async def resting_on(store: Store, identifiers: Sequence[EventId]) -> list[EventId]:
-    """Every teaching that cites one of these marks or crystals, whether it stands or not."""
+async def teachings_citing(log: EventLog, identifiers: Sequence[EventId]) -> list[EventId]:
+    """The ids of all teachings, ended ones included, that cite one of these marks or crystals."""
     wanted = frozenset(identifiers)
-    promoted = await store.events(EventQuery(names=(PROMOTED,), limit=None))
+    promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
     return [event.id for event in promoted if not wanted.isdisjoint(teaching_of(event).cites)]

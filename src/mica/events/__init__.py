@@ -1,1 +1,1 @@
-"""Observing: what agents do, turned into events."""
+"""The log: contexts, emitting, the journal and its segments, following, chains, import and export."""

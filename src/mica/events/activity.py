@@ -1,18 +1,21 @@
-"""What agents did lately: sessions, the files they keep coming back to and what reading them cost, model usage."""
+"""Recent activity: sessions, open sessions, the files agents return to and what reading them cost, model usage."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
-from mica.brief.file_source import STEP_NAMES, visits
-from mica.model.event import MARK, Event
+from mica.model.event import MARK, SESSION_ENDED, Event, EventId
+
+STEP_NAMES = ("file.read", "file.edit", "file.create")  # the events that count as a visit to a file
 
 
 class SessionLine(msgspec.Struct, kw_only=True):
-    """One session in a line: what was asked, what was done, how it ended."""
+    """The first prompt, the counts and the closing words of one session."""
 
     session: str
     started_at: datetime
@@ -28,7 +31,7 @@ class SessionLine(msgspec.Struct, kw_only=True):
 
 
 class FileLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One file in a line: how often it was used and what reading it cost."""
+    """How often a file was used, and the tokens it cost to read."""
 
     path: str
     sessions: int
@@ -38,8 +41,21 @@ class FileLine(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class Usage(msgspec.Struct, kw_only=True):
-    """What models were given and gave, each answer counted once."""
+class Visit(msgspec.Struct, kw_only=True):
+    """The uses of one file, and the last of them."""
+
+    path: str
+    votes: float = 0.0
+    turns: set[EventId] = msgspec.field(default_factory=set)
+    sessions: set[str] = msgspec.field(default_factory=set)
+    tokens: int = 0
+    reads: int = 0
+    edits: int = 0
+    last: Event | None = None
+
+
+class UsageTotals(msgspec.Struct, kw_only=True):
+    """Token totals of models; each answer counts once."""
 
     answers: int = 0
     input_tokens: int = 0
@@ -49,24 +65,24 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person sees first."""
+    """The latest sessions, the most used files and the token totals."""
 
     sessions: tuple[SessionLine, ...]  # the latest first
     files: tuple[FileLine, ...]  # those that most sessions came back to first
-    usage: Usage
+    usage: UsageTotals
     events: int  # that were looked at
     since: datetime | None  # the first of them
     is_partial: bool = False  # there are older ones
 
 
-OURS = ("transcript.read", "brief")  # what mica itself records; nothing that an agent did
+OURS = ("transcript.read", "brief")  # recorded by mica itself, not by an agent
 
 
 def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
-    """The lines to show, from events in order of time."""
+    """An overview of these events, which must be in order of time."""
     events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
-    usage = Usage()
+    usage = UsageTotals()
     for event in events:
         if event.context.session is not None:
             _count(lines, event.context.session, event)
@@ -84,7 +100,7 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
 
 
 def file_lines(steps: Iterable[Event]) -> list[FileLine]:
-    """Files by how many sessions and turns used them."""
+    """Files by the number of sessions and turns that used them, most first."""
     found = [
         FileLine(
             path=visit.path,
@@ -94,9 +110,35 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
             edits=visit.edits,
             tokens=visit.tokens,
         )
-        for visit in visits(steps)
+        for visit in count_visits(steps)
     ]
     return sorted(found, key=lambda line: (-line.sessions, -line.turns, -line.tokens, line.path))
+
+
+def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
+    """Visits by file. A turn votes once for each file, with its weight, or with 1 if there are no weights.
+
+    Failed steps are not counted.
+    """
+    found: dict[str, Visit] = {}
+    votes: dict[str, dict[EventId, float]] = defaultdict(dict)
+    for step in steps:
+        data = step.data
+        path = data.get("path")
+        if step.error or not isinstance(path, str):
+            continue
+        visit = found.setdefault(path, Visit(path=path))
+        votes[path][step.root_id] = (weights or {}).get(step.root_id, 0.0 if weights else 1.0)
+        visit.turns.add(step.root_id)
+        visit.sessions.add(step.context.session or "")
+        tokens = data.get("tokens")
+        visit.tokens += tokens if isinstance(tokens, int) and step.name == "file.read" else 0
+        visit.reads += step.name == "file.read"
+        visit.edits += step.name != "file.read"
+        visit.last = step if visit.last is None or step.at >= visit.last.at else visit.last
+    for path, visit in found.items():
+        visit.votes = math.fsum(votes[path].values())
+    return list(found.values())
 
 
 def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
@@ -127,9 +169,42 @@ def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
         line.tokens_read += tokens if event.name == "file.read" and isinstance(tokens, int) else 0
 
 
-def _add(usage: Usage, event: Event) -> None:
+def _add(usage: UsageTotals, event: Event) -> None:
     usage.answers += 1
     data = event.data
     for field in ("input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens"):
         value = data.get(field)
         setattr(usage, field, getattr(usage, field) + (value if isinstance(value, int) else 0))
+
+
+# -- Open sessions --------------------------------------------------------------------------------------------
+
+
+IDLE = timedelta(minutes=30)
+
+
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that has not ended."""
+
+    session: str
+    agents: tuple[str, ...]  # that recently wrote in it
+    last: Event
+
+    @property
+    def last_at(self) -> datetime:
+        return self.last.at
+
+
+def open_sessions(lately: Iterable[Event]) -> list[OpenSession]:
+    """The sessions without an end among recent events, latest last; the events must reach back one idle time."""
+    found: dict[str, OpenSession] = {}
+    for event in sorted(lately, key=lambda event: event.sort_key):
+        session = event.context.session
+        if session is None:
+            continue
+        before = found.pop(session, None)
+        if event.name == SESSION_ENDED:
+            continue
+        agents = {*(before.agents if before else ()), *filter(None, [event.context.agent])}
+        found[session] = OpenSession(session=session, agents=tuple(sorted(agents)), last=event)
+    return list(found.values())

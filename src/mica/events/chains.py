@@ -1,4 +1,4 @@
-"""Questions about chains, over plain events: what an event affected, how a failure came about, where two runs part."""
+"""Analysis of chains of events: the impact of an event, the history of a failure, the difference of two runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from mica.model.event import Event
 
 
 class Impact(msgspec.Struct, frozen=True, kw_only=True):
-    """What came after an event in its chain, by whether it was caused by it."""
+    """Later events of the chain: those caused by an event, and the others."""
 
-    descendants: tuple[Event, ...]  # it led to these
-    correlated: tuple[Event, ...]  # later in the same chain, but not because of it
+    descendants: tuple[Event, ...]  # caused by it
+    correlated: tuple[Event, ...]  # later in the same chain, but not caused by it
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that failed, how it came about, and who was part of it."""
+    """A failed event with its ancestors, and the agents involved."""
 
     event: Event
-    led: tuple[Event, ...]  # what led to it, the root first
-    agents: tuple[str, ...]  # of the events that led to it, its own and those after it
+    led: tuple[Event, ...]  # its ancestors, the root first
+    agents: tuple[str, ...]  # of its ancestors, itself and its descendants
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that two runs do not share; None where one has nothing there."""
+    """A field that differs between two runs; None if it is missing in one."""
 
     field: str
     left: object
@@ -36,10 +36,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How far two runs went together, and the step at which they part."""
+    """The number of common steps of two runs, and the first step that differs."""
 
-    same: int  # steps that both share from the beginning
-    left: Event | None = None  # where they part; None: this run ended there, or both ended alike
+    same: int  # common steps from the beginning
+    left: Event | None = None  # the first that differs; None if this run ended there, or both are equal
     right: Event | None = None
     differences: tuple[Difference, ...] = ()
 
@@ -49,21 +49,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]) -> Impact:
-    """What came after this event: caused by it, or only correlated."""
+    """The later events of its chain: caused by this event, or only correlated."""
     caused = {event.id, *(below.id for below in descendants)}
-    later = tuple(other for other in chain if other.place > event.place and other.id not in caused)
+    later = tuple(other for other in chain if other.sort_key > event.sort_key and other.id not in caused)
     return Impact(descendants=tuple(descendants), correlated=later)
 
 
 def failure(event: Event, *, ancestors: Sequence[Event], descendants: Iterable[Event]) -> Failure:
-    """How this event came about and whom it touched."""
+    """A failure with its ancestors and the agents involved."""
     led = tuple(reversed(ancestors))
     part = [*led, event, *descendants]
     return Failure(event=event, led=led, agents=tuple(sorted({e.context.agent for e in part if e.context.agent})))
 
 
 def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection[str] = ()) -> Comparison:
-    """Where two chains part first, step by step in their own order, and in which fields.
+    """The first difference of two chains, compared step by step, with the fields that differ.
 
     Compared are name, origin, error, depth, agent, which earlier step is the parent, and data by its fields; not ids,
     times and sessions, which differ in every run. `ignore` names more that does not count, such as `data.duration_s`.
@@ -81,7 +81,7 @@ def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection
 
 
 def compared_fields(*runs: Iterable[Event]) -> set[str]:
-    """The fields that a comparison of these runs looks at, as `ignore` names them."""
+    """The names of the fields that are compared, as used in `ignore`."""
     return {field for run in runs for event in run for field in _facts(event, {})}
 
 
@@ -92,7 +92,7 @@ async def replay(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Event]:
-    """The events one after the other: at once, or each when it is due at this multiple of the recorded speed."""
+    """The events in order: at once, or at this multiple of the recorded speed."""
     first: Event | None = None
     started = clock()
     for event in chain:
@@ -105,8 +105,8 @@ async def replay(
 
 
 def since(event: Event, chain: Iterable[Event]) -> list[Event]:
-    """The part of a chain that begins with this event."""
-    return [other for other in chain if other.id == event.id or other.place > event.place]
+    """The event and its descendants within a chain."""
+    return [other for other in chain if other.id == event.id or other.sort_key > event.sort_key]
 
 
 def check_speed(speed: float | None) -> None:
@@ -143,6 +143,6 @@ def _differences(
 
 
 def _differ(left: object, right: object) -> bool:
-    """Whether two values of JSON differ: true and 1 do, though Python calls them equal."""
+    """True if two JSON values differ; unlike in Python, true and 1 do."""
     encoded = (msgspec.json.encode(value, order="deterministic") for value in (left, right))
     return len(set(encoded)) > 1

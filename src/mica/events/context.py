@@ -1,11 +1,11 @@
-"""Where we are: the current context and the event that new events descend from.
+"""The current context, and the parent of events that are emitted in it.
 
 One ContextVar holds an immutable chain of frames, one frame for each `with` block that is open. A frame belongs to one
 space, so that two memories in one task never see each other's context. Leaving a block removes its own frame, wherever
 it stands in the chain: blocks of interleaved generators may close in any order and restore nothing stale.
 
-A carrier takes the same value across a process or host boundary in three W3C fields: `traceparent`, `tracestate` (with
-the exact parent) and `baggage`. What arrives from outside is read tolerantly and never raises.
+A carrier takes the same value to another process or host in three W3C fields: `traceparent`, `tracestate` (with the
+exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from mica.model.event import DEPTH_MAX, EMPTY, FIELDS, Context, Event, EventId, 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BAGGAGE_BYTES_MAX = 8_192  # what W3C Baggage asks everyone to accept; more may be cut on the way
+BAGGAGE_BYTES_MAX = 8_192  # the size that W3C Baggage guarantees; more may be cut on the way
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
 class Here(msgspec.Struct, frozen=True, gc=False):
-    """What an event emitted now would be given: a context, and the parent it descends from."""
+    """The context and the parent that an event emitted now would get."""
 
     context: Context = EMPTY
     parent: Ref | None = None
 
 
-class _Frame(msgspec.Struct, frozen=True, gc=False):
-    scope: Scope  # whose block it is, also after the frame was copied onto another outer one
+class ContextFrame(msgspec.Struct, frozen=True, gc=False):
+    scope: Scope  # of the block, also after the frame was copied
     space: str
     here: Here
-    outer: _Frame | None
+    outer: ContextFrame | None
     entered_s: float  # when its block was opened, by the monotonic clock
 
 
-_frames: ContextVar[_Frame | None] = ContextVar("mica_frames", default=None)
+_frames: ContextVar[ContextFrame | None] = ContextVar("mica_frames", default=None)
 current_frame = _get_frames = _frames.get
 _set_frames = _frames.set
 
 
 def current(space: str) -> Here | None:
-    """Where we are in this space; None outside of every block."""
+    """The current context and parent in this space; None outside of every block."""
     frame = _frames.get()
     while frame is not None and frame.space != space:
         frame = frame.outer
@@ -63,7 +63,7 @@ def current(space: str) -> Here | None:
 
 
 def age_s(space: str) -> float | None:
-    """How long ago the current block of this space was opened; None outside of every block."""
+    """Seconds since the current block of this space was opened; None outside of every block."""
     frame = _frames.get()
     while frame is not None and frame.space != space:
         frame = frame.outer
@@ -78,7 +78,7 @@ class Scope(msgspec.Struct, eq=False):
     """
 
     space: str
-    enter: Callable[..., Here]  # called with what is given whenever the block is entered
+    enter: Callable[..., Here]  # called with the arguments whenever the block is entered
     given: tuple[object, ...] = ()
     is_open: bool = False
 
@@ -87,7 +87,7 @@ class Scope(msgspec.Struct, eq=False):
             raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
         here = self.enter(*self.given)
         self.is_open = True
-        _set_frames(_Frame(self, self.space, here, _get_frames(), monotonic()))
+        _set_frames(ContextFrame(self, self.space, here, _get_frames(), monotonic()))
         return here
 
     def __exit__(
@@ -174,14 +174,14 @@ class Scope(msgspec.Struct, eq=False):
         return around
 
 
-def _without(frame: _Frame | None, scope: Scope) -> _Frame | None:
+def _without(frame: ContextFrame | None, scope: Scope) -> ContextFrame | None:
     if frame is None or frame.scope is scope:
         return frame.outer if frame else None  # None: the block was opened in another task's context
     outer = _without(frame.outer, scope)
     return frame if outer is frame.outer else msgspec.structs.replace(frame, outer=outer)
 
 
-def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few events
+def narrow(  # noqa: PLR0917 - by place: a block is opened for every few events
     space: str,
     base: Here,
     parent: Event | Ref | None,
@@ -192,13 +192,13 @@ def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few event
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """Where we are, `base` outside of every block, with some fields replaced, labels added and, if given, a parent."""
+    """The current context, or `base`, with some fields replaced, labels added and, if given, another parent."""
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base
     context = here.context.with_(labels, session, agent, user, task, correlation)
     if parent is None:
         return Here(context, here.parent)
-    if type(parent) is Ref:  # asking for the class of a struct costs ten times as much
+    if type(parent) is Ref:  # isinstance takes ten times as long
         return Here(context, parent)
     if not isinstance(parent, Event):
         raise InvalidContext(f"parent {parent!r} is no event; give what emit, mark or event returned")
@@ -209,7 +209,7 @@ def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few event
 
 
 def carrier(here: Here, *, space: str) -> dict[str, str]:
-    """`here` as W3C fields, for HTTP headers and MCP `_meta`. Raises InvalidContext when it is too large to carry."""
+    """`here` as W3C fields for HTTP headers and MCP `_meta`. Raises InvalidContext if it is too large."""
     fields: dict[str, str] = {}
     if here.parent is not None:
         chain = here.context.correlation or here.parent.root_id
@@ -233,7 +233,7 @@ def environment(here: Here, *, space: str) -> dict[str, str]:
 
 
 def received(fields: Mapping[str, str], *, space: str) -> Here:
-    """Where the sender of these headers, `_meta` fields or environment variables was.
+    """The context and parent of the sender of these headers, `_meta` fields or environment variables.
 
     Foreign or damaged fields are left out. A parent is taken over only within the same space; from elsewhere only the
     correlation comes along.

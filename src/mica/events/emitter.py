@@ -45,7 +45,6 @@ from mica.model.event import (
     Ref,
     WriterId,
     check_keys,
-    check_mark,
     check_name,
     check_nesting,
     check_time,
@@ -55,26 +54,27 @@ from mica.model.event import (
     microseconds,
     origin_number,
 )
+from mica.model.mark import check_mark
 
 NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
-NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
-LARGE_BYTES = 2**20  # such data is written as JSON: who emits it pays for that, not everybody while the fold reads it
-LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
+NAMES_MAX = 10_000  # names cached as valid; usually there are dozens
+LARGE_BYTES = 2**20  # larger data is encoded as JSON in `emit`, so that the fold does not block others with it
+LOCK_PATIENCE_S = 1.0  # the token is held for a microsecond, or while a segment is made
 LOCK_RETRY_S = 0.0001
-LOCK_LOOKS = 5  # before it is taken for lost
+LOCK_LOOKS = 5  # before it counts as lost
 FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
 RESERVED = (PURGED, REFUSED)
 NOTHING: Mapping[str, object] = {}
 AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
 
-NOWHERE = object()  # no event is emitted here
+NOWHERE = object()  # a place where no event is emitted
 
-known_names: set[str] = set()  # checked, of events that are no marks
+known_names: set[str] = set()  # valid names, without marks
 
 
 class Emit(Protocol):
-    """Records that something happened."""
+    """The signature of `emit`."""
 
     def __call__(
         self,
@@ -90,25 +90,25 @@ class Emit(Protocol):
 
 
 class Writer(Protocol):
-    """Whose segments are written."""
+    """What an emitter needs of its journal."""
 
     writer: WriterId
-    written: Segment | None  # which stays while it is written; set in the breath that turns to another
+    written: Segment | None  # the segment in use; changed in one step with the switch to another
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
-        """A new segment that has room for this frame, its first sequence being `base`."""
+        """A new segment with room for this frame, starting at sequence number `base`."""
 
     def within(self) -> Writer:
-        """Another writer, for an event that is emitted inside of an emit."""
+        """Another writer, for an event that is emitted during an emit."""
 
     def wake(self) -> None:
-        """Something waits for the store that had nothing to do before."""
+        """Notify the fold that events wait after a time without any."""
 
     emit: Emit
 
 
 def check_kind(name: str, data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent when there is no event of this name, or a mark of this data.
+    """Raise InvalidEvent if the name is not usable, or a mark has invalid data.
 
     Keys are looked at until a name is known: for every event that would cost a tenth of the whole.
     """
@@ -123,7 +123,7 @@ def check_kind(name: str, data: Mapping[str, object]) -> None:
 
 
 def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
-    """How a frame begins: with its time, its name and its flags."""
+    """The beginning of a frame: time, name and flags."""
     flags = origin_number(name, origin) << ORIGIN_SHIFT | (ERROR if error else 0)
     if at is None:
         return time_ns(), name, flags
@@ -133,27 +133,27 @@ def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tupl
 
 
 def callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those that led to it, the latest first."""
+    """A stack frame and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 class Emitter(NamedTuple):
-    """`emit`, and what else can be done with it."""
+    """`emit` and the functions that control it."""
 
     emit: Emit
-    restart: Callable[[], None]  # begin anew as another writer
-    seal: Callable[[], None]  # go on in a new segment
+    restart: Callable[[], None]  # continue as another writer
+    seal: Callable[[], None]  # continue in a new segment
     rest: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
-    stir: Callable[[], None]  # something waits
+    stir: Callable[[], None]  # something waits for the store
 
 
 def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
     """The emitter of one writer."""
-    tokens = [bytearray()]  # who has the token writes: a list is the cheapest lock there is. It is the buffer for the
-    # frame that is being written, too: one used again is a quarter cheaper
-    finding = threading.Lock()  # held by who looks for a lost token
+    tokens = [bytearray()]  # the lock: its holder writes; a list is the cheapest lock. It is also the buffer for the
+    # frame being written: reusing one is a quarter cheaper
+    finding = threading.Lock()  # held while looking for a lost token
     writer = journal.writer
     scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
     scoped: tuple[Context | None, int] = None, 0  # the last of them
@@ -238,7 +238,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             return ref
 
     def move(parent: Event | Ref | None, context: Context | Here | None, name: str) -> None:
-        """Find out where we are now. Who has the token calls it."""
+        """Refresh the cached context and lineage. Only the token holder may call it."""
         nonlocal block, above, scope, lineage, descent
         new_block: object = context
         led = parent
@@ -271,8 +271,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             new_lineage = (*new_lineage, led.writer, root_writer)
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
-    def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
-        """The number of a context in this segment, shifted; it is written when it has none."""
+    def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
+        """The shifted number of a context in this segment; a new context is written first."""
         nonlocal scoped
         try:
             if (scope := scopes.get(context)) is None:
@@ -290,7 +290,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             if not isinstance(context, Context):
                 reason = f"{context!r:.80} is no context; give mica.Context(session=…), or use `with memory.context(…)`"
                 raise InvalidContext(reason) from error
-            context.check()  # says what is wrong
+            context.check()  # raises with the details
             raise
         scoped = context, scope
         return scope
@@ -305,14 +305,14 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         at: datetime | None,
         tried_bytes: int,
     ) -> Ref:
-        """Write what did not fit, or is not as simple as it looked. Who has the token calls it."""
+        """The slow path: no room in the segment, or data that needs JSON. Only the token holder may call it."""
         try:
             begun = told(name, origin, at, error=error)
             move(parent, context, name)
             try:
                 body = encode_frame((*begun, encode_data(name, data) if tried_bytes > LARGE_BYTES else data, lineage))
             except (TypeError, ValueError, OverflowError, RecursionError):
-                # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
+                # JSON either rejects it with the reason, or can represent it: keys as text, large integers.
                 body = encode_frame((*begun, encode_data(name, data), lineage))
             if index >= capacity or position + len(body) > limit:
                 roll(len(body) + len(encode_frame((1, scoped[0]))))
@@ -358,14 +358,14 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         is_idle = False
 
     def settle() -> None:
-        """After an interruption: what the spine says stands, a copy without its word is overwritten."""
+        """Recover after an interruption: frames in the spine are kept, an uncommitted copy is overwritten."""
         nonlocal position, index
         while index < capacity and (word := spine[index]):
             index += 1
             position = word & END_MASK
 
     def token() -> bytearray | None:
-        """Wait for the token. None inside of `emit` itself, as a signal handler is: waiting leads nowhere.
+        """Wait for the token; None during `emit` of the same thread, for example in a signal handler.
 
         Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
         """
@@ -377,7 +377,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 return tokens.pop()
 
     def wait() -> None:
-        """Wait until somebody gives the token back."""
+        """Wait until the token is returned."""
         until = monotonic() + LOCK_PATIENCE_S
         while not tokens:
             sleep(LOCK_RETRY_S)
@@ -386,7 +386,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 find()
 
     def find() -> None:
-        """Make a new token when an interrupt hit between taking it and using it: one, however many wait for it."""
+        """Make one new token if an interrupt lost it between taking and using it."""
         with finding:
             for _ in range(LOCK_LOOKS):
                 sleep(LOCK_RETRY_S)
@@ -395,7 +395,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             tokens.append(bytearray())
 
     def is_lost() -> bool:
-        """Whether nobody has the token. It is taken and given back below `emit` and `seal`: there one sees who has.
+        """True if no thread holds the token. The stacks show it: it is taken and returned inside `emit` and `seal`.
 
         It may be handed on while one looks, though: what is lost is so at every look.
         """
@@ -404,7 +404,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         return not tokens and not any(map(may_have_token, others)) and not tokens
 
     def may_have_token(frame: FrameType) -> bool:
-        """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
+        """True if the thread of this stack frame may hold it: it is in `emit` or `seal` and does not wait."""
         for caller in callers(frame):
             if caller.f_code is wait.__code__:
                 return False
@@ -438,17 +438,22 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         nonlocal segment, area, spine, capacity
         body = token()
         if body is None:
-            return  # what is being written goes on in its segment
+            return  # a frame is being written; it stays in its segment
         try:
             if index:
-                segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
+                segment, area, spine, capacity = (
+                    None,
+                    bytearray(),
+                    [],
+                    index,
+                )  # looks full, so the next event starts a new one
                 journal.written = None
         finally:
             tokens.append(body)
 
     writing = (emit.__code__, seal.__code__)
 
-    # One name for all that is rarely called: a call of `emit` pays for every name it may use.
+    # One name for all rarely used functions: each free variable makes a call of `emit` slower.
     slow = SimpleNamespace(
         move=move,
         write_slowly=write_slowly,

@@ -1,4 +1,4 @@
-"""The way from the journal into the store: in the background, and at once for whoever reads."""
+"""The fold: moves events from the journal into the store, in the background and before every read."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them would take a si
 LULL_S = 0.5  # how long the background waits for the end of a burst; who reads from another process sees it then
 BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
 HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
-HELD_MAX = 64  # segments of dead writers at once, two open files each: a process may have 256 on some systems
-CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
+HELD_MAX = 64  # segments of dead writers at once, with two open files each; some systems allow 256 files
+CLOSE_S = 1.0  # for events of dead writers at closing; the next process that opens the space does the rest
 
 
-def _kept(event: Event, reason: str) -> Event:
-    """What is stored in place of an event that cannot be: its name, its data, and why. Nothing is lost."""
-    told: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
-    return make_event(event.id, REFUSED, told, at=event.at, context=event.context, error=True)
+def _refusal(event: Event, reason: str) -> Event:
+    """The event that replaces one the store refuses: its name and data, and the reason."""
+    data: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
+    return make_event(event.id, REFUSED, data, at=event.at, context=event.context, error=True)
 
 
-class Folding:
-    """Brings what waits in a journal, and what dead writers left beside it, into one append.
+class JournalFold:
+    """Stores the events of a journal, and those that dead writers left beside it.
 
-    An event leaves the journal only after the append that holds it has returned; a cancelled or failed append is
-    repeated, which the store counts as repeated, never as new.
+    An event leaves the journal only after its append has returned. A cancelled or failed append is tried again; the
+    store recognizes events that it already has.
     """
 
     def __init__(self, append: Callable[[Sequence[Event]], Awaitable[Appended]], folder: Path | None) -> None:
         self._append = append
         self._folder = folder
         self._journal: Journal | None = None
-        self._left: list[Leftover] = []  # claimed, not all of it stored
+        self._left: list[Leftover] = []  # claimed and not stored completely
         self._refused: list[Exception] = []
         self._claiming: asyncio.Task[bool] | None = None
         self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
-        self._is_refused = False  # the store did not take the last batch
+        self._is_refused = False  # the store refused the last batch
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._keep_folding(), name="mica-folding")
-        self.damaged: list[str] = []  # what could not be read of dead writers' segments
+        self.damaged: list[str] = []  # descriptions of unreadable segments of dead writers
 
     @property
     def is_here(self) -> bool:
-        """Whether the loop that runs is the one that this folds in."""
+        """True if called in the event loop of this fold."""
         return asyncio.get_running_loop() is self._loop
 
     @property
     def has_ended(self) -> bool:
-        """Whether that loop is closed: nobody folds any more."""
+        """True if the event loop of this fold is closed."""
         return self._loop.is_closed()
 
     def begin(self, journal: Journal) -> None:
@@ -71,12 +71,12 @@ class Folding:
         self._wanted.set()  # there may be leftovers
 
     def wake(self) -> None:
-        """Something waits that did not before. Any thread may call."""
-        with suppress(RuntimeError):  # the loop is closed: the next who opens the space stores it
+        """Start folding soon. Thread-safe."""
+        with suppress(RuntimeError):  # the loop is closed: events are stored when the space is opened again
             self._loop.call_soon_threadsafe(self._wanted.set)
 
     async def flush(self) -> None:
-        """Store everything that was emitted before. Raises what the store raised, or the reason of a refused event."""
+        """Store everything that was emitted before. Raises what the store raised, or why it refused an event."""
         await self._claim()
         for leftover in list(self._left):
             await self._fold(leftover)
@@ -94,28 +94,28 @@ class Folding:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """What is not in the store yet, while nothing of it is being stored."""
-        await self._claim()  # which may have to store some of it
+        """A block in which nothing is folded; its value is what is not in the store yet."""
+        await self._claim()  # may store some of it
         async with self._folding:
             yield self.unfolded
 
     async def waiting(self) -> list[Stretch]:
-        """What is not in the store yet, of this process and of those that are gone."""
+        """What is not in the store yet, of this process and of dead writers."""
         await self._claim()
         return self.unfolded
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The same, as far as it is known by now."""
+        """What is not in the store yet, as far as it is known."""
         own = self._journal.unfolded() if self._journal is not None else []
         return [stretch for leftover in self._left for stretch in leftover.unfolded()] + own
 
     async def close(self) -> None:
-        """End. What the store does not take now stays on disk for the next who opens the space."""
+        """Stop, after a last attempt to store everything; the rest stays on disk until the space is opened again."""
         self._task.cancel()
         await asyncio.wait([self._task, *([self._claiming] if self._claiming is not None else [])])
         try:
-            # A store that has just had all the patience there is gets no second helping of it.
+            # A store that has just refused a batch gets only a short second chance.
             async with asyncio.timeout(CLOSE_S if self._is_refused else None):
                 await self._fold(self._journal)
             async with asyncio.timeout(CLOSE_S):
@@ -126,18 +126,18 @@ class Folding:
             for step in list(self._steps):
                 step.cancel()
                 await asyncio.wait([step])
-            if self._claiming is not None:  # the last flush may have begun another
+            if self._claiming is not None:  # the last flush may have started another
                 await asyncio.wait([self._claiming])
             for leftover in list(self._left):
                 self._release(leftover)
 
     async def _claim(self) -> None:
-        """Take what writers have left that are gone. Looking costs one listing of a folder, so every flush looks.
+        """Claim the segments of dead writers. It costs one listing of a folder, so every flush does it.
 
-        Whoever is cancelled meanwhile does not end it: what is claimed must be known, or nobody could read it. Where
-        there is more than may be held open, what is held is stored first.
+        Cancelling the caller does not stop it: claimed segments must be registered, or they could not be read. If there
+        are more than HELD_MAX, the claimed ones are stored first.
         """
-        met: set[str] = set()  # a folder that cannot be emptied is not met again and again
+        met: set[str] = set()  # folders that cannot be emptied, to skip them
         while True:
             if self._claiming is None or self._claiming.done():
                 own = self._journal.writer if self._journal is not None else ""
@@ -153,7 +153,7 @@ class Folding:
                 await self._fold(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
-        """Claim what there is beside the known; True when there may be more than can be held."""
+        """Claim segments that are not claimed yet; True if there may be more than HELD_MAX."""
         found = leftovers(folder, known=known)
         while sum(leftover.held for leftover in self._left) < HELD_MAX:
             if (leftover := await asyncio.to_thread(next, found, None)) is None:
@@ -163,7 +163,7 @@ class Folding:
         return True
 
     def _tell_damage(self, leftover: Leftover) -> None:
-        """Say what of a dead writer's events nobody can read, once: an answer without them looks whole."""
+        """Log once which events of a dead writer cannot be read; answers are incomplete without them."""
         for problem in leftover.damaged:
             if problem not in self.damaged:
                 self.damaged.append(problem)
@@ -180,7 +180,7 @@ class Folding:
             pass
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
-        """Store the next batch; False when there is none. A step that has begun is ended, whoever is cancelled."""
+        """Store the next batch; False if there is none. A cancelled caller does not interrupt a batch."""
         step = self._loop.create_task(self._step(waiting), name="mica-fold")
         self._steps.add(step)
         step.add_done_callback(self._ended)
@@ -189,7 +189,7 @@ class Folding:
     def _ended(self, step: asyncio.Task[bool]) -> None:
         self._steps.discard(step)
         if not step.cancelled():
-            step.exception()  # told to whoever waits; when nobody does, the batch is tried again by the next
+            step.exception()  # raised to a waiting caller; otherwise the next flush tries again
 
     async def _step(self, waiting: Journal | Leftover) -> bool:
         async with self._folding:
@@ -215,8 +215,8 @@ class Folding:
         try:
             await self._append([event])
         except InvalidEvent as error:
-            self._refused.append(error)  # told by the next flush; the events behind it must not wait for it
-            await self._append([_kept(event, str(error))])
+            self._refused.append(error)  # the next flush raises it; later events do not wait for it
+            await self._append([_refusal(event, str(error))])
         except DuplicateEvent as error:
             self._refused.append(error)
 
@@ -234,7 +234,7 @@ class Folding:
                 self._refused.insert(0, error)
 
     async def _flush_calmly(self) -> None:
-        """Flush, but leave most of the time to those who emit or read meanwhile."""
+        """Flush in small steps that leave most of the time to other work."""
         await self._claim()
         if self._left:
             await asyncio.sleep(REST_S)
@@ -248,13 +248,13 @@ class Folding:
             await self._fold_some(journal)
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
                 await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
-        # One batch: what comes meanwhile gathers again, or a sync for every few events would stand in `durable`'s way.
-        # After each there is another look: only one that finds nothing lets the next event wake the fold.
+        # One batch at a time: otherwise `durable` would wait for a sync of every few events. After each batch the
+        # journal is checked again: only if it is empty does the next event wake the fold.
         if journal is not None and await self._fold_some(journal):
             self._wanted.set()
 
     async def _lull(self) -> None:
-        """Wait until events no longer come in a burst. Most end soon, and then there is time to store them."""
+        """Wait until a burst of events is over; most bursts are short."""
         until = self._loop.time() + LULL_S
         while (journal := self._journal) is not None and (before := journal.waiting) > BATCH_MAX:
             if journal.size_bytes > HURRY_BYTES or self._loop.time() > until:

@@ -1,8 +1,8 @@
 """The log as it grows: every event after a position, in commit order, none missed and none twice.
 
-A follower remembers one number, the position it has read to, and asks the store for what comes after it. So nothing
-has to be registered, delivered or acknowledged: whoever is slow, interrupted or cut off goes on from that number. Where
-a store can ring when others have appended, a follower looks at once; where it cannot, in a moment.
+A follower remembers one number, the position it has read to, and reads what comes after it from the store. Nothing is
+registered, delivered or acknowledged: a slow or interrupted follower continues from that number. If the store notifies
+of appends by other processes, the follower reads at once; otherwise it polls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from mica.errors import StoreUnavailable
 from mica.model.event import Event, EventId, EventQuery
-from mica.store.protocol import Store
+from mica.store.protocol import AppendNotices, ChainIndex, EventLog
 from mica.store.query import matcher
 
 BATCH_EVENTS = 1_000  # read at a time: about a megabyte, decoded in a few milliseconds
@@ -25,14 +25,14 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store that restarts is back in second
 
 
 class Bell:
-    """Rings for all who wait now. Nobody is kept on a list, so nobody has to be taken off one."""
+    """Notifies all current waiters. It keeps no list, so a waiter need not unregister."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     @property
     def next(self) -> asyncio.Event:
-        """The next ring. Ask before looking at the store: what is stored after that look rings it."""
+        """A future for the next ring. Get it before reading the store, so that no append is missed."""
         return self._next
 
     def ring(self) -> None:
@@ -41,7 +41,7 @@ class Bell:
 
 
 class Following:
-    """Every event after a position that fits, as soon as it is stored: an iterator that ends only with an error.
+    """Every matching event after a position, as soon as it is stored: an iterator that ends only with an error.
 
     Nothing of it must be released, and a cancelled step may be taken again. While the store is unavailable it
     waits and tries again; a memory that is closed raises StoreUnavailable.
@@ -49,22 +49,24 @@ class Following:
 
     def __init__(
         self,
-        store: Store,
+        log: EventLog,
         query: EventQuery,
         *,
+        notices: AppendNotices,
         begin: Callable[[], Awaitable[int]],
         bell: Bell,
         is_closed: Callable[[], bool],
         poll_s: float = POLL_S,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._notices = notices
         self._fits = matcher(query)
         self._begin = begin
         self._bell = bell
         self._is_closed = is_closed
         self._poll_s = poll_s
         self._read: deque[Event] = deque()
-        self._after: int | None = None  # the last position read; None: not begun
+        self._after: int | None = None  # the last position read; None before the start
         self._retry_s = RETRY_FIRST_S
         self._is_listening = False
 
@@ -86,11 +88,11 @@ class Following:
                 self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
     async def _read_on(self) -> None:
-        """Read what comes next; with nothing there, wait for it for a moment."""
+        """Read the next events; wait for a moment if there are none."""
         if self._after is None:
             self._after = await self._begin()
         ring = self._bell.next
-        found = await self._store.log(self._after, limit=BATCH_EVENTS)
+        found = await self._log.read(self._after, limit=BATCH_EVENTS)
         self._retry_s = RETRY_FIRST_S
         if found:
             self._read.extend(found)
@@ -98,42 +100,44 @@ class Following:
         else:
             self._listen()
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARD_S if self._store.hears else self._poll_s):
+                async with asyncio.timeout(HEARD_S if self._notices.is_live else self._poll_s):
                     await ring.wait()
 
     def _listen(self) -> None:
-        """Hear of what other processes store, as long as this follower lives: nobody tells when a loop was left."""
+        """Listen for appends of other processes until this follower is garbage-collected."""
         if not self._is_listening:
             self._is_listening = True
-            ending = weakref.finalize(self, self._store.listen(self._bell.ring))
+            ending = weakref.finalize(self, self._notices.listen(self._bell.ring))
             ending.atexit = False
 
 
-async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
-    """Every event after this position that fits, in commit order, up to the end of the log."""
+async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
+    """Every matching event after a position, in commit order, up to the end of the log."""
     fits = matcher(query)
-    while found := await store.log(after, limit=BATCH_EVENTS):
+    while found := await log.read(after, limit=BATCH_EVENTS):
         for event in found:
             after = event.position or after
             if fits(event):
                 yield event
 
 
-async def history_with_ancestors(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
-    """The same, and all that led to these events, also from before: no parent is missing. It reads the log twice."""
+async def history_with_ancestors(
+    log: EventLog, query: EventQuery, *, chains: ChainIndex, after: int
+) -> AsyncIterator[Event]:
+    """Like `history`, with all ancestors of these events, also earlier ones. Reads the log twice."""
     known: set[EventId] = set()
     positions: set[int | None] = set()
     parents: set[EventId] = set()
-    async for event in history(store, query, after=after):
+    async for event in history(log, query, after=after):
         known.add(event.id)
         positions.add(event.position)
         if event.parent_id is not None:
             parents.add(event.parent_id)
     for parent in parents:
-        if parent not in known and (event_above := await store.event(parent)) is not None:
-            for event in (event_above, *await store.ancestors(parent)):
+        if parent not in known and (event_above := await log.get(parent)) is not None:
+            for event in (event_above, *await chains.ancestors(parent)):
                 known.add(event.id)
                 positions.add(event.position)
-    async for event in history(store, EventQuery(), after=0):
+    async for event in history(log, EventQuery(), after=0):
         if event.position in positions:
             yield event

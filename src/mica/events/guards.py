@@ -1,10 +1,10 @@
-"""Guards around functions and coroutines: what the context must hold, how long a call may take, labels, sampling.
+"""Guards for functions and coroutines: required context, time limit, tags and sampling.
 
     @requires(memory, fields=["session", "agent"], max_age_s=600)
     @timeout(memory, 30)
     async def deploy(): ...
 
-Each looks at where the caller is at the moment of the call; none changes what an event says.
+Each uses the caller's context at the time of the call; none changes the content of an event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 from mica.errors import InvalidContext, InvalidInput
-from mica.events.context import Here, Scope, narrowed
+from mica.events.context import Here, Scope, age_s, narrow
 from mica.events.emitter import Emit
 from mica.model.event import FIELDS
 
@@ -32,14 +32,12 @@ TIMED_OUT = "call.timed_out"
 
 
 class Observed(Protocol):
-    """What a guard needs of a memory."""
+    """The part of a memory that a guard uses."""
 
     @property
     def space(self) -> str: ...
     @property
     def here(self) -> Here: ...
-    @property
-    def age_s(self) -> float | None: ...
     @property
     def emit(self) -> Emit: ...
 
@@ -47,7 +45,7 @@ class Observed(Protocol):
 def requires(
     memory: Observed, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: the call is refused with InvalidContext unless it is made in a context that fits.
+    """A decorator that raises InvalidContext unless the call is made in a matching context.
 
     `fields` are session, agent, user, task, correlation, `parent`, or names of labels; `max_age_s` is how long ago the
     current block may have been opened; `min_depth` is the depth that an event emitted now must have at least.
@@ -76,9 +74,9 @@ def requires(
                 f"{called} is called at depth {depth}, at least {min_depth} is needed; "
                 "call it within memory.context(parent=…)"
             )
-        age_s = memory.age_s
-        if max_age_s is not None and (age_s is None or age_s > max_age_s):
-            how = "outside of every context" if age_s is None else f"in a context that is {age_s:.1f} s old"
+        entered_s = age_s(memory.space)
+        if max_age_s is not None and (entered_s is None or entered_s > max_age_s):
+            how = "outside of every context" if entered_s is None else f"in a context that is {entered_s:.1f} s old"
             raise InvalidContext(f"{called} is called {how}; at most {max_age_s} s are allowed: open a new one")
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -102,15 +100,17 @@ def requires(
 
 
 def _meant(name: str) -> str:
-    """What somebody may have meant who asks for a label that is called nearly as a field."""
+    """A hint if the name of a label is close to the name of a field."""
     known = (*FIELDS, "parent")
     near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
     return f"; {name!r} is taken for a label, was {near[0]!r} meant?" if near else ""
 
 
 def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """A decorator: a coroutine that takes longer is cancelled, a failure is recorded below the current parent, and
-    TimeoutError is raised. A plain function cannot be cancelled, and is refused."""
+    """A decorator that cancels a coroutine after this time, records a failure and raises TimeoutError.
+
+    The failure is a child of the current parent. Plain functions cannot be cancelled and are refused.
+    """
     if not (_is_number(seconds) and 0 < seconds < math.inf):
         raise InvalidInput(f"a call cannot be given {seconds!r} seconds; give more than 0")
 
@@ -144,29 +144,29 @@ def _record(memory: Observed, called: str, seconds: float, error: TimeoutError) 
 
 
 def tagged(memory: Observed, *tags: str) -> Scope:
-    """A decorator or `with` block: events carry these tags and those around it, as the label `tags`, by commas."""
+    """A decorator or `with` block that adds these tags to the label `tags` of its events, separated by commas."""
     if strange := [tag for tag in tags if not isinstance(tag, str) or not tag or "," in tag]:
         raise InvalidInput(f"{strange[0]!r} is no tag; give a text without commas")
 
     def enter() -> Here:
         around = dict(memory.here.context.labels).get(TAGS, "").split(",")
         together = ",".join(sorted({*tags, *filter(None, around)}))
-        return narrowed(memory.space, memory.here, None, {TAGS: together} if together else {})
+        return narrow(memory.space, memory.here, None, {TAGS: together} if together else {})
 
     return Scope(memory.space, enter)
 
 
 def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-    """A decorator for functions that observe: they run for this share of all chains and return None for the others.
+    """A decorator for sampling: the function runs for this share of all chains and returns None for the others.
 
-    The choice follows from the correlation, else the session, else the root, so that a chain is observed as a whole,
-    also across processes; where there is none of them, the function runs. Its events carry the label `sample_rate`.
+    The correlation decides, else the session, else the root, so that a chain is sampled as a whole, also across
+    processes. Without any of them the function runs. Its events carry the label `sample_rate`.
     """
     if not (_is_number(rate) and 0 <= rate <= 1):
         raise InvalidInput(f"{rate!r} is no share; give a number from 0 to 1")
 
     def enter() -> Here:
-        return narrowed(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
+        return narrow(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
         observing = Scope(memory.space, enter)(function)
@@ -190,8 +190,7 @@ def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callabl
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """Whether the chain that we are in belongs to this share; the same everywhere, and whoever is in a smaller share
-    is in a larger one too."""
+    """True if the current chain belongs to this share: the same in every process; a larger share contains a smaller."""
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:

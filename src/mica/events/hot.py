@@ -1,8 +1,8 @@
-"""What waits for the store, read where it lies: after a crash or in a burst nobody has to wait until it is stored.
+"""Hot reads: events that still wait in segments can be read, so that no reader waits until they are stored.
 
-`Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are looked at first
-and the store second: what is folded in between is found in both, and told apart by its id. A purge that the store keeps
-takes what waits at once, as it will when that is stored.
+`Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are
+read first and the store second: an event that is folded in between is in both, and recognized by its id. Purges in
+the store apply to waiting events at once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from mica.errors import InvalidEvent
-from mica.events.fold import Folding
-from mica.events.segment import ERROR, ORIGIN_MASK, ORIGIN_SHIFT, READ_FRAMES, UNREADABLE, Frame, Segment, Stretch
+from mica.events.fold import JournalFold
+from mica.events.segment import (
+    ERROR,
+    ORIGIN_MASK,
+    ORIGIN_SHIFT,
+    READ_FRAMES,
+    UNREADABLE,
+    Segment,
+    SegmentFrame,
+    Stretch,
+)
 from mica.model.event import (
     ORIGINS,
     Context,
@@ -31,7 +40,7 @@ from mica.model.event import (
     name_pattern,
     split_id,
 )
-from mica.store.protocol import Store
+from mica.store.protocol import PurgeLog
 from mica.store.purges import Outstanding
 from mica.store.query import matcher
 
@@ -40,22 +49,36 @@ NEAR_NS = 2**58  # February 1979: a time below may be one of microseconds, whose
 SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
 
 
-class Reads(Protocol):
-    """The part of a store that can be answered without positions."""
+class ReadLog(Protocol):
+    """The part of `EventLog` that needs no positions."""
 
-    async def event(self, identifier: EventId) -> Event | None: ...
-    async def events(self, query: EventQuery) -> list[Event]: ...
+    async def get(self, identifier: EventId) -> Event | None: ...
+    async def query(self, query: EventQuery) -> list[Event]: ...
+
+
+class ReadChains(Protocol):
+    """The part of `ChainIndex` that reads events."""
+
     async def chain(self, correlation: str) -> list[Event]: ...
     async def ancestors(self, identifier: EventId) -> list[Event]: ...
     async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]: ...
 
 
-class _Found(NamedTuple):
+class Reads(Protocol):
+    """The roles of a store that can also be answered for events that wait in segments. A `Store` is one."""
+
+    @property
+    def log(self) -> ReadLog: ...
+    @property
+    def chains(self) -> ReadChains: ...
+
+
+class HotMatch(NamedTuple):
     at: int
-    order: int  # how they were written
+    order: int  # of writing
     segment: Segment
     place: int  # in the segment
-    frame: Frame
+    frame: SegmentFrame
 
     @property
     def event(self) -> Event:
@@ -66,8 +89,8 @@ class _Found(NamedTuple):
         return ORIGINS[self.frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK] == "recalled"
 
 
-class _Chunk:
-    """Some frames of a segment, contexts among them, and which of them are wanted. Decoded when it is asked."""
+class FrameChunk:
+    """Some frames of a segment and which of them are wanted; decoded on demand."""
 
     def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], wanted: set[int] | None) -> None:
         self._segment = segment
@@ -78,7 +101,7 @@ class _Chunk:
 
     @cached_property
     def times(self) -> tuple[float, float]:
-        """No event is earlier, and none is later, in microseconds."""
+        """The earliest and latest possible time of an event, in microseconds."""
         try:
             begun = self._segment.times(self._first, self._first + len(self._scopes))
         except UNREADABLE:
@@ -91,21 +114,21 @@ class _Chunk:
             return -math.inf, math.inf  # a time far away; rare enough to look at each
         return earliest // 1_000, max(of_events) // 1_000
 
-    def found(self) -> Iterator[_Found]:
+    def found(self) -> Iterator[HotMatch]:
         frames = self._frames()
         for place, (scope, frame) in enumerate(zip(self._scopes, frames, strict=True), self._first):
             if frame is not None and scope and (self._wanted is None or scope in self._wanted):
-                yield _Found(frame.microseconds, self._order + place, self._segment, place, frame)
+                yield HotMatch(frame.microseconds, self._order + place, self._segment, place, frame)
 
-    def _frames(self) -> Sequence[Frame | None]:
-        """The frames; None for one that is damaged, which the fold tells."""
+    def _frames(self) -> Sequence[SegmentFrame | None]:
+        """The frames; None for a damaged one, which the fold reports."""
         last = self._first + len(self._scopes)
         try:
             return self._segment.frames(self._first, last)
         except UNREADABLE:
             return [self._frame(index) for index in range(self._first, last)]
 
-    def _frame(self, index: int) -> Frame | None:
+    def _frame(self, index: int) -> SegmentFrame | None:
         try:
             [frame] = self._segment.frames(index, index + 1)
             if self._scopes[index - self._first]:
@@ -116,7 +139,7 @@ class _Chunk:
 
 
 class Hot:
-    """Events in segments, as they were when they were listed. Any thread may ask; nothing is kept."""
+    """The events in segments at the time of listing. Thread-safe; caches nothing."""
 
     def __init__(self, stretches: Sequence[Stretch], outstanding: Outstanding | None = None) -> None:
         self._stretches = list(stretches)
@@ -125,7 +148,7 @@ class Hot:
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return sum(last - first - segment.scopes(first, last).count(0) for segment, first, last in self._stretches)
 
     def event(self, identifier: EventId) -> Event | None:
@@ -133,7 +156,7 @@ class Hot:
         for segment, first, last in self._stretches:
             index = sequence - segment.base
             if segment.writer == writer and first <= index < last:
-                with suppress(*UNREADABLE):  # damaged, which the fold tells
+                with suppress(*UNREADABLE):  # damaged, which the fold reports
                     return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
         return None
 
@@ -146,7 +169,7 @@ class Hot:
         until = math.inf if query.until is None else microseconds(query.until)
         is_dated = query.since is not None or query.until is not None
         takes_recalled = self._outstanding.takes_recalled
-        latest: list[_Found] = []  # a heap: the oldest of them first
+        latest: list[HotMatch] = []  # a heap: the oldest of them first
         for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
             is_full = limit is not None and len(latest) >= limit
             if is_full and not latest:
@@ -168,11 +191,11 @@ class Hot:
                     heapq.heappop(latest)
         return [self._event(found) for found in sorted(latest)]
 
-    def _event(self, found: _Found) -> Event:
+    def _event(self, found: HotMatch) -> Event:
         return self._outstanding.applied(found.event)
 
     def chain(self, correlation: str) -> list[Event]:
-        """Those that share the correlation, or descend from the root of this id, oldest first."""
+        """The events with this correlation, or that descend from the root of this id, oldest first."""
         of_it = self._all(lambda context: context.correlation == correlation)
         found = {each.order: each for each in of_it if self._event(each).context.correlation == correlation}
         with suppress(InvalidEvent):  # no root has this id
@@ -181,8 +204,8 @@ class Hot:
         return [self._event(each) for each in sorted(found.values())]
 
     def below(self, parents: Iterable[EventId]) -> list[Event]:
-        """Everything that descends from one of these within the segments."""
-        children: dict[tuple[WriterId, int], list[_Found]] = {}
+        """The descendants of these events within the segments."""
+        children: dict[tuple[WriterId, int], list[HotMatch]] = {}
         for found in self._all():
             if line := found.frame.lineage if found.frame.lineage.depth else None:
                 children.setdefault((line.parent_writer or found.segment.writer, line.parent), []).append(found)
@@ -194,12 +217,12 @@ class Hot:
                 waiting.append((found.segment.writer, found.segment.base + found.place))
         return below
 
-    def _all(self, fits_context: Callable[[Context], bool] | None = None) -> Iterator[_Found]:
+    def _all(self, fits_context: Callable[[Context], bool] | None = None) -> Iterator[HotMatch]:
         for chunk in self._chunks(fits_context):
             yield from chunk.found()
 
-    def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[_Chunk]:
-        """The events whose context fits, the latest first, some at a time."""
+    def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
+        """The events whose context fits, latest first, in chunks."""
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity
@@ -213,9 +236,9 @@ class Hot:
                 if wanted is not None and sum(scope in wanted for scope in some) * SPARSE < len(some):
                     for place, scope in enumerate(some, first + start):
                         if scope in wanted:
-                            yield _Chunk(segment, order, place, [scope], wanted)
+                            yield FrameChunk(segment, order, place, [scope], wanted)
                 else:
-                    yield _Chunk(segment, order, first + start, some, wanted)
+                    yield FrameChunk(segment, order, first + start, some, wanted)
 
 
 def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
@@ -229,13 +252,13 @@ def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
     return fits
 
 
-def _heads_of(query: EventQuery) -> Callable[[_Found], bool]:
-    """Whether what a frame says without its data fits a query."""
+def _heads_of(query: EventQuery) -> Callable[[HotMatch], bool]:
+    """True if a frame fits a query, apart from its data."""
     patterns = [name_pattern(pattern) for pattern in query.names]
     since = None if query.since is None else microseconds(query.since)
     until = None if query.until is None else microseconds(query.until)
 
-    def fits(found: _Found) -> bool:
+    def fits(found: HotMatch) -> bool:
         frame = found.frame
         return (
             (since is None or found.at >= since)
@@ -247,47 +270,64 @@ def _heads_of(query: EventQuery) -> Callable[[_Found], bool]:
     return fits
 
 
-def _root_of(found: _Found) -> tuple[WriterId, int]:
+def _root_of(found: HotMatch) -> tuple[WriterId, int]:
     line = found.frame.lineage
     if line.depth == 0:
         return found.segment.writer, found.segment.base + found.place
     return line.root_writer or found.segment.writer, line.root
 
 
-class Whole:
-    """A store together with what waits for it: one log."""
+class LogWithPending:
+    """`Reads` of a store together with the events that wait for it."""
 
     def __init__(self, store: Reads, hot: Hot) -> None:
-        self._store = store
+        self.log = PendingLog(store.log, hot)
+        self.chains = PendingChains(store.chains, self.log, hot)
+
+
+class PendingLog:
+    """The log of a store together with the events that wait for it."""
+
+    def __init__(self, stored: ReadLog, hot: Hot) -> None:
+        self._stored = stored
         self._hot = hot
 
-    async def event(self, identifier: EventId) -> Event | None:
-        return await self._store.event(identifier) or await asyncio.to_thread(self._hot.event, identifier)
+    async def get(self, identifier: EventId) -> Event | None:
+        return await self._stored.get(identifier) or await asyncio.to_thread(self._hot.event, identifier)
 
-    async def events(self, query: EventQuery) -> list[Event]:
+    async def query(self, query: EventQuery) -> list[Event]:
         waiting = await asyncio.to_thread(self._hot.events, query)
-        found = _merged(await self._store.events(query), waiting)
+        found = _merged(await self._stored.query(query), waiting)
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+
+class PendingChains:
+    """The chains of a store together with the events that wait for it."""
+
+    def __init__(self, stored: ReadChains, log: PendingLog, hot: Hot) -> None:
+        self._stored = stored
+        self._log = log
+        self._hot = hot
 
     async def chain(self, correlation: str) -> list[Event]:
         waiting = await asyncio.to_thread(self._hot.chain, correlation)
-        return _merged(await self._store.chain(correlation), waiting)
+        return _merged(await self._stored.chain(correlation), waiting)
 
     async def ancestors(self, identifier: EventId) -> list[Event]:
         found: dict[EventId, Event] = {}
-        event = await self.event(identifier)
+        event = await self._log.get(identifier)
         while event is not None:
-            line = [event, *await self._store.ancestors(event.id)]
+            line = [event, *await self._stored.ancestors(event.id)]
             found |= {each.id: each for each in line}
             above = line[-1].parent_id
-            event = await self.event(above) if above is not None and above not in found else None
+            event = await self._log.get(above) if above is not None and above not in found else None
         found.pop(identifier, None)
         return sorted(found.values(), key=lambda each: -each.depth)
 
     async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
-        event = await self.event(identifier)
+        event = await self._log.get(identifier)
         if event is None:  # others may name it as their parent all the same
-            stored = await self._store.descendants(identifier)
+            stored = await self._stored.descendants(identifier)
             waiting = await asyncio.to_thread(self._hot.below, {identifier, *(each.id for each in stored)})
             return _merged(stored, waiting)
         children: dict[EventId | None, list[Event]] = {}
@@ -301,14 +341,14 @@ class Whole:
         return _in_order(each for each in found if depth is None or each.depth <= event.depth + depth)
 
 
-async def readable(store: Store, folding: Folding) -> Reads:
-    """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Reads:
+    """A reader of every event emitted before: the store, or the store with the waiting segments if there are many."""
     waiting = await folding.waiting()
     if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
         await folding.flush()
-        return store
+        return stored
     folding.wake()
-    return Whole(store, Hot(waiting, Outstanding(await store.purges())))
+    return LogWithPending(stored, Hot(waiting, Outstanding(await purges.all())))
 
 
 def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:
@@ -317,4 +357,4 @@ def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:
 
 
 def _in_order(events: Iterable[Event]) -> list[Event]:
-    return sorted(events, key=attrgetter("place"))
+    return sorted(events, key=attrgetter("sort_key"))

@@ -18,13 +18,13 @@ from pathlib import Path
 from mica.errors import Backlogged, StoreUnavailable
 from mica.events.context import Here
 from mica.events.emitter import Emit, emitter
-from mica.events.leftovers import Home
+from mica.events.leftovers import WriterFolder
 from mica.events.segment import UNREADABLE, Batch, Segment, Stretch, make_segment
 from mica.model.event import Clock, new_writer
 
 EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
-GROWTH = 4  # of a segment beside the one before
+GROWTH = 4  # factor from one segment to the next
 JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, some eight million events: beyond that the store is stuck
 
 
@@ -40,7 +40,7 @@ class Journal:
         self._space = space
         self._base = base
         self._clock = clock
-        self.wake = wake  # called when something waits for the store that had nothing to do before
+        self.wake = wake  # called when events wait after a time without any
         self._is_closed = False
         self.is_forked = False  # in a child of the process that it was made in
         self._start()
@@ -52,33 +52,33 @@ class Journal:
         self.writer = new_writer()
         self._syncing = threading.Lock()
         self._segments: list[Segment] = []
-        self.written: Segment | None = None  # by `emit`, which says so
-        self._home: Home | None = None
-        self._inners: list[Journal] = []  # for events that are emitted inside of an emit; the first is used
+        self.written: Segment | None = None  # the segment in use, set by `emit`
+        self._home: WriterFolder | None = None
+        self._inners: list[Journal] = []  # for events emitted during an emit; the first is used
 
     @property
     def size_bytes(self) -> int:
-        """What the segments take that hold something for the store."""
+        """The bytes of the segments that hold events for the store."""
         return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.refreshed())
 
     def unfolded(self) -> list[Stretch]:
-        """What is not in the store yet."""
+        """The frames that are not in the store yet."""
         segments = [Stretch(each, each.folded, each.refreshed()) for each in list(self._segments)]
         own = [each for each in segments if each.first < each.last]
         return own + [each for inner in self._inners for each in inner.unfolded()]
 
     @property
     def waiting(self) -> int:
-        """How many frames are not folded yet."""
+        """The number of frames that are not folded yet."""
         return sum(last - first for _, first, last in self.unfolded())
 
     @property
     def waiting_events(self) -> int:
-        """How many events are not folded yet, for people: their contexts take frames, too."""
+        """The number of events that are not folded yet; frames of contexts are not counted."""
         return sum(segment.events_in(first, last) for segment, first, last in self.unfolded())
 
     def sync(self) -> None:
-        """Return when everything emitted before survives power loss. Those who wait at once share one sync.
+        """Return when everything emitted before survives power loss. Concurrent callers share one sync.
 
         Raises StoreUnavailable when the disk does not take it, or the folder is gone: then only storing makes it safe.
         """
@@ -86,11 +86,11 @@ class Journal:
             for segment in list(self._segments):
                 try:
                     if segment.path is not None and segment.folded < segment.refreshed():
-                        segment.path.stat()  # one that was removed can be synced, and is gone all the same
+                        segment.path.stat()  # a removed file can still be synced, but is lost
                     segment.sync()
                 except OSError as error:
                     if segment.folded == segment.refreshed():
-                        continue  # all of it is in the store, which is safer
+                        continue  # all of it is in the store
                     raise StoreUnavailable(
                         f"what was emitted cannot be brought to the disk in {self._folder} ({error.strerror}); it is "
                         "safe when it is stored, as every read does first"
@@ -99,8 +99,8 @@ class Journal:
             inner.sync()
 
     def batch(self, limit: int) -> Batch | None:
-        """The next events for the store, oldest first; None when nothing waits."""
-        self._rest()  # before looking: what comes after this look wakes the fold again
+        """The next batch of events for the store, oldest first; None if nothing waits."""
+        self._rest()  # first, so that a later event wakes the fold again
         for segment in list(self._segments):
             if segment.folded < (count := segment.refreshed()):
                 self._stir()
@@ -112,23 +112,23 @@ class Journal:
         return next((found for inner in self._inners if (found := inner.batch(limit)) is not None), None)
 
     def stored(self, batch: Batch) -> None:
-        """The events of a batch are in the store."""
+        """Note that the events of a batch are stored."""
         batch.segment.mark_folded(batch.reached)
 
     def sweep(self) -> None:
-        """Remove every segment that is folded whole. It may have to wait for a sync."""
+        """Remove every segment that is folded completely; may wait for a sync."""
         for segment in list(self._segments):
             self._drop(segment, patient=True)
         for inner in self._inners:
             inner.sweep()
 
     def _drop(self, segment: Segment, *, patient: bool) -> None:
-        """Remove a segment that is folded whole, unless it is the one that is written; else another time."""
+        """Remove a segment that is folded completely, unless it is in use."""
         if not self._syncing.acquire(blocking=patient):
             return
         try:
-            # Asked again: something may have been written to it before the next one took its place.
-            # One that nothing is in may be the next.
+            # Checked again: an event may have been written before the next segment took its place.
+            # An empty segment may become the next one.
             is_done = segment is not self.written and 0 < segment.folded == segment.refreshed()
             if is_done and segment in self._segments:
                 self._segments.remove(segment)
@@ -137,13 +137,13 @@ class Journal:
             self._syncing.release()
 
     def leave(self) -> None:
-        """Go on in a new segment, so that those before are removed as soon as they are folded."""
+        """Continue in a new segment, so that the earlier ones are removed as soon as they are folded."""
         self._seal()
         for inner in self._inners:
             inner.leave()
 
     def close(self) -> None:
-        """Release everything; what is not folded stays on disk for the next who opens the space."""
+        """Release all files; events that are not folded stay on disk until the space is opened again."""
         self._is_closed = True
         self._restart()
         for inner in self._inners:
@@ -163,11 +163,11 @@ class Journal:
     def within(self) -> Journal:
         if not self._inners:
             made = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
-            self._inners.append(made)  # never in the place of one that a signal made meanwhile and wrote to
+            self._inners.append(made)  # appended, because a signal handler may have made and used another meanwhile
         return self._inners[0]
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
-        """A new segment that has room for this frame. Until `emit` turns to it, the one before may be written."""
+        """A new segment with room for this frame. Until `emit` switches to it, the previous one may be written."""
         if self._is_closed:
             raise StoreUnavailable("this memory is closed; open it again")
         if self.size_bytes > JOURNAL_BYTES_MAX:
@@ -175,13 +175,15 @@ class Journal:
                 f"{self.waiting_events:,} events wait for the store and take {self.size_bytes:,} bytes in "
                 f"{self._folder}; the last one was not taken: is the store reachable? `mica doctor` tells"
             )
-        if self._home is not None and not self._home.path.is_dir():  # somebody removed it: what is in it is mapped
+        if (
+            self._home is not None and not self._home.path.is_dir()
+        ):  # removed by another process; its content is still mapped
             self._home.forget()
             self._home = None
         if self._folder is not None and self._home is None:
-            self._home = Home.make(self._folder / self.writer)
+            self._home = WriterFolder.make(self._folder / self.writer)
         before = self._segments[-1] if self._segments else None
-        if before is not None and before.base == base:  # made by an attempt that was interrupted: nothing is in it
+        if before is not None and before.base == base:  # left by an interrupted attempt: it is empty
             self._segments.remove(before)
             before.remove()
             before = None
@@ -196,7 +198,7 @@ class Journal:
         return segment
 
     def after_fork(self) -> None:
-        """In a child process: the parent's segments are the parent's; go on as another writer."""
+        """After a fork, in the child: continue as another writer; the segments belong to the parent."""
         if self._home is not None:
             self._home.forget()
         self.wake = _nobody
@@ -206,7 +208,7 @@ class Journal:
 
 
 def _nobody() -> None:
-    """The fold of a forked child: whoever opens the space next does it."""
+    """The fold of a forked child does nothing: the next process that opens the space stores the events."""
 
 
 _living: weakref.WeakSet[Journal] = weakref.WeakSet()

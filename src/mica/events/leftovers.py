@@ -1,4 +1,4 @@
-"""The folders of writers: held while a writer lives, claimed and emptied by the next who opens the space."""
+"""Folders of writers: locked while a writer lives; claimed and emptied by the next process that opens the space."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ DAMAGED = ".damaged"
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process, or the machine, has no more to give just now
 
 
-class Home:
-    """The folder of a writer, held by a lock while the writer lives."""
+class WriterFolder:
+    """The folder of a writer, locked while the writer lives."""
 
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
-        self._lock = lock  # an object, so that one of an interrupted attempt is let go with it
+        self._lock = lock  # an object, so that garbage collection releases it after an interrupted attempt
 
     @classmethod
-    def make(cls, path: Path) -> Home:
-        """A new folder. It gets its name only when it is locked, so that nobody takes it for a dead writer's."""
+    def make(cls, path: Path) -> WriterFolder:
+        """A new folder. It is named after it is locked, so that it never looks like a dead writer's."""
         unnamed = path.with_name(f".{path.name}")
         try:
             if not path.exists():
@@ -50,12 +50,12 @@ class Home:
         return home
 
     @classmethod
-    def claim(cls, path: Path) -> Home | None:
-        """The folder of a writer that is gone; None while it lives, or when somebody else claims it. Raises OSError."""
+    def claim(cls, path: Path) -> WriterFolder | None:
+        """The folder of a dead writer; None if it is alive or another process has claimed it. Raises OSError."""
         try:
             lock = (path / LOCK).open("rb+")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
-            return None  # gone, or not ours: `closed_in` tells
+            return None  # gone, or not ours: `closed_in` reports it
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,7 +64,7 @@ class Home:
         return cls(path, lock)
 
     def release(self) -> None:
-        """Let go; an empty folder is removed."""
+        """Release the lock; an empty folder is removed."""
         with suppress(OSError):
             if not [file for file in self.path.iterdir() if file.name != LOCK]:
                 (self.path / LOCK).unlink()
@@ -72,19 +72,19 @@ class Home:
         self._lock.close()
 
     def forget(self) -> None:
-        """In a forked child: the lock is the parent's."""
+        """Close the lock in a forked child; the parent keeps it."""
         self._lock.close()
 
 
 class Leftover:
-    """What a writer that is gone has left: read, folded and removed by whoever opens the space next."""
+    """The segments of a dead writer, to be read, folded and removed."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: WriterFolder) -> None:
         self._home = home
         self.damaged: list[str] = []
         self._segments: list[Segment] = []
-        self._spoiled: set[Path] = set()  # kept under another name when all that can be read is stored
-        self._salvaging: set[Segment] = set()  # where a frame was found that cannot be read
+        self._spoiled: set[Path] = set()  # renamed after everything readable is stored
+        self._salvaging: set[Segment] = set()  # with an unreadable frame
         for path in home.path.glob(f"*{UNNAMED}"):
             path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
         for path in sorted(home.path.glob(f"*{SUFFIX}")):
@@ -116,7 +116,7 @@ class Leftover:
 
     @property
     def held(self) -> int:
-        """How many segments are open."""
+        """The number of open segments."""
         return max(1, len(self._segments))
 
     @property
@@ -124,11 +124,11 @@ class Leftover:
         return self._home.path.name
 
     def unfolded(self) -> list[Stretch]:
-        """What is not in the store yet."""
+        """The frames that are not in the store yet."""
         return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
 
     def batch(self, limit: int) -> Batch | None:
-        """The next events for the store; None when all of them are there."""
+        """The next batch of events for the store; None if all are stored."""
         for segment in self._segments:
             try:
                 if segment.folded < segment.count and segment not in self._salvaging:
@@ -141,7 +141,7 @@ class Leftover:
         return None
 
     def stored(self, batch: Batch) -> None:
-        """The events of a batch are in the store."""
+        """Note that the events of a batch are stored."""
         batch.segment.mark_folded(batch.reached)
 
     def _spoil(self, segment: Segment, problem: str) -> None:
@@ -150,7 +150,7 @@ class Leftover:
             self._spoiled.add(segment.path)
 
     def close(self) -> None:
-        """Remove what is folded; keep what is damaged under another name."""
+        """Remove folded segments; rename damaged ones."""
         for segment in self._segments:
             path = segment.path
             if segment.folded < segment.count:
@@ -164,7 +164,7 @@ class Leftover:
 
 
 def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[Leftover]:
-    """What dead writers have left in a folder, beside the known. Folders of living writers are left alone."""
+    """The segments of dead writers in a folder, except those already claimed; living writers are skipped."""
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith(".") or path.name in known:
             continue
@@ -177,8 +177,8 @@ def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[L
 
 
 def _left_in(path: Path) -> Leftover | None:
-    """What a writer has left in its folder; None while it lives. Raises OSError."""
-    home = Home.claim(path)
+    """The segments in a dead writer's folder; None while it lives. Raises OSError."""
+    home = WriterFolder.claim(path)
     if home is None:
         return None
     try:
@@ -189,7 +189,7 @@ def _left_in(path: Path) -> Leftover | None:
 
 
 def has_others(folder: Path, *, known: Collection[str]) -> bool:
-    """Whether a writer that is not known has a folder here, alive or not."""
+    """True if there is a folder of a writer that is not in `known`, alive or not."""
     try:
         return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
 
 
 def damaged_in(folder: Path | None) -> list[str]:
-    """What lies in a folder under another name because it could not be read whole."""
+    """The renamed segments in a folder that could not be read completely."""
     found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
     return [
         f"{path} was damaged; what can be read of it is stored, and in place of a frame that cannot, an event named"
@@ -209,7 +209,7 @@ def damaged_in(folder: Path | None) -> list[str]:
 
 
 def closed_in(folder: Path | None) -> list[str]:
-    """The folders of writers that nobody here can open, with the reason: what waits in them stays there."""
+    """The folders of writers that cannot be opened, with the reason; their events stay there."""
     found = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith("."):
@@ -225,7 +225,7 @@ def closed_in(folder: Path | None) -> list[str]:
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
-    """How many events wait for the store in a folder, of living and dead writers, and the bytes of their segments.
+    """The number of waiting events of all writers in a folder, and the bytes of their segments.
 
     A segment that is kept ready and holds nothing that waits counts for nothing.
     """

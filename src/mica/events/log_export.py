@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,17 +15,33 @@ import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput
 from mica.events import segment
+from mica.events.log import Log
 from mica.events.log_import import ExportedContext
 from mica.format.documents import event_document
 from mica.model.event import PURGED, Context, Event, EventId, split_id
+from mica.store.purges import EXPORTED
 
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside its file
 DATABASE = b"SQLite format 3\0"
 
 
+class LogExported(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an export."""
+
+    events: int
+    unrecorded: str | None = None  # why the file was not recorded, so that no purge will find it
+
+
+def record_export(log: Log, path: Path, *, events: int) -> None:
+    """Record that a file holds events, so that a later purge can remove them from it."""
+    if path.is_file():  # not a pipe
+        data: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
+        log.emit(EXPORTED, data, origin="user")
+
+
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
-    """Where to write a file that takes the place of the old one when all is written.
+def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
+    """A block that writes a new file, which replaces the old one at the end.
 
     Raises InvalidInput when that cannot be done, or when the old one is a store or a part of one.
     """
@@ -66,8 +83,8 @@ def _begins(path: Path, magic: bytes) -> bool:
         return stream.read(len(magic)) == magic
 
 
-class _Line(msgspec.Struct):
-    """What a line says of an event; what it leaves out is None or empty."""
+class ExportLine(msgspec.Struct):
+    """The fields of an exported line; missing ones are None or empty."""
 
     id: EventId
     name: str | None = None
@@ -76,7 +93,7 @@ class _Line(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:
-        """The event, as far as a selection looks at it; None when the line does not hold all of that."""
+        """The event as far as a selection needs it; None if the line lacks a field."""
         if self.name is None or self.at is None or self.context is None or not bytes(self.data):
             return None
         fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
@@ -85,12 +102,12 @@ class _Line(msgspec.Struct):
 
 
 _Stone: TypeAlias = Callable[[EventId, Event | None], Event | None]
-_lines_of = msgspec.json.Decoder(_Line)
+_lines_of = msgspec.json.Decoder(ExportLine)
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def rewrite(path: Path, stone_of: _Stone) -> int:
-    """Replace the lines of purged events by their tombstones; every other line stays as it is, to the letter.
+    """Replace the lines of purged events by tombstones; all other lines stay byte for byte.
 
     `stone_of` is given an id, and the event where the line holds all of it, and returns the tombstone or None. Returns
     how many lines were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours or
@@ -99,14 +116,14 @@ def rewrite(path: Path, stone_of: _Stone) -> int:
     path = path.resolve()  # replacing a link would leave the file behind it as it was
     if not (count := sum(line is not kept for line, kept in _lines(path, stone_of))):
         return 0
-    with written(path) as stream:
+    with atomic_writer(path) as stream:
         for _, kept in _lines(path, stone_of):
             stream.write(kept)
     return count
 
 
 def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
-    """Each line, and what stands in its place: itself unless its event was purged."""
+    """Each line and its replacement, which is the line itself unless its event was purged."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:

@@ -1,17 +1,18 @@
-"""Logs of other programs, and our own exports, as events: read whole, verified, and all or nothing.
+"""Import of logs of other programs and of our own exports: verified, and all or nothing.
 
-Every line of JSON is one event. A foreign event gets an id that follows from what its log calls it, so importing again
-changes nothing; its parent is looked for in the file and in the space; root and depth are worked out anew. Whatever has
-no place in an event is kept under `imported` in its data. What cannot be read is named by its line, and nothing of the
-file is taken.
+Every line of JSON is one event. The id of a foreign event is derived from its id in the log, so importing it again
+changes nothing. Its parent is looked up in the file and in the space; root and depth are computed. Fields that an event
+does not have are stored under `imported` in its data. If a line cannot be read, the error names it and nothing is
+imported.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -19,33 +20,39 @@ from typing import IO, Literal, TypeAlias, get_args
 
 import msgspec
 
-from mica.clients.records import Line, lines, lines_of
-from mica.errors import InvalidContext, InvalidEvent, InvalidInput
+from mica.errors import DuplicateEvent, InvalidContext, InvalidEvent, InvalidInput
+from mica.events.json_lines import JsonLine, read_lines
 from mica.model.event import (
     EMPTY,
     EPOCH,
     LABEL_CHARACTERS_MAX,
     MARK,
     NAME_CHARACTERS_MAX,
+    PURGED,
+    Appended,
     Context,
     Event,
     EventId,
+    EventQuery,
     Origin,
     Ref,
     WriterId,
-    check_mark,
     check_name,
     check_time,
     decode_data,
     descent_from,
     encode_data,
     event_id,
+    is_tombstone,
     ref_of,
     sequence_named,
     split_id,
     writer_named,
 )
+from mica.model.mark import check_mark
 from mica.redact import redact_data
+from mica.store.checks import check_event
+from mica.store.protocol import EventLog
 
 Format: TypeAlias = Literal["mica", "ksi", "flat", "cloudevents"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -67,8 +74,8 @@ _NAME_UNSAFE = re.compile(r"[\s*?\x00-\x1f]")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line as an event whose place among the others is not known yet."""
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line as an event; its root and depth are not computed yet."""
 
     line: int
     key: str  # what the log calls it
@@ -84,19 +91,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     is_undated: bool = False  # its log does not say when it happened; `dated` does
 
 
-class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that could be read: its entries, and what they name that is not in it."""
+class LogFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries of a file, and the parents they name that are not in it."""
 
     path: str
     format: Format
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     ids: tuple[EventId, ...]  # of the entries, in order
     by_key: Mapping[str, int]  # the entry that a key means: the first that has it
     by_last: Mapping[str, int]  # the same by the id alone, where only one source uses it
     reused: int  # entries whose key belongs to an earlier one with other content
 
-    def parent_id(self, entry: Entry) -> EventId | None:
-        """The id of an entry's parent, in this file or elsewhere."""
+    def parent_id(self, entry: LogEntry) -> EventId | None:
+        """The id of an entry's parent, in this file or the space."""
         if entry.parent is None:
             return None
         inside = self.by_key.get(entry.parent, self.by_last.get(_last(entry.parent)))
@@ -110,32 +117,104 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
         return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
 
     def called(self, identifier: EventId) -> str:
-        """Where the event of this id stands, and what the log calls it."""
+        """The line of the event with this id, and its id in the log."""
         entry = self.entries[self.ids.index(identifier)]
         return f"line {entry.line}, event {_last(entry.key)!r},"
 
 
-class Read(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The events of a log, in the order of its lines."""
 
     events: tuple[Event, ...]
     orphans: int  # entries whose parent is nowhere
 
 
+class LogImported(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of importing a log."""
+
+    format: Format | None  # None: the file is empty
+    events: int
+    repeated: int  # stored before
+    orphans: int  # without a parent; imported only with `allow_orphans`
+    reused: int  # shared their id with another event of the log and got a new one
+    undated: int  # without a time in the log: they get the time of the event before them, or the current time
+    purged: int  # purged before or during the import; tombstones stand for them
+
+
+async def import_log(
+    file: Path | IO[bytes],
+    *,
+    stored: EventLog,
+    append: Callable[[Sequence[Event]], Awaitable[Appended]],
+    now: datetime,
+    format: Format | None,
+    source: str,
+    allow_orphans: bool,
+) -> LogImported:
+    """Store the events of a JSONL file, all or nothing. Raises InvalidInput."""
+    path = name_of(file)
+    try:
+        log = await asyncio.to_thread(read_log, file, format=format, source=source)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+    undated = {identifier for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.is_undated}
+    times = {each: event.at for each in undated if (event := await stored.get(each))}
+    log = dated(log, known=times, now=now)
+    known = {parent: event.ref for parent in log.outside() if (event := await stored.get(parent))}
+    read = await asyncio.to_thread(verified, log, known=known, allow_orphans=allow_orphans)
+    try:
+        before = {event.id for event in read.events} & await _tombstones(stored)
+        appended = await append(read.events)
+    except DuplicateEvent as error:
+        other = "if it is from another log that uses the same ids, import it with a --source of its own"
+        ours = "the file or that event was changed; import it into a store of its own (--store) to compare them"
+        raise InvalidInput(
+            f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
+            f"content; {ours if log.format == 'mica' else other}"
+        ) from error
+    except InvalidEvent as error:
+        refused = (entry.line for entry, event in zip(log.entries, read.events, strict=True) if _is_refused(event))
+        where = f"line {line} cannot be stored: " if (line := next(refused, None)) else ""
+        raise InvalidInput(f"nothing of {path} was imported: {where}{error}") from error
+    taken = {event.id for event in read.events if not is_tombstone(event)} & await _tombstones(stored)
+    return LogImported(
+        format=log.format if log.entries else format,
+        events=appended.stored,
+        repeated=appended.repeated - len(before),
+        orphans=read.orphans,
+        reused=log.reused,
+        undated=len(undated),
+        purged=len(before | taken),
+    )
+
+
+async def _tombstones(stored: EventLog) -> set[EventId]:
+    """The ids of the events that were purged from this log."""
+    return {stone.id for stone in await stored.query(EventQuery(names=(PURGED,), limit=None))}
+
+
+def _is_refused(event: Event) -> bool:
+    try:
+        check_event(event, None)
+    except InvalidEvent:
+        return True
+    return False
+
+
 # -- Reading lines --------------------------------------------------------------------------------------------
 
 
-def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> Log:
-    """The entries of a file, also of an open one. Raises InvalidInput naming lines that cannot be read, and OSError."""
-    entries: list[Entry] = []
+def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> LogFile:
+    """The entries of a file or open file. Raises InvalidInput with the unreadable lines, or OSError."""
+    entries: list[LogEntry] = []
     problems: list[tuple[int, str]] = []
     size = 0
     path = name_of(file)
-    for line in lines(file) if isinstance(file, Path) else lines_of(file):
+    for line in read_lines(file):
         size += len(line.text)
         text = line.text.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.text
         if line.number == 1 and text.startswith(_GZIP):
-            raise InvalidInput(f"{path} is compressed; `zcat {path} | mica events import -` takes it in")
+            raise InvalidInput(f"{path} is compressed; `zcat {path} | mica events import-log -` takes it in")
         if not text.strip():
             continue
         if len(entries) >= EVENTS_MAX or size > BYTES_MAX or line.cut:
@@ -155,12 +234,12 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
 
 
 def name_of(file: Path | IO[bytes]) -> str:
-    """What a file is called, for people."""
+    """The name of a file for messages."""
     name = str(file if isinstance(file, Path) else getattr(file, "name", "what was given"))
     return "standard input" if name == "<stdin>" else name
 
 
-def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
+def _keyed(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile:
     ids: list[EventId] = []
     by_key: dict[str, int] = {}
     problems: list[tuple[int, str]] = []
@@ -179,7 +258,7 @@ def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
     by_last: dict[str, int] = {}
     for key, number in by_key.items():
         by_last[_last(key)] = number if _last(key) not in by_last else AMBIGUOUS
-    return Log(
+    return LogFile(
         path=path,
         format=format,
         entries=tuple(entries),
@@ -190,13 +269,13 @@ def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
     )
 
 
-def dated(log: Log, *, known: Mapping[EventId, datetime], now: datetime) -> Log:
-    """The log with a time for every entry. One that has none has that of the entry before it, else of the next that has
+def dated(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> LogFile:
+    """The log with a time for every entry. A missing time is that of the entry before it, else of the next that has
     one, else `now`; and the time by which the space knows it, so that importing again changes nothing.
     """
     times: dict[EventId, datetime] = {}
     last = next((entry.at for entry in log.entries if not entry.is_undated), now)
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     for identifier, entry in zip(log.ids, log.entries, strict=True):
         last = times.setdefault(identifier, known.get(identifier, last)) if entry.is_undated else entry.at
         entries.append(msgspec.structs.replace(entry, at=last))
@@ -260,7 +339,7 @@ def _raise(path: str, problems: Sequence[tuple[int, str]]) -> None:
 
 
 class ExportedContext(msgspec.Struct):
-    """A context as a line of an export says it; what it leaves out is None or empty."""
+    """The context in a line of an export; missing fields are None or empty."""
 
     session: str | None = None
     agent: str | None = None
@@ -270,8 +349,8 @@ class ExportedContext(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
-class _ExportedContext(ExportedContext, forbid_unknown_fields=True):
-    """One that is imported: a field that we do not know would be lost."""
+class StrictExportedContext(ExportedContext, forbid_unknown_fields=True):
+    """The same for an import, where an unknown field would be lost and is refused."""
 
 
 class _Exported(msgspec.Struct, forbid_unknown_fields=True):
@@ -279,7 +358,7 @@ class _Exported(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     at: datetime
     data: msgspec.Raw
-    context: _ExportedContext
+    context: StrictExportedContext
     root_id: str
     depth: int
     origin: Origin
@@ -292,7 +371,7 @@ class _Exported(msgspec.Struct, forbid_unknown_fields=True):
 _exported = msgspec.json.Decoder(_Exported)
 
 
-def _read_mica(line: Line, text: bytes, source: str) -> Entry:
+def _read_mica(line: JsonLine, text: bytes, source: str) -> LogEntry:
     try:
         record = _exported.decode(text)
     except msgspec.ValidationError as error:
@@ -309,7 +388,7 @@ def _read_mica(line: Line, text: bytes, source: str) -> Entry:
     fields = {name: getattr(context, name) for name in ("session", "agent", "user", "task", "correlation")}
     EMPTY.with_(labels=context.labels, **fields)  # raises where a value is not usable
     writer, _ = split_id(record.id)
-    return Entry(
+    return LogEntry(
         line=line.number,
         key=record.id,
         parent=record.parent_id,
@@ -348,7 +427,7 @@ _CONTEXT = {
 }
 
 
-def _read_embedded(line: Line, text: bytes, source: str, *, format: Format) -> Entry:
+def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) -> LogEntry:
     outer = _object(text)
     given = outer.pop("data", None)
     inner: Object = dict(given) if isinstance(given, dict) else {}
@@ -388,7 +467,7 @@ def _read_embedded(line: Line, text: bytes, source: str, *, format: Format) -> E
 
 
 def _envelope(outer: Object, inner: Object) -> Object:
-    """The system fields of a record, taken out of it: an object of their own, or flat among the others."""
+    """Removes the system fields from a record, nested or flat, and returns them."""
     found: Object = {}
     for place in (inner, outer):
         context = place.pop(_KSI, None)
@@ -410,7 +489,7 @@ def _envelope(outer: Object, inner: Object) -> Object:
 # -- CloudEvents ----------------------------------------------------------------------------------------------
 
 
-def _read_cloudevent(line: Line, text: bytes, source: str) -> Entry:
+def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
     left = _object(text)
     for field in ("id", "source", "type"):
         if not isinstance(left.get(field), str) or not left[field]:
@@ -440,7 +519,7 @@ def _read_cloudevent(line: Line, text: bytes, source: str) -> Entry:
 
 
 def _last(key: str) -> str:
-    """The id within its writer: a CloudEvent's key names its source too."""
+    """The key of a record within its writer; for a CloudEvent it includes the source."""
     return key.rpartition("\n")[2]
 
 
@@ -448,7 +527,7 @@ def _last(key: str) -> str:
 
 
 def _entry(
-    line: Line,
+    line: JsonLine,
     *,
     format: Format,
     writer: WriterId,
@@ -460,8 +539,8 @@ def _entry(
     context: Context,
     left: Object,
     error: bool = False,
-) -> Entry:
-    """An entry whose data holds everything of the record that has no place elsewhere, secrets redacted."""
+) -> LogEntry:
+    """An entry whose data holds all remaining fields of the record, with secrets redacted."""
     if not name:
         raise ValueError("has no name: an event, event_name, name or type")
     usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
@@ -477,7 +556,7 @@ def _entry(
         own += "_"
     body = encode_data(usable, {**_redacted(data), own: _redacted(imported)})
     check_name(usable)
-    return Entry(
+    return LogEntry(
         line=line.number,
         key=key,
         parent=parent,
@@ -496,7 +575,7 @@ def _redacted(record: Object) -> Object:
 
 
 def _text(record: Object, field: str, *, label: bool = False) -> str | None:
-    """A field as text, taken out of the record; left there when it is none, or too long to be a label."""
+    """Removes a text field from a record; a value that cannot be a label stays."""
     value = record.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -507,7 +586,7 @@ def _text(record: Object, field: str, *, label: bool = False) -> str | None:
 
 
 def _moment(value: object) -> datetime:
-    """A time: ISO 8601, where UTC is meant when it names no zone, or a number of seconds, milli- or microseconds."""
+    """A time from ISO 8601 (UTC by default) or from a number of seconds, milliseconds or microseconds."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
@@ -523,7 +602,7 @@ def _moment(value: object) -> datetime:
         raise ValueError(f"has the time {value}, which is none") from error
 
 
-_Reader: TypeAlias = Callable[[Line, bytes, str], Entry]
+_Reader: TypeAlias = Callable[[JsonLine, bytes, str], LogEntry]
 _READERS: Mapping[Format, _Reader] = {
     "mica": _read_mica,
     "ksi": lambda line, text, source: _read_embedded(line, text, source, format="ksi"),
@@ -535,8 +614,8 @@ _READERS: Mapping[Format, _Reader] = {
 # -- Who descends from whom -----------------------------------------------------------------------------------
 
 
-def verified(log: Log, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> Read:
-    """The events of a log, whole. `known` has the place of parents that are in the space already.
+def verified(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
+    """The complete events of a log. `known` has the references of parents that are in the space.
 
     Raises InvalidInput naming the lines whose parent is nowhere, descends from them or does not fit. With
     `allow_orphans` foreign ones become roots, which keep the parent's name in their data; our own stay as they are.
@@ -551,11 +630,11 @@ def verified(log: Log, *, known: Mapping[EventId, Ref], allow_orphans: bool = Fa
     events = [_event(log, number, places, is_cut=number in cut) for number in range(len(log.entries))]
     pairs = zip(log.entries, events, strict=True)
     _raise(log.path, [(entry.line, told) for entry, event in pairs if (told := _misfit(event, places))])
-    return Read(events=tuple(events), orphans=len(cut))
+    return VerifiedLog(events=tuple(events), orphans=len(cut))
 
 
-def _place_all(log: Log, places: dict[EventId, Ref]) -> set[int]:
-    """Fill in the place of every entry; returns the entries whose parent is nowhere or below them."""
+def _place_all(log: LogFile, places: dict[EventId, Ref]) -> set[int]:
+    """Compute root and depth of every entry; returns the entries with a missing or circular parent."""
     numbers = {identifier: number for number, identifier in reversed(list(enumerate(log.ids)))}
     cut: set[int] = set()
     for start, entry in enumerate(log.entries):
@@ -581,13 +660,13 @@ def _place_all(log: Log, places: dict[EventId, Ref]) -> set[int]:
     return cut
 
 
-def _lost(log: Log, number: int, inside: Collection[EventId]) -> str:
+def _lost(log: LogFile, number: int, inside: Collection[EventId]) -> str:
     entry = log.entries[number]
     why = "descends from it" if log.parent_id(entry) in inside else "is neither in the file nor in this space"
     return f"names the parent {_last(entry.parent or '')!r}, which {why} (--allow-orphans takes it all the same)"
 
 
-def _event(log: Log, number: int, places: Mapping[EventId, Ref], *, is_cut: bool) -> Event:
+def _event(log: LogFile, number: int, places: Mapping[EventId, Ref], *, is_cut: bool) -> Event:
     entry, identifier = log.entries[number], log.ids[number]
     place = places[identifier]
     return Event(
@@ -605,7 +684,7 @@ def _event(log: Log, number: int, places: Mapping[EventId, Ref], *, is_cut: bool
 
 
 def _misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
-    """What is wrong with the place that a line of an export claims."""
+    """A description of what is wrong with the lineage in a line of an export."""
     if event.parent_id is None:
         fits = event.root_id == event.id and event.depth == 0
     else:

@@ -1,4 +1,4 @@
-"""Events by reference: by an id, by the digits of a position, or by an event that is at hand."""
+"""References to events: an id, the digits of a position, or an event itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.events.hot import Reads
 from mica.model.event import Event, EventId, Ref
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog
 
 REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
@@ -19,14 +19,14 @@ Reference: TypeAlias = str | int | Event | Ref
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that were asked for by reference: those found, in the order asked, and what is not there."""
+    """The events of several references, in their order, and the references that do not exist."""
 
     found: tuple[Event, ...]
     missing: tuple[str, ...] = ()
 
 
-def listed(references: Reference | Iterable[Reference]) -> list[Reference]:
-    """References as a list, also a single one. Raises InvalidInput when there are too many."""
+def as_list(references: Reference | Iterable[Reference]) -> list[Reference]:
+    """One or several references as a list. Raises InvalidInput if there are too many."""
     asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
     if len(asked) > REFERENCES_MAX:
         raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
@@ -34,32 +34,32 @@ def listed(references: Reference | Iterable[Reference]) -> list[Reference]:
 
 
 def check_number(name: str, given: object) -> None:
-    """Raise InvalidInput when this is no position, nor a number of steps."""
+    """Raise InvalidInput unless this is a whole number of 0 or more."""
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 10**POSITION_DIGITS_MAX:
         raise InvalidInput(f"{name} is {given!r:.80}; give a whole number, 0 or more")
 
 
-def resolved(references: Sequence[Reference], found: Sequence[Event | None]) -> Resolved:
-    """The answer to references, given what was found for each."""
+def match_references(references: Sequence[Reference], found: Sequence[Event | None]) -> Resolved:
+    """The references matched with the events that were read for them."""
     return Resolved(
         found=tuple(event for event in found if event is not None),
         missing=tuple(_called(reference) for reference, event in zip(references, found, strict=True) if event is None),
     )
 
 
-async def referred(
-    reference: Reference, *, reads: Reads, store: Store, flush: Callable[[], Awaitable[None]]
+async def find_event(
+    reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
 ) -> Event | None:
-    """The event that is meant. What waits for the store has its position only when it is stored."""
+    """The event of a reference. For a position, waiting events are stored first."""
     text = _called(reference)
     if not text.isdecimal():
-        return await reads.event(EventId(text))
+        return await reads.log.get(EventId(text))
     if len(text) > POSITION_DIGITS_MAX:
         return None
-    found = await store.event_at(int(text))
-    if found is None and reads is not store:
+    found = await stored.at(int(text))
+    if found is None and reads.log is not stored:
         await flush()
-        found = await store.event_at(int(text))
+        found = await stored.at(int(text))
     return found
 
 

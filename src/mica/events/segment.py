@@ -1,4 +1,4 @@
-"""A segment: append-only, memory-mapped, readable alone, whole after any crash.
+"""A segment: an append-only, memory-mapped file of events that stays readable after any crash.
 
     header | spine | heap
     spine[i] = scope << 32 | end of frame i; 0 = not written
@@ -62,7 +62,7 @@ _FOLDED = struct.Struct("<Q")
 _FOLDED_AT = 768
 PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)  # of the heap made ready at once: a quiet process writes little for
 # nothing, a busy one makes pages for 2,700 events in a tenth of a millisecond
-PACE_S = 0.005  # between two syncs: with less, most is written to pages that are being synced, prepared or not
+PACE_S = 0.005  # between two syncs; otherwise most writes hit pages that are being synced
 _ZEROS = memoryview(bytes(PIECE_BYTES[1]))
 
 _LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: where a frame ends, and its scope
@@ -72,22 +72,24 @@ _ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, wit
 Body = dict[str, object]
 
 
-class Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FrameLineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The depth, parent and root of an event."""
+
     depth: int = 0
-    parent: int = 0  # sequences; of the same writer unless the last two say another
+    parent: int = 0  # sequence number, of the same writer unless `parent_writer` names another
     root: int = 0
     parent_writer: WriterId | None = None
     root_writer: WriterId | None = None
 
 
-class Frame(msgspec.Struct, array_like=True, gc=False):
-    """An event as it is written, its data not decoded yet; or a context with its number."""
+class SegmentFrame(msgspec.Struct, array_like=True, gc=False):
+    """An event with its data still encoded, or a context with its number."""
 
     at: int  # nanoseconds since 1970; microseconds where a flag says so, before 1678 and after 2262; a context's number
     name: str | Context
     flags: int = 0
     data: msgspec.Raw = msgspec.Raw(b"\x80")
-    lineage: Lineage = Lineage()
+    lineage: FrameLineage = FrameLineage()
 
     @property
     def microseconds(self) -> int:
@@ -98,18 +100,18 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
         return EPOCH + timedelta(0, 0, self.at if self.flags & MICROSECONDS else self.at // 1_000)
 
 
-class Whole(msgspec.Struct, array_like=True, gc=False):
-    """The same with its data decoded, as nearly every frame can be."""
+class DecodedFrame(msgspec.Struct, array_like=True, gc=False):
+    """A frame with its data decoded, which works for nearly every frame."""
 
     at: int
     name: str | Context
     flags: int = 0
     data: dict[str, object] | bytes = b"{}"
-    lineage: Lineage = Lineage()
+    lineage: FrameLineage = FrameLineage()
 
 
-class Head(msgspec.Struct, array_like=True, gc=False):
-    """The beginning of a frame: what is behind it is skipped, not decoded."""
+class FrameHead(msgspec.Struct, array_like=True, gc=False):
+    """The time of a frame; the rest is not decoded."""
 
     at: int
 
@@ -117,15 +119,15 @@ class Head(msgspec.Struct, array_like=True, gc=False):
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
 check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
 _bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
-_frames = msgspec.msgpack.Decoder(list[Frame])
-_wholes = msgspec.msgpack.Decoder(list[Whole])
-_heads = msgspec.msgpack.Decoder(list[Head])
+_frames = msgspec.msgpack.Decoder(list[SegmentFrame])
+_wholes = msgspec.msgpack.Decoder(list[DecodedFrame])
+_heads = msgspec.msgpack.Decoder(list[FrameHead])
 _as_lines = msgspec.json.Encoder().encode_lines
 _at = attrgetter("at")
 
 
 class Segment:
-    """One file; or anonymous memory, for a space that ends with its process."""
+    """One segment file, or anonymous memory for a space that ends with its process."""
 
     def __init__(self, area: mmap.mmap, descriptor: int, path: Path | None) -> None:
         self.area = area
@@ -136,13 +138,13 @@ class Segment:
         self.heap_at = HEADER_BYTES + 8 * self.capacity
         self.spine = memoryview(area)[HEADER_BYTES : self.heap_at].cast("Q")
         self._halves = memoryview(area)[HEADER_BYTES : self.heap_at].cast("I")
-        self.count = 0  # frames known to be written
+        self.count = 0  # frames known to be committed
         self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
-        self.contexts: dict[int, Context] = {}  # met so far by a reader
-        self._line = Lineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
-        self.ready: int = self.heap_at  # up to here pages were made ready to be written
+        self.contexts: dict[int, Context] = {}  # read so far
+        self._line = FrameLineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
+        self.ready: int = self.heap_at  # pages up to here are allocated
         self._piece = min(max((len(area) - self.heap_at) // PIECE_SHARE, PIECE_BYTES[0]), PIECE_BYTES[1])
-        self._preparing = threading.Lock()  # held while pages are filled that nobody writes to yet
+        self._preparing = threading.Lock()  # held while pages are allocated
         self.synced = 0
         self._synced_at = monotonic()
         self.checksum = 0
@@ -153,11 +155,11 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """Where the last frame ends."""
+        """The offset of the end of the last frame."""
         return self.spine[self.count - 1] & END_MASK if self.count else self.heap_at
 
     def prepare(self, end: int) -> int:
-        """Make pages ready for frames up to this place, and some beyond; returns how far. Nothing is written there yet.
+        """Allocate pages for frames up to this offset and some more; returns the new end. They must not be in use yet.
 
         Pages that come into being in one piece and are mapped at once cost a quarter of what touching each one does.
         """
@@ -172,7 +174,7 @@ class Segment:
             return self.ready
 
     def _prepare_again(self, before: int) -> None:
-        """After a sync of what was written behind `before`: make ready what will be written until the next.
+        """After a sync of the frames behind `before`, allocate the pages for the time until the next.
 
         A sync leaves its pages, those ahead too, so that the next write to each has to ask the file system. In `emit`
         that happens page by page; here it is one call, and nobody waits for it.
@@ -190,13 +192,13 @@ class Segment:
                 self.area.madvise(POPULATE_WRITE, start, last - start)
 
     def events_in(self, first: int, last: int) -> int:
-        """How many of these frames are events; the others say what a context is, and belong to none."""
+        """The number of frames that are events; the others define contexts."""
         return sum(1 for word in self.spine[first:last] if word >> SCOPE_SHIFT)
 
     def refreshed(self) -> int:
-        """How many frames are written, by what the spine says now. Threads may ask at once."""
+        """The number of committed frames, read from the spine. Thread-safe."""
         first, last = self.count, self.capacity
-        while first < last:  # words are written in order: the first that is not is found by halving
+        while first < last:  # words are written in order, so a binary search finds the first unwritten one
             middle = (first + last) // 2
             if self.spine[middle]:
                 first = middle + 1
@@ -206,12 +208,12 @@ class Segment:
         return first
 
     def batch(self, limit: int, count: int) -> Batch:
-        """What up to `limit` of `count` frames hold that are not folded. Raises UNREADABLE when one cannot be read."""
+        """The events of up to `limit` frames that are not folded. Raises UNREADABLE if one cannot be read."""
         last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
 
     def salvaged(self, limit: int, count: int) -> Batch:
-        """The same frame by frame; in place of one that cannot be read, why, and the bytes that it is."""
+        """Like `batch`, frame by frame; an unreadable frame becomes an event with the reason and its bytes."""
         last = min(count, self.folded + limit)
         found: list[Event] = []
         for index in range(self.folded, last):
@@ -228,7 +230,7 @@ class Segment:
         return Batch(self, found, last)
 
     def _time_before(self, index: int) -> datetime:
-        """When the nearest event before a frame was that can be read: the same, whoever reads the segment again."""
+        """The time of the nearest readable event before a frame; the same at every reading."""
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -236,7 +238,7 @@ class Segment:
         return EPOCH
 
     def read(self, first: int, last: int) -> list[Event]:
-        """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
+        """The events of some frames, without contexts. Raises ValueError if a frame is damaged."""
         try:
             return self._read_together(first, last)
         except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or holds what JSON cannot
@@ -244,14 +246,14 @@ class Segment:
             found = [self._event_or_context(index, *each) for index, each in enumerate(scoped, first)]
             return [event for event in found if event is not None]
 
-    def _event_or_context(self, index: int, scope: int, frame: Frame) -> Event | None:
+    def _event_or_context(self, index: int, scope: int, frame: SegmentFrame) -> Event | None:
         if scope:
             return self.event(index, frame)
         self._learn(frame)
         return None
 
     def _read_together(self, first: int, last: int) -> list[Event]:
-        """As `read`, for frames that are as most are: decoded, and written as JSON, in one call each."""
+        """The fast form of `read` for usual frames: one call decodes all, one encodes all as JSON."""
         frames = _wholes.decode(self._array(first, last))
         lines = iter(_as_lines([frame.data for frame in frames if type(frame.data) is dict]).split(b"\n"))
         found = []
@@ -271,7 +273,7 @@ class Segment:
             identifier = root = event_id(writer, base + index)
             parent = None
             if depth := line.depth:
-                if known[0] != line:  # brothers have it in common
+                if known[0] != line:  # siblings share it
                     above = event_id(line.parent_writer or writer, line.parent)
                     known = self._line = line, event_id(line.root_writer or writer, line.root), above
                 _, root, parent = known
@@ -295,12 +297,12 @@ class Segment:
         """The numbers of the contexts of some frames; 0 for a frame that is a context."""
         return self._halves[2 * first + _HIGH : 2 * last : 2].tolist()
 
-    def frames(self, first: int, last: int) -> list[Frame]:
-        """Some frames, decoded in one call. Raises ValueError when one is damaged."""
+    def frames(self, first: int, last: int) -> list[SegmentFrame]:
+        """Some frames, decoded in one call. Raises ValueError if one is damaged."""
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """How some frames begin: with their time, or their number. The rest of them is not decoded."""
+        """The times of some frames, or the numbers of contexts; nothing else is decoded."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:
@@ -308,8 +310,8 @@ class Segment:
         end = self.spine[last - 1] & END_MASK if last else self.heap_at
         return _ARRAY + (last - first).to_bytes(4) + self.area[start:end]
 
-    def event(self, index: int, frame: Frame) -> Event:
-        """The event of a frame; in place of one whose data JSON cannot hold, its name and why."""
+    def event(self, index: int, frame: SegmentFrame) -> Event:
+        """The event of a frame; if JSON cannot hold its data, a refusal with its name and the reason."""
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
             raise ValueError("a frame with a context is no event")
@@ -317,7 +319,7 @@ class Segment:
         root, parent = identifier, None
         if line.depth:
             known = self._line
-            if known[0] != line:  # brothers have it in common
+            if known[0] != line:  # siblings share it
                 above = event_id(line.parent_writer or self.writer, line.parent)
                 known = self._line = line, event_id(line.root_writer or self.writer, line.root), above
             _, root, parent = known
@@ -344,19 +346,19 @@ class Segment:
         """The context of an event."""
         scope = self.spine[index] >> SCOPE_SHIFT
         if scope not in self.contexts:
-            self.learn(index)  # a reader that began in the middle
+            self.learn(index)  # this reader started in the middle
         if scope not in self.contexts:
             raise ValueError(f"its context, number {scope}, cannot be read")
         return self.contexts[scope]
 
     def learn(self, before: int) -> None:
-        """Read the contexts that were written before this frame; a damaged one is missed by those who need it."""
+        """Read the contexts before this frame; events of a damaged context cannot be read."""
         for index, scope in enumerate(self.scopes(0, before)):
             if scope == 0:
                 with suppress(*UNREADABLE):
                     self._learn(*self.frames(index, index + 1))
 
-    def _learn(self, frame: Frame | Whole) -> None:
+    def _learn(self, frame: SegmentFrame | DecodedFrame) -> None:
         if not isinstance(frame.name, Context):
             raise ValueError("a frame without a context is no context")
         self.contexts[frame.at] = frame.name
@@ -366,7 +368,7 @@ class Segment:
         _FOLDED.pack_into(self.area, _FOLDED_AT, index)
 
     def sync(self) -> None:
-        """Bring every frame written before to the disk, with a mark that says so."""
+        """Write every committed frame to disk, with a sync mark."""
         count = self.refreshed()
         if self.descriptor < 0 or count == self.synced:
             return
@@ -379,7 +381,7 @@ class Segment:
             self.checksum = crc32(whole[start:end], self.checksum)
         slot = _MARKS_AT[count & 1]
         _MARK.pack_into(self.area, slot, count, end, self.checksum)
-        full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that nobody writes to any more
+        full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that are complete
         if full[0] < full[1]:
             # A page that is mapped is taken from every core by itself before it is written out. These come back when
             # they are read.
@@ -391,7 +393,7 @@ class Segment:
         self._synced_at = monotonic()
 
     def recover(self) -> str | None:
-        """Count what was committed before a crash. Returns what is wrong with it, if that can be told without reading.
+        """Count the frames committed before a crash. Returns a description of visible damage, if any.
 
         What a kill leaves is whole. What power loss has torn is found when it is read: see `cut`.
         """
@@ -416,7 +418,7 @@ class Segment:
         return problem
 
     def cut(self) -> str:
-        """Let the segment end behind the last frame that can be read. Returns which of those before cannot, and why."""
+        """Truncate the segment after the last readable frame. Returns the unreadable frames before it, with reasons."""
         damaged: dict[int, Exception] = {}
         for index in range(self.folded, self.count):
             try:
@@ -436,7 +438,7 @@ class Segment:
         return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
 
     def close(self) -> None:
-        """Release the file. Who still reads the segment reads on: its memory goes with the last of them."""
+        """Close the file. Its memory stays mapped until the last reader has finished."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -448,7 +450,7 @@ class Segment:
 
 
 class Batch(NamedTuple):
-    """Events on their way into the store, and how many frames of their segment are folded when they are there."""
+    """A batch of events for the store, and the number of folded frames once it is stored."""
 
     segment: Segment
     events: list[Event]
@@ -456,15 +458,15 @@ class Batch(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Some frames of a segment."""
+    """A range of frames of a segment."""
 
     segment: Segment
     first: int
-    last: int  # not of them
+    last: int  # exclusive
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
-    """A new segment. It gets its name when it is whole: a file with such a name that is no segment is damaged."""
+    """A new segment. It is named when it is complete, so that a named file that is no segment is damaged."""
     size = HEADER_BYTES + 8 * capacity + heap_bytes
     header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
     if folder is None:
@@ -474,12 +476,12 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
         path = folder / f"{base:016x}{SUFFIX}"
         unnamed = path.with_suffix(UNNAMED)
         try:
-            unnamed.unlink(missing_ok=True)  # of an attempt that was interrupted: nothing is in it
+            unnamed.unlink(missing_ok=True)  # left by an interrupted attempt: it is empty
             descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
                 area = mmap.mmap(descriptor, size)
-                os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # its pages are there before they are touched
+                os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # allocate its pages before they are used
                 area[: len(header)] = header
                 unnamed.rename(path)
             except BaseException:
@@ -497,7 +499,7 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
 
 
 def load_segment(path: Path) -> Segment | None:
-    """A segment that another process left; None when power was lost before anything of it came to the disk.
+    """A segment of another process; None if power was lost before anything reached the disk.
 
     Raises StoreUnavailable for another version, and OSError or ValueError when it is no segment at all.
     """
@@ -525,7 +527,7 @@ def load_segment(path: Path) -> Segment | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive power loss."""
+    """Sync a folder, so that its file names survive power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

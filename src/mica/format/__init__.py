@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Pure functions from values to text: lines, documents, fences, trees."""

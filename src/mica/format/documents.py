@@ -1,4 +1,4 @@
-"""Events, crystals and trails as clients are sent them: all of it, or the fields that a bundle or a list names."""
+"""Events, crystals and trails as JSON documents, whole or with selected fields."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.model.crystal import Crystal
 from mica.model.event import Event
-from mica.model.trail import Trail
-from mica.navigation.trails.matcher import Choice
+from mica.model.trail import Choice, Trail
 
-Document: TypeAlias = dict[str, object]  # ready to be written as JSON; whole data is there as the bytes it is stored in
+Document: TypeAlias = dict[str, object]  # ready for JSON; whole data is a msgspec.Raw of the stored bytes
 Fields: TypeAlias = tuple[str, ...]
 
 OWN = ("id", "name", "at", "context", "root_id", "parent_id", "depth", "origin", "error", "position")
 DERIVED = ("correlation", "data")
 CONTEXT = ("session", "agent", "user", "task", "correlation", "labels")
-OPEN = ("data.", "context.labels.")  # below these every name may stand
+OPEN = ("data.", "context.labels.")  # any name may follow
 
 FULL: Fields = (*OWN, *DERIVED)
 _MINIMAL: Fields = ("id", "name", "correlation")
@@ -36,18 +35,18 @@ BUNDLES: Mapping[Bundle, Fields] = {
 
 
 EVENTS = "text/event-stream"
-QUIET = b": quiet\n\n"  # a line that says only that the connection is alive
+QUIET = b": quiet\n\n"  # keeps a connection alive
 
 
 def server_sent(data: bytes, *, id: str | int | None = None, event: str | None = None) -> bytes:
-    """One server-sent event. The data must be one line, as JSON is."""
+    """One server-sent event. The data must be a single line."""
     named = b"" if event is None else b"event: %b\n" % event.encode()
     numbered = b"" if id is None else b"id: %b\n" % str(id).encode()
     return b"%b%bdata: %b\n\n" % (named, numbered, data)
 
 
-def chosen(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
-    """The fields of a bundle and a list together; everything when neither is given. Raises InvalidInput."""
+def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
+    """The fields of a bundle and a list together; all fields if neither is given. Raises InvalidInput."""
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; there are {', '.join(BUNDLES)}")
     bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
@@ -58,9 +57,9 @@ def chosen(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
 
 
 def event_document(event: Event, fields: Fields = FULL) -> Document:
-    """These fields of an event, in its own shape; what it does not have is left out.
+    """The selected fields of an event; missing ones are left out.
 
-    With all fields it holds everything: `mica events import` makes an equal event of it.
+    With all fields, `mica events import-log` makes an equal event of it.
     """
     whole: Document = {name: getattr(event, name) for name in OWN}
     whole["context"] = _context(event)
@@ -82,20 +81,20 @@ def event_documents(events: Sequence[Event], fields: Fields = FULL) -> list[Docu
 
 
 def event_line(event: Event, fields: Fields = FULL) -> bytes:
-    """An event as one line of JSON, without its line end."""
+    """An event as one line of JSON, without a line break."""
     return msgspec.json.encode(event_document(event, fields))
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """A crystal as JSON, with its insight in one piece."""
+    """A crystal as a document, with its insight as one text."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def trail_document(trail: Trail) -> Document:
-    """A trail as JSON, with what follows from it."""
-    told: Document = msgspec.to_builtins(trail)
-    return told | {
+    """A trail as a document, with its computed properties."""
+    document: Document = msgspec.to_builtins(trail)
+    return document | {
         "name": trail.name,
         "entry": trail.entry,
         "tokens": trail.tokens,
@@ -105,7 +104,7 @@ def trail_document(trail: Trail) -> Document:
 
 
 def choice_document(choice: Choice) -> Document:
-    """A trail that fits, how well and why, as JSON."""
+    """A chosen trail as a document, with match, score and reason."""
     return {
         "match": choice.match,
         "score": choice.score,
@@ -129,7 +128,7 @@ def _check(field: str) -> None:
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
-    """Copy what stands at a dotted path. A name that has dots itself is found too."""
+    """Copy the value at a dotted path; names that contain dots themselves work too."""
     if field in value:
         into[field] = value[field]
         return

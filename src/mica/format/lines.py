@@ -1,4 +1,4 @@
-"""Texts on one line, numbers and times as people read them: what surfaces share."""
+"""One-line texts, numbers, sizes and times for people, shared by all surfaces."""
 
 from __future__ import annotations
 
@@ -8,46 +8,44 @@ from datetime import datetime, tzinfo
 
 HANDLES_MAX = 3  # of one line in a document that names its sources
 
-# What drives a terminal, or makes it show characters in another order than they stand in.
+# Characters that control a terminal, or change the order in which it shows others.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, as people say it."""
+def plural(number: int, noun: str) -> str:
+    """A number with its noun: "1 task", "2 tasks"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def harmless(text: str) -> str:
-    """A text of the same length without characters that would drive a terminal."""
+def strip_control(text: str) -> str:
+    """The text with control characters replaced by blanks; its length stays the same."""
     return CONTROL.sub(" ", text)
 
 
 def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line, without characters that would drive a terminal."""
-    flat = " ".join(harmless(text[: 4 * width]).split())
+    """The beginning of a text on one line, without control characters."""
+    flat = " ".join(strip_control(text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
-ZONE: ContextVar[tzinfo | None] = ContextVar(
-    "mica_zone", default=None
-)  # by which times are shown; None: this machine's
+ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for showing times; None: that of this machine
 
 
-def there(at: datetime) -> datetime:
-    """A time by the clocks of the asker's zone, which a surface sets once; as it is where their calendar has ended."""
+def to_user_zone(at: datetime) -> datetime:
+    """A time in the user's time zone, which a surface sets once; unchanged at the end of the calendar."""
     try:
         return at.astimezone(ZONE.get())
     except OverflowError:
         return at
 
 
-def local(at: datetime) -> str:
-    """A time as people of the asker's zone read it."""
-    return there(at).strftime("%Y-%m-%d %H:%M")
+def format_time(at: datetime) -> str:
+    """Date and time in the user's time zone."""
+    return to_user_zone(at).strftime("%Y-%m-%d %H:%M")
 
 
-def size(number_of_bytes: int) -> str:
-    """Bytes as people read them."""
+def format_bytes(number_of_bytes: int) -> str:
+    """A number of bytes with a unit, such as "1.5 MB"."""
     amount = float(number_of_bytes)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:

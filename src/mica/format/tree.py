@@ -1,7 +1,8 @@
-"""Crystals above crystals, and events below events: the order in which trees of them are shown."""
+"""Trees of crystals and of events: the order they are shown in, and a chain as a Mermaid flowchart."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -11,14 +12,14 @@ from mica.model.event import Event, EventId
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal, and those of the level below that it rests on."""
+    """A crystal with its sources of the level below."""
 
     crystal: Crystal
     below: tuple[Branch, ...] = ()
 
 
 def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """The hierarchy: highest level first, the latest first; what no higher crystal covers stands at the top."""
+    """The crystals as trees, highest level and latest first; the roots are crystals that no other covers."""
     known = {crystal.id: crystal for crystal in crystals}
     covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
     return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
@@ -34,7 +35,7 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """Events below one, or below none, each before what it led to; those of one parent in the order given."""
+    """The descendants of an event, or of none, in depth-first order; siblings keep their order."""
     children: dict[str | None, list[Event]] = {}
     for event in below:
         children.setdefault(event.parent_id, []).append(event)
@@ -45,3 +46,43 @@ def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
         ordered.append(event)
         waiting += reversed(children.get(event.id, []))
     return ordered
+
+
+# -- Mermaid --------------------------------------------------------------------------------------------------
+
+
+EDGES_MAX = 500  # Mermaid's own limit (`maxEdges`), beyond which it shows nothing
+TEXT_CHARACTERS_MAX = 45_000  # Mermaid's own limit is 50,000 (`maxTextSize`)
+LABEL_CHARACTERS_MAX = 60
+# Other characters may be Mermaid syntax: a quotation mark ends a label, `#` begins a code, a colon after `style` ends
+# the line.
+_UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
+
+
+def flowchart(chain: Sequence[Event]) -> str:
+    """A chain as a Mermaid flowchart, top down, failures marked; a last node counts what exceeds its limits."""
+    numbers = {event.id: f"n{number}" for number, event in enumerate(chain, start=1)}
+    lines = ["flowchart TD", "    classDef failed stroke:#c00,stroke-width:2px"]
+    size = sum(map(len, lines))
+    for drawn, event in enumerate(chain):
+        node = numbers[event.id]
+        added = [f'    {node}["{node_label(event)}"]' + (":::failed" if event.error else "")]
+        if event.parent_id in numbers:
+            added.append(f"    {numbers[event.parent_id]} --> {node}")
+        size += sum(map(len, added)) + len(added)
+        if drawn >= EDGES_MAX or size > TEXT_CHARACTERS_MAX:
+            lines.append(f'    rest["and {len(chain) - drawn} more"]')
+            break
+        lines += added
+    return "\n".join(lines) + "\n"
+
+
+def node_label(event: Event) -> str:
+    """The label of a node: position, name, and agent, user or origin."""
+    who = event.context.agent or event.context.user or event.origin
+    text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
+    return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LABEL_CHARACTERS_MAX else text[: LABEL_CHARACTERS_MAX - 1] + "…"

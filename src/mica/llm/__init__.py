@@ -1,1 +1,1 @@
-"""The only place of mica that talks to a language model. Nothing here is imported unless a model is asked."""
+"""Language models and embeddings: the only place that calls a model."""

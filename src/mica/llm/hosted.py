@@ -1,4 +1,4 @@
-"""Models behind an API, through pydantic-ai: one call, its errors in our words, no retries of its own."""
+"""Models behind an API, called through pydantic-ai: one call, errors translated to ours, no retries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mica.errors import InvalidSettings, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong
-from mica.llm.protocol import Capabilities, Finish, Request, Usage
+from mica.llm.protocol import Capabilities, Finish, ModelUsage, Request
 from mica.redact import redact
 from mica.settings import ProviderSettings, Secret, key_variable
 from mica.tokens import estimate
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
-KEYLESS = frozenset({"ollama", "vllm", "litellm"})  # servers of one's own, where a key is not the rule
-DETAIL_CHARACTERS_MAX = 300  # of what a provider says about a failure
+KEYLESS = frozenset({"ollama", "vllm", "litellm"})  # self-hosted servers, which usually need no key
+DETAIL_CHARACTERS_MAX = 300  # of a provider's error message
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "filter"}
 
 
 class HostedModel:
-    """A model that a provider of pydantic-ai serves. The library is imported at the first use."""
+    """A model of a provider that pydantic-ai supports. The library is imported at first use."""
 
     def __init__(self, name: str, *, access: ProviderSettings, key: Secret | None) -> None:
         self.name = name
         self._access = access
         self._key = key
+        self._opened: PydanticModel[Any] | None = None
 
     def __repr__(self) -> str:
         return f"HostedModel({self.name!r})"
@@ -43,12 +44,12 @@ class HostedModel:
             json=bool(profile.get("supports_json_schema_output", False)),
             tools=bool(profile.get("supports_tools", True)),
             images=bool(profile.get("supports_image_input", True)),
-            # A server of one's own may serve anything under a known name, with a window of its own.
+            # A self-hosted server may serve anything under a known name, with another window.
             window_tokens=None if self._access.base_url else profile.get("context_window"),
         )
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
-        """By the table of genai-prices; a server of one's own has no price there."""
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
+        """The price by the table of genai-prices; a self-hosted server has none."""
         if self._access.base_url:
             return None
         import genai_prices
@@ -63,7 +64,7 @@ class HostedModel:
             return float(found.total_price), f"genai-prices {genai_prices.__version__}"
         return None
 
-    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         model, messages, settings, parameters = self._call(request)
         from pydantic_ai import exceptions
 
@@ -82,18 +83,23 @@ class HostedModel:
                             shown = len(text)
                     response = stream.get()
         except (exceptions.AgentRunError, exceptions.UserError) as error:
-            raise self._translated(error) from self._shown(error)
+            raise self._translate(error) from self._safe_cause(error)
         yield self._usage(request, response)
 
     async def close(self) -> None:
-        """Let connections go, if any were made."""
-        if "_model" in self.__dict__ and (client := getattr(self._model, "client", None)) is not None:
+        """Close the connections, if any were opened."""
+        if self._opened is not None and (client := getattr(self._opened, "client", None)) is not None:
             closing = client.close()
             if inspect.isawaitable(closing):
                 await closing
 
-    @cached_property
+    @property
     def _model(self) -> PydanticModel[Any]:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> PydanticModel[Any]:
         try:
             from pydantic_ai import models, providers
             from pydantic_ai.exceptions import UserError
@@ -109,13 +115,13 @@ class HostedModel:
                 self.name, f"{self.name} needs the library of its provider; install pydantic-ai-slim[{name}]"
             ) from error
         except (UserError, ValueError, TypeError) as error:
-            raise InvalidSettings(f"{self.name} cannot be used: {self._clean(str(error))}") from self._shown(error)
+            raise InvalidSettings(f"{self.name} cannot be used: {self._clean(str(error))}") from self._safe_cause(error)
 
     def _secret(self, provider: str) -> str | None:
         if self._key is not None:
             return self._key.reveal()
         if provider in KEYLESS:
-            return "none"  # a header that such a server does not read
+            return "none"  # such a server ignores the header
         variable = self._access.api_key_env or key_variable(provider)
         raise NoModel(
             self.name, f"{self.name} has no key; set {variable}, or name another variable in "
@@ -161,54 +167,56 @@ class HostedModel:
             settings["temperature"] = request.temperature
         return model, messages, settings, parameters
 
-    def _usage(self, request: Request, response: ModelResponse) -> Usage:
+    def _usage(self, request: Request, response: ModelResponse) -> ModelUsage:
         counted = response.usage
         finish = _FINISH.get(response.finish_reason or "", "unknown")
         if not counted.input_tokens and not counted.output_tokens:
-            return Usage(
+            return ModelUsage(
                 input_tokens=request.input_tokens(),
                 output_tokens=estimate(_text(response)),
                 is_estimated=True,
                 finish=finish,
             )
-        return Usage(input_tokens=counted.input_tokens, output_tokens=counted.output_tokens, finish=finish)
+        return ModelUsage(input_tokens=counted.input_tokens, output_tokens=counted.output_tokens, finish=finish)
 
-    def _translated(self, error: Exception) -> ModelError:
+    def _translate(self, error: Exception) -> ModelError:
         from pydantic_ai import exceptions
 
         status = getattr(error, "status_code", None)
-        said = self._clean(str(getattr(error, "body", None) or error))
-        if isinstance(error, exceptions.UserError):  # what was asked for is not possible with this model
-            return ModelRefused(f"{self.name} cannot be asked so: {said}", model=self.name, status=400)
+        detail = self._clean(str(getattr(error, "body", None) or error))
+        if isinstance(error, exceptions.UserError):  # the model cannot do what the request needs
+            return ModelRefused(f"{self.name} cannot handle this request: {detail}", model=self.name, status=400)
         if isinstance(error, exceptions.ContentFilterError):
-            return ModelRefused(f"{self.name} will not speak of this: {said}", model=self.name)
+            return ModelRefused(f"{self.name} filtered the content: {detail}", model=self.name)
         if isinstance(error, exceptions.ModelContextWindowExceededError):
             return PromptTooLong(self.name)
         if isinstance(error, exceptions.ModelAuthenticationError):
             variable = self._access.api_key_env or key_variable(self.name.partition(":")[0])
             return ModelRefused(
-                f"{self.name} does not accept the key in {variable} ({status}): {said}", model=self.name, status=status
+                f"{self.name} does not accept the key in {variable} ({status}): {detail}",
+                model=self.name,
+                status=status,
             )
         if isinstance(error, exceptions.ModelConnectionError):
-            return ModelUnavailable(f"{self.name} cannot be reached: {said}", model=self.name)
+            return ModelUnavailable(f"{self.name} cannot be reached: {detail}", model=self.name)
         if status in TRANSIENT or (status is None and isinstance(error, exceptions.ModelAPIError)):
             after = getattr(error, "retry_after", None)
             return ModelUnavailable(
-                f"{self.name} answers {status or 'an error'}: {said}", model=self.name, retry_after_s=after
+                f"{self.name} answers {status or 'an error'}: {detail}", model=self.name, retry_after_s=after
             )
         if status is not None:
-            return ModelRefused(f"{self.name} refuses ({status}): {said}", model=self.name, status=status)
-        return ModelUnavailable(f"{self.name} answers what cannot be read: {said}", model=self.name)
+            return ModelRefused(f"{self.name} refuses ({status}): {detail}", model=self.name, status=status)
+        return ModelUnavailable(f"{self.name} sent an unreadable answer: {detail}", model=self.name)
 
     def _clean(self, text: str) -> str:
-        """What a provider said, short and without the key; providers do repeat it."""
+        """A provider's message, shortened and without the key, which some providers repeat."""
         if self._key is not None:
             text = text.replace(self._key.reveal(), "[key]")
         text = " ".join(redact(text).split())
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
-    def _shown(self, error: BaseException | None) -> BaseException | None:
-        """The error as a cause, unless it or one of its own causes tells the key."""
+    def _safe_cause(self, error: BaseException | None) -> BaseException | None:
+        """The error as a cause; None if it or one of its own causes contains the key."""
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

@@ -1,4 +1,4 @@
-"""A model in this process: a GGUF file, run by xllamacpp. No network, no account, nothing to pay."""
+"""A model in this process: a GGUF file, run by xllamacpp. It needs no network and no account."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from mica.errors import ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong
-from mica.llm.protocol import Capabilities, Finish, Request, Usage
+from mica.llm.protocol import Capabilities, Finish, ModelUsage, Request
 from mica.tokens import estimate
 
-WINDOW_TOKENS = 8_192  # the memory of a window grows with it; a larger one is set in [models.known]
+WINDOW_TOKENS = 8_192  # memory grows with the window; [models.known] sets a larger one
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
 
 class LocalModel:
-    """A model whose weights lie in a file; loaded at the first question, which takes about a second and its size."""
+    """A model from a file of weights, loaded at the first request, which takes about a second."""
 
     def __init__(self, path: str | Path, *, threads: int = 1, window_tokens: int | None = None) -> None:
         self._path = Path(path).expanduser()
@@ -35,14 +35,14 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """A grammar holds every answer to its schema. Models of this size do not call tools reliably."""
+        """A grammar forces answers into a schema. Models of this size do not call tools reliably."""
         return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
-        """Nothing: it runs on your own machine."""
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
+        """Free: it runs on your own machine."""
         return 0.0, "local"
 
-    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
         given_up = threading.Event()
@@ -77,7 +77,7 @@ class LocalModel:
         finally:
             given_up.set()
         counted = usage or {"prompt_tokens": request.input_tokens(), "completion_tokens": estimate(text)}
-        yield Usage(
+        yield ModelUsage(
             input_tokens=counted["prompt_tokens"],
             output_tokens=counted["completion_tokens"],
             is_estimated=usage is None,
@@ -85,7 +85,7 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory of the weights."""
         self._server = None
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class LocalModel:
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = self._threads
         parameters.verbosity = -1
         parameters.warmup = False
-        # The library also listens on a port of loopback, which nobody here uses: a key that nobody has shuts it.
+        # The library also listens on a loopback port, which mica does not use; a random key closes it to others.
         parameters.api_keys = [secrets.token_hex(16)]
         parameters.ui = False
         try:

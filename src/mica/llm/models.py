@@ -1,8 +1,10 @@
-"""All models of a space: which one is asked, in which order, how often, and what it may cost."""
+"""The models of a space: which one is asked, how often, what it may cost, and which answers are cached."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import chain
@@ -12,13 +14,12 @@ import msgspec
 
 from mica.errors import InvalidInput, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong, StreamBroken
 from mica.llm.budgets import Ledger, Payer, Reservation
-from mica.llm.cache import Cache, key_of
-from mica.llm.protocol import Answer, Capabilities, Model, Request, Usage
-from mica.llm.resilience import Breaker, RateLimit, Timing, backoff
+from mica.llm.protocol import Answer, Capabilities, Model, ModelUsage, Request
+from mica.llm.resilience import ModelBreaker, RateLimit, Timing, backoff
 from mica.settings import ModelsSettings, Tier
 from mica.tokens import estimate
 
-INPUT_MARGIN = 1.25  # tokens are estimated, 11 % off at most on 95 % of texts; a reservation must rather be too high
+INPUT_MARGIN = 1.25  # estimates are off by at most 11 % on 95 % of texts; a reservation should rather be too high
 
 
 class Models:
@@ -34,15 +35,15 @@ class Models:
         timing: Timing | None = None,
     ) -> None:
         self.ledger = ledger or Ledger()
-        self.cache = Cache(timing or Timing())
+        self.cache = AnswerCache(timing or Timing())
         self._chains = {tier: tuple(models) for tier, models in chains.items()}
         self._settings = settings or ModelsSettings()
         self._space = space
         self._timing = timing or Timing()
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, ModelBreaker] = {}
         self._limits: dict[str, RateLimit] = {}
         self._ready: set[str] = set()
-        self._no_schema: set[str] = set()  # models that refused a schema, whatever they were said to be able to do
+        self._no_schema: set[str] = set()  # models that refused a schema
 
     async def ask(self, request: Request) -> Answer:
         async with aclosing(self._run(request, streamed=False)) as pieces:
@@ -67,7 +68,7 @@ class Models:
         )
 
     def state(self) -> dict[str, str]:
-        """Of every model that was called: whether it is asked (`closed`), left alone (`open`) or tried again."""
+        """The state of the circuit breaker of every model that was called: `closed`, `open` or `half-open`."""
         return {name: breaker.state for name, breaker in self._breakers.items()}
 
     async def close(self) -> None:
@@ -82,14 +83,14 @@ class Models:
     ) -> None:
         await self.close()
 
-    # -- One question ---------------------------------------------------------------------------------------------
+    # -- One request
 
     async def _run(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Answer, None]:
         _check(request)
-        made = _Made()
+        made = CallTotals()
         failures: list[ModelError] = []
         for model in self._chain(request.tier):
-            if model.name not in self._ready:  # the first look at a model may import a large library
+            if model.name not in self._ready:  # this may import a large library
                 await asyncio.to_thread(self._capabilities, model)
                 self._ready.add(model.name)
             for shaped in self._shapes(model, request):
@@ -102,15 +103,15 @@ class Models:
                 except (ModelUnavailable, ModelRefused, PromptTooLong) as error:
                     refused_schema = isinstance(error, ModelRefused) and error.status in (400, 422) and shaped.schema
                     if refused_schema:
-                        self._no_schema.add(model.name)  # ask again with the schema in words
+                        self._no_schema.add(model.name)  # try again with the schema in the prompt
                         continue
                     failures.append(error)
                     made.passed_over.append(str(error))
                     break
-        raise _summed_up(request.tier, failures)
+        raise _summarize(request.tier, failures)
 
     async def _one(
-        self, model: Model, request: Request, made: _Made, *, streamed: bool
+        self, model: Model, request: Request, made: CallTotals, *, streamed: bool
     ) -> AsyncGenerator[str | Answer, None]:
         key = key_of(request, space=self._space, model=model.name)
         if cached := self.cache.get(key):
@@ -132,13 +133,13 @@ class Models:
                             self.cache.put(key, answer)
                             yield answer
             finally:
-                if came and held.settled is None:  # it broke or was given up half-way: what came is to be paid
+                if came and held.settled is None:  # broken off or cancelled: the part that arrived is charged
                     self._settle_partial(model, request, "".join(came), held)
 
     async def _tries(
-        self, model: Model, request: Request, made: _Made, came: list[str], *, streamed: bool
-    ) -> AsyncGenerator[str | Usage, None]:
-        """The pieces of the first attempt that succeeds; the texts are also put into `came`."""
+        self, model: Model, request: Request, made: CallTotals, came: list[str], *, streamed: bool
+    ) -> AsyncGenerator[str | ModelUsage, None]:
+        """The pieces of the first successful attempt; texts are also appended to `came`."""
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
             try:
@@ -164,18 +165,18 @@ class Models:
                     raise
                 await self._timing.sleep(delay_s)
 
-    async def _next(self, model: Model, pieces: AsyncGenerator[str | Usage, None]) -> str | Usage | None:
+    async def _next(self, model: Model, pieces: AsyncGenerator[str | ModelUsage, None]) -> str | ModelUsage | None:
         timeout_s = self._settings.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 return await anext(pieces, None)
         except TimeoutError as error:
             raise ModelUnavailable(
-                f"{model.name} said nothing for {timeout_s:g} s; raise timeout_s in [models] if it is slow",
+                f"{model.name} did not answer for {timeout_s:g} s; raise timeout_s in [models] if it is slow",
                 model=model.name,
             ) from error
 
-    # -- What a model can do, and what it costs ---------------------------------------------------------------------
+    # -- Capabilities and costs
 
     def _chain(self, tier: Tier) -> tuple[Model, ...]:
         if not self._chains.get(tier):
@@ -183,16 +184,17 @@ class Models:
         return self._chains[tier]
 
     def _capabilities(self, model: Model) -> Capabilities:
-        """What was detected, corrected by what the settings and earlier refusals say."""
+        """The detected capabilities, corrected by the settings and earlier refusals."""
         able = model.capabilities
         known = self._settings.known.get(model.name)
         if known is not None:
-            told = {name: getattr(known, name) for name in ("json", "tools", "images", "window_tokens")}
-            able = msgspec.structs.replace(able, **{name: value for name, value in told.items() if value is not None})
+            overrides = {name: getattr(known, name) for name in ("json", "tools", "images", "window_tokens")}
+            overrides = {name: value for name, value in overrides.items() if value is not None}
+            able = msgspec.structs.replace(able, **overrides)
         return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
 
     def _shapes(self, model: Model, request: Request) -> list[Request]:
-        """The ways to ask this model: with a schema it holds to by itself, else with the schema in words."""
+        """The forms of a request to try: with a schema if the model supports it, then with the schema in the prompt."""
         if request.schema is None:
             return [request]
         words = (
@@ -210,14 +212,14 @@ class Models:
         if able.window_tokens is not None and tokens > able.window_tokens:
             raise PromptTooLong(model.name, tokens=tokens, window_tokens=able.window_tokens)
 
-    def _worst(self, model: Model, request: Request) -> Usage:
-        usage = Usage(
+    def _worst(self, model: Model, request: Request) -> ModelUsage:
+        usage = ModelUsage(
             input_tokens=round(request.input_tokens() * INPUT_MARGIN), output_tokens=request.output_tokens_max
         )
         return self._priced(model, usage)
 
-    def _priced(self, model: Model, usage: Usage) -> Usage:
-        """The usage with its dollars: by the settings, else as the provider said, else by its table, else unknown."""
+    def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
+        """The usage with its price: from the settings, the provider, or a table, in this order; else unknown."""
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:
             dollars = (usage.input_tokens * known.dollars_in + usage.output_tokens * known.dollars_out) / 1_000_000
@@ -227,7 +229,7 @@ class Models:
             return msgspec.structs.replace(usage, dollars=found[0], price=found[1])
         return usage
 
-    def _answered(self, model: Model, usage: Usage, text: str, made: _Made, held: Reservation) -> Answer:
+    def _answered(self, model: Model, usage: ModelUsage, text: str, made: CallTotals, held: Reservation) -> Answer:
         usage = self._priced(model, usage)
         held.settle(usage, usage.dollars)
         return Answer(
@@ -244,12 +246,12 @@ class Models:
         )
 
     def _settle_partial(self, model: Model, request: Request, text: str, held: Reservation) -> None:
-        usage = Usage(input_tokens=request.input_tokens(), output_tokens=estimate(text), is_estimated=True)
+        usage = ModelUsage(input_tokens=request.input_tokens(), output_tokens=estimate(text), is_estimated=True)
         usage = self._priced(model, usage)
         held.settle(usage, usage.dollars)
 
-    def _breaker(self, model: Model) -> Breaker:
-        return self._breakers.setdefault(model.name, Breaker(model.name, self._timing))
+    def _breaker(self, model: Model) -> ModelBreaker:
+        return self._breakers.setdefault(model.name, ModelBreaker(model.name, self._timing))
 
     def _limit(self, model: Model) -> RateLimit:
         provider = model.name.partition(":")[0]
@@ -259,8 +261,8 @@ class Models:
         return self._limits[provider]
 
 
-class _Made:
-    """What one question took so far, over all models."""
+class CallTotals:
+    """Attempts and failures of one request so far, over all models."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -268,7 +270,7 @@ class _Made:
 
 
 def _all(answers: Iterable[bool | None]) -> bool | None:
-    """What holds for every model: no, if one cannot; unknown, if one is unknown."""
+    """False if one is False, None if one is unknown, else True."""
     every = set(answers)
     return False if False in every else None if None in every else True
 
@@ -283,9 +285,69 @@ def _check(request: Request) -> None:
             raise InvalidInput(f"a text cannot be sent to a model: {error}; remove the half character") from error
 
 
-def _summed_up(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """The one failure there was, or one that names them all."""
+def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
+    """The only failure, or one error that names all of them."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)
     return ModelUnavailable(f"no model of the tier {tier!r} answered: {reasons}", model=tier)
+
+
+# -- Cached answers -------------------------------------------------------------------------------------------
+
+
+ENTRIES_MAX = 256
+SIZE_BYTES_MAX = 8_000_000  # of all texts together
+AGE_S_MAX = 3_600.0  # a provider may change the model behind a name
+
+_NOT_SEEN_BY_THE_MODEL = {"tier": "routine", "agent": None}
+
+
+def key_of(request: Request, *, space: str, model: str) -> str:
+    """The cache key of a request to one model in one space; agent and tier are not part of it."""
+    seen = msgspec.structs.replace(request, **_NOT_SEEN_BY_THE_MODEL)
+    content = msgspec.json.encode([space, model, seen], order="deterministic")
+    return hashlib.sha256(content).hexdigest()
+
+
+class AnswerCache:
+    """The latest answers, bounded in number, size and age."""
+
+    def __init__(self, timing: Timing, *, entries_max: int = ENTRIES_MAX, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
+        self._timing = timing
+        self._entries_max = entries_max
+        self._size_bytes_max = size_bytes_max
+        self._entries: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+        self._size_bytes = 0
+
+    def get(self, key: str) -> Answer | None:
+        """The cached answer, marked as cached and at no cost; None if there is none."""
+        if key not in self._entries:
+            return None
+        at, answer = self._entries[key]
+        if self._timing.monotonic() - at > AGE_S_MAX:
+            self._drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return msgspec.structs.replace(
+            answer, cached=True, input_tokens=0, output_tokens=0, dollars=0.0, attempts=0, passed_over=()
+        )
+
+    def put(self, key: str, answer: Answer) -> None:
+        """Cache a complete answer; a truncated one is not cached."""
+        if not answer.is_whole or not self._entries_max:
+            return
+        self._drop(key)
+        self._entries[key] = (self._timing.monotonic(), answer)
+        self._size_bytes += len(answer.text.encode())
+        while len(self._entries) > self._entries_max or self._size_bytes > self._size_bytes_max:
+            self._drop(next(iter(self._entries)))
+
+    def clear(self) -> None:
+        """Empty the cache, for example after a purge."""
+        self._entries.clear()
+        self._size_bytes = 0
+
+    def _drop(self, key: str) -> None:
+        if entry := self._entries.pop(key, None):
+            self._size_bytes -= len(entry[1].text.encode())

@@ -1,4 +1,4 @@
-"""What tokens cost, by a dated table. A model that is not in it is unpriced, never guessed (K-04)."""
+"""A dated table of token prices. A model that is not in it has no price; none is guessed (K-04)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """US dollars for a million tokens.
+    """US dollars per million tokens.
 
-    What is dearer above some length counts at its lower price; a cache that is free to fill costs what reading does.
+    If long prompts cost more, the lower price is used; if filling the cache is free, the price of reading is used.
     """
 
     read: float
@@ -26,28 +26,29 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_write: float
 
     def of_kept(self, tokens: int, *, requests: int) -> float:
-        """Dollars for tokens that enter the window once and are read again by each of the later requests."""
+        """Dollars for tokens that enter the window once and are read from the cache by each later request."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
-        """Dollars for what a provider counted."""
+        """Dollars for the token counts of a provider."""
         costs = (read * self.read, written * self.written, cache_read * self.cache_read, cache_write * self.cache_write)
         return math.fsum(costs) / MILLION
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table, with its date and where it comes from."""
+    """A price table with its date and origin."""
 
     at: str
     source: str
     models: dict[str, Price]
 
     def of(self, model: str | None) -> Price | None:
+        """The price of a model, a dated snapshot included; None if it is unknown."""
         name = (model or "").rpartition("/")[2].lower()
         return self.models.get(_SNAPSHOT.sub("", name))
 
 
 @cache
 def prices() -> Prices:
-    """The table that comes with mica."""
+    """The table that is shipped with mica."""
     return msgspec.json.decode(files("mica.llm").joinpath("prices.json").read_bytes(), type=Prices)

@@ -1,7 +1,7 @@
-"""What a model is asked, what it answers, and the two seams: one model, and all models of a space.
+"""Requests to and answers of language models, and two protocols: one model, and all models of a space.
 
-`Model` is what a provider implements: one call to one model, no retries, no money. `LLM` is what the rest of mica
-sees: a tier is named, and which model answered, what it cost and what went wrong on the way stands in the answer.
+A provider implements `Model`: one call to one model, without retries or budgets. The rest of mica uses `LLM`: the
+caller names a tier, and the answer says which model gave it, what it cost and which failures came before.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from mica.settings import Tier
 from mica.tokens import estimate
 
-OUTPUT_TOKENS = 1_024  # of an answer, unless more is asked for: reserved in the budget before every call
-IMAGE_TOKENS = 1_600  # what one picture costs at most with the usual providers; a budget must not be surprised
-MESSAGE_TOKENS = 8  # what a chat template wraps around each message
+OUTPUT_TOKENS = 1_024  # of an answer by default; reserved in the budget before every call
+IMAGE_TOKENS = 1_600  # the most that one image costs with the usual providers
+MESSAGE_TOKENS = 8  # that a chat template adds to each message
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class ModelMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of a conversation."""
 
     role: Literal["user", "assistant"] = "user"
@@ -27,26 +27,26 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture that goes with the last message."""
+    """An image that is sent with the last message."""
 
     media_type: str
     content: bytes
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. `tier` and `agent` say who asks; everything else is what the model sees."""
+    """One request. The model sees everything but `tier` and `agent`."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ModelMessage, ...]
     system: str = ""
     tier: Tier = "routine"
     agent: str | None = None
-    schema: Mapping[str, Any] | None = None  # the answer is to be JSON of this shape
+    schema: Mapping[str, Any] | None = None  # of the answer, as JSON
     images: tuple[Image, ...] = ()
     output_tokens_max: Annotated[int, msgspec.Meta(gt=0)] = OUTPUT_TOKENS
-    temperature: float | None = None  # None: as the model likes it
+    temperature: float | None = None  # None: the model's default
 
     def input_tokens(self) -> int:
-        """What the model will read, estimated; the schema counts, wherever it is put."""
+        """The estimated tokens of the input, schema and images included."""
         texts = [self.system, *(message.text for message in self.messages)]
         if self.schema is not None:
             texts.append(msgspec.json.encode(self.schema).decode())
@@ -54,35 +54,35 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def question(text: str, **more: Any) -> Request:  # noqa: ANN401 the fields of Request, checked by it
-    """A request of one message."""
-    return Request(messages=(Message(text=text),), **more)
+    """A request with one user message."""
+    return Request(messages=(ModelMessage(text=text),), **more)
 
 
 Finish = Literal["stop", "length", "filter", "unknown"]
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call took, as its provider counted it. `dollars` only if the provider's own price is known."""
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The token counts of a call, by its provider; `dollars` only if the provider reports a price."""
 
     input_tokens: int
     output_tokens: int
     dollars: float | None = None
     price: str | None = None  # where the price comes from
-    is_estimated: bool = False  # the provider counted nothing: these are our own numbers
+    is_estimated: bool = False  # the provider reported no counts
     finish: Finish = "stop"
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model can do. None means that nobody knows."""
+    """The abilities of a model; None means unknown."""
 
-    json: bool | None = None  # holds its answer to a schema by itself
+    json: bool | None = None  # can restrict its answer to a schema
     tools: bool | None = None
     images: bool | None = None
     window_tokens: int | None = None  # input and output together
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back, and what it cost. An answer from the cache cost nothing and took no attempt."""
+    """The answer of a model with its cost. A cached answer has no cost and no attempts."""
 
     text: str
     model: str
@@ -92,8 +92,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     price: str | None = None  # the table that the price comes from
     is_estimated: bool = False
     cached: bool = False
-    attempts: int = 1  # calls in all, those that failed and those of other models included
-    passed_over: tuple[str, ...] = ()  # models before this one, each with the reason
+    attempts: int = 1  # number of calls, failed ones and other models included
+    passed_over: tuple[str, ...] = ()  # models that failed before, each with the reason
     finish: Finish = "stop"
 
     @property
@@ -102,12 +102,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model ended by itself, and not at a limit."""
+        """True if the model finished, and was not cut off at a limit."""
         return self.finish == "stop"
 
 
 class Model(Protocol):
-    """One model of one provider. The seam that an adapter, a scripted model and a recording fill."""
+    """One model of one provider, implemented by adapters, scripted models and recordings."""
 
     @property
     def name(self) -> str:
@@ -116,29 +116,29 @@ class Model(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
-        """The dollars of so many tokens and the table they come from; None when no table has this model."""
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
+        """The price of this usage and the name of the price table; None if it is unknown."""
 
-    def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
-        """The text as it comes, in one piece or many, and last the usage.
+    def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
+        """The text in one or more pieces, then the usage.
 
-        Raises ModelUnavailable when trying again may help, ModelRefused when it will not, and PromptTooLong.
+        Raises ModelUnavailable if a retry may help, ModelRefused if it will not, and PromptTooLong.
         """
 
     async def close(self) -> None: ...
 
 
 class LLM(Protocol):
-    """Every model of a space behind four tiers."""
+    """All models of a space, behind four tiers."""
 
     async def ask(self, request: Request) -> Answer:
-        """The answer of the first model of the tier that gives one. Raises ModelError."""
+        """The answer of the first model of the tier that succeeds. Raises ModelError."""
 
     def stream(self, request: Request) -> AsyncGenerator[str | Answer, None]:
-        """The text as it comes, and last the answer with all of it.
+        """The text in pieces, then the whole answer.
 
-        Once text was shown, no other model is tried: StreamBroken keeps what came.
+        After the first piece no other model is tried; StreamBroken holds the text that arrived.
         """
 
     def capabilities(self, tier: Tier) -> Capabilities:
-        """What every model of the tier can do, and the smallest window among them."""
+        """The abilities that all models of the tier share, and their smallest window."""

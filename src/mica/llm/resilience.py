@@ -1,4 +1,4 @@
-"""When to try again, when to wait and when to leave a model alone. Time and chance are passed in."""
+"""Retries, rate limits and circuit breakers for models. Clocks and random numbers are parameters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from mica.errors import ModelUnavailable
 from mica.model.event import Clock, utc_now
 
-BACKOFF_S = 0.5  # before the second attempt, doubling; the real wait is anywhere below, so that callers part
-BACKOFF_S_MAX = 30.0  # also of Retry-After: a provider that asks for more is passed over
-FAILURES_MAX = 3  # in a row; then the model is left alone
+BACKOFF_S = 0.5  # before the second attempt, doubling; a random part of it is waited, so that callers spread out
+BACKOFF_S_MAX = 30.0  # also for Retry-After; a provider that asks for more is skipped
+FAILURES_MAX = 3  # in a row, then the breaker opens
 OPEN_S = 30.0  # doubling at each failed probe
 OPEN_S_MAX = 300.0
 
 
 class Timing(NamedTuple):
-    """The clocks, the sleep and the chance that everything here goes by."""
+    """Clocks, sleep and random numbers, so that tests can replace them."""
 
     now: Clock = utc_now
     monotonic: Callable[[], float] = time.monotonic
@@ -29,14 +29,14 @@ class Timing(NamedTuple):
 
 
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
-    """Seconds to wait after this many failures; None when the provider asks for more than anybody waits."""
+    """Seconds to wait after this many failures; None if the provider asks for more than BACKOFF_S_MAX."""
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
     return retry_after_s if retry_after_s <= BACKOFF_S_MAX else None
 
 
-class Breaker:
-    """Leaves a model alone that failed several times in a row; later one call, and only one, tries it again."""
+class ModelBreaker:
+    """A circuit breaker: after several failures in a row it rejects calls, and later lets a single one probe."""
 
     def __init__(self, name: str, timing: Timing) -> None:
         self._name = name
@@ -55,7 +55,7 @@ class Breaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around one call. Raises ModelUnavailable at once while the model is left alone."""
+        """A block around one call. Raises ModelUnavailable at once while the breaker is open."""
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):
             left_s = max(0.0, self._open_until - self._timing.monotonic())
@@ -85,7 +85,7 @@ class Breaker:
 
 
 class RateLimit:
-    """At most so many calls a minute to one provider, evenly; who comes too early waits its turn."""
+    """At most so many calls a minute to one provider, evenly spaced."""
 
     def __init__(self, per_minute: float | None, timing: Timing) -> None:
         self._interval_s = 60.0 / per_minute if per_minute else 0.0
@@ -93,7 +93,7 @@ class RateLimit:
         self._next = float("-inf")
 
     async def turn(self) -> None:
-        """Return when a call may be made."""
+        """Wait until a call may be made."""
         now = self._timing.monotonic()
         at = max(now, self._next)
         self._next = at + self._interval_s
@@ -101,5 +101,5 @@ class RateLimit:
             await self._timing.sleep(at - now)
 
     def pause(self, seconds: float) -> None:
-        """Let nobody call for so long: the provider asked for it."""
+        """Delay all calls, as a provider requests with Retry-After."""
         self._next = max(self._next, self._timing.monotonic() + seconds)

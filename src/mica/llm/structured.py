@@ -1,4 +1,4 @@
-"""Answers of a given type: the model is told the schema, what it says is checked, and it may correct itself once."""
+"""Answers of a given type: the model gets a schema, its answer is validated, and it may correct itself once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from mica.errors import InvalidAnswer, PromptTooLong
-from mica.llm.protocol import LLM, Answer, Message, Request
+from mica.llm.protocol import LLM, Answer, ModelMessage, Request
 from mica.redact import redact
 
 T = TypeVar("T")
 EXCERPT_CHARACTERS = 160
-REPEATED_CHARACTERS = 80  # so much of the prompt, word for word, is no answer
+REPEATED_CHARACTERS = 80  # an answer that begins with this much of the prompt only repeats it
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 _ERROR = re.compile(r"^\W{0,3}(?:error|exception|traceback|internal server error|rate limit)\b", re.IGNORECASE)
 
 
 class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A checked value, and every answer that it took."""
+    """A validated value, and all answers that were needed for it."""
 
     value: T
     answers: tuple[Answer, ...]
@@ -31,40 +31,40 @@ async def ask_for(
 ) -> Structured[T]:
     """A value of this type. `schema` may be narrower than the type's own, with limits and enumerations.
 
-    Raises InvalidAnswer, which says what came back, when the second answer is no such value either.
+    Raises InvalidAnswer, with a description of the answer, if the second answer is invalid too.
     """
     request = msgspec.structs.replace(request, schema=schema or schema_of(kind))
     first = await llm.ask(request)
     try:
-        return Structured(value=read(first, kind, request), answers=(first,))
+        return Structured(value=parse_answer(first, kind, request), answers=(first,))
     except InvalidAnswer as error:
         invalid = error
     correction = (
-        Message(role="assistant", text=first.text or "(nothing)"),
-        Message(text=f"This cannot be used: {invalid.reason}. Answer again, with the JSON value only."),
+        ModelMessage(role="assistant", text=first.text or "(nothing)"),
+        ModelMessage(text=f"This cannot be used: {invalid.reason}. Answer again, with the JSON value only."),
     )
     try:
         again = await llm.ask(msgspec.structs.replace(request, messages=(*request.messages, *correction)))
     except PromptTooLong:
-        raise invalid from None  # there is no room to say what was wrong
-    return Structured(value=read(again, kind, request), answers=(first, again))
+        raise invalid from None  # the correction does not fit the window
+    return Structured(value=parse_answer(again, kind, request), answers=(first, again))
 
 
-def read(answer: Answer, kind: type[T], request: Request) -> T:
-    """The value in an answer. Raises InvalidAnswer that names what is there instead."""
+def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
+    """The value in an answer. Raises InvalidAnswer with a description of what the answer is instead."""
     text = answer.text.strip()
     found = _json_in(text)
     try:
         return msgspec.json.decode(found if found is not None else text, type=kind)
     except msgspec.MsgspecError as error:
-        reason = _described(text, answer, request, found, error)
+        reason = _describe_failure(text, answer, request, found, error)
         excerpt = redact(text[:EXCERPT_CHARACTERS])
         shown = f"{reason}, beginning {excerpt!r}" if excerpt else reason
         raise InvalidAnswer(answer.model, shown, answer.text) from error
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """The JSON schema of a type in one piece: small models and grammars do not follow references."""
+    """The JSON schema of a type without references, which small models and grammars do not follow."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 
@@ -82,14 +82,16 @@ def schema_of(kind: type[object]) -> dict[str, Any]:
 
 
 def _json_in(text: str) -> str | None:
-    """The JSON of an answer that wraps it in a fence or in a remark; None if there is none."""
+    """The JSON inside an answer, without a fence or remarks around it; None if there is none."""
     if fenced := _FENCED.search(text):
         return fenced[1]
     start, end = text.find("{"), text.rfind("}")
     return text[start : end + 1] if 0 <= start < end else None
 
 
-def _described(text: str, answer: Answer, request: Request, found: str | None, error: msgspec.MsgspecError) -> str:
+def _describe_failure(
+    text: str, answer: Answer, request: Request, found: str | None, error: msgspec.MsgspecError
+) -> str:
     if not text:
         return "nothing came back"
     if not answer.is_whole:

@@ -1,4 +1,4 @@
-"""From settings to models: each tier a chain, each name one model, opened when it is first asked."""
+"""Opens the models that the settings name: a chain per tier, one model per name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_models(
 ) -> Models:
     """The models that the settings name. Nothing is imported, loaded or called yet.
 
-    `record` is told every reservation and every cost; `Models.ledger.restore` takes such records of earlier runs.
+    `record` is called with every reservation and cost; `Models.ledger.restore` reads such records of earlier runs.
     Raises InvalidSettings for a name that cannot be a model.
     """
     timing = timing or Timing()

@@ -1,12 +1,11 @@
-"""`python -m mica.mcp`: `mica mcp` as clients start it, without the other commands that would have to be loaded."""
+"""`python -m mica.mcp`: the server of `mica mcp` without loading the other commands, so that it starts faster."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from mica.mcp.project import Project
-from mica.mcp.stdio import serve
+from mica.mcp.stdio import Project, serve
 from mica.settings import Settings, load_settings
 from mica.store.space import space_of
 

@@ -1,7 +1,7 @@
-"""The words of MCP: JSON-RPC messages, its two eras, and what each of them adds to a result. Pure.
+"""The MCP protocol: JSON-RPC messages, its two eras, and the fields each era adds to a result. Pure.
 
-Until 2025-11-25 a client opens with `initialize`; since 2026-07-28 every request stands alone and says in `_meta` which
-revision it speaks. A server tells them apart by each request, so one process serves both.
+Until 2025-11-25 a client opens with `initialize`; since 2026-07-28 every request is independent and names its revision
+in `_meta`. The server decides for each request, so one process serves both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = ("2026-07-28",)
 
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
+RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one uses INVALID_PARAMS
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 _META = "io.modelcontextprotocol/"
@@ -28,8 +28,8 @@ Id = str | int
 Fields = Mapping[str, object]
 
 
-class Refused(Exception):
-    """A request that is answered by an error of the protocol."""
+class RpcError(Exception):
+    """A request that is answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -38,8 +38,8 @@ class Refused(Exception):
         self.data = data
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client sent: a request has an id and a method, a notification no id, a response no method."""
+class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message from a client: a request has an id and a method, a notification no id, a response no method."""
 
     id: Id | None = None
     method: str | None = None
@@ -57,54 +57,54 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the request says itself which revision it speaks."""
+        """True if the request names its revision itself, as in the newer era."""
         return VERSION in self.meta
 
     @property
     def progress_token(self) -> Id | None:
-        """By which the client wants to hear how far a request is."""
+        """The token for progress notifications, if the client wants them."""
         token = self.meta.get("progressToken")
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
 
-def read(line: bytes) -> Message:
-    """The message on a line. Raises Refused with the code that JSON-RPC has for what is wrong."""
+def parse_message(line: bytes) -> RpcMessage:
+    """The message on a line. Raises RpcError with the matching JSON-RPC code."""
     try:
-        found = msgspec.json.decode(line)
+        decoded = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(PARSE_ERROR, f"this line is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Refused(INVALID_REQUEST, "a message is one JSON object; batches are not taken")
-    identifier, method, params = (found.get(name) for name in ("id", "method", "params"))
+        raise RpcError(PARSE_ERROR, f"this line is not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise RpcError(INVALID_REQUEST, "a message is one JSON object; batches are not supported")
+    identifier, method, params = (decoded.get(name) for name in ("id", "method", "params"))
     if identifier is not None and (not isinstance(identifier, str | int) or isinstance(identifier, bool)):
-        raise Refused(INVALID_REQUEST, "an id is a string or an integer")
-    if method is None and ("result" in found or "error" in found):
-        return Message(id=identifier, result=found.get("result"))
+        raise RpcError(INVALID_REQUEST, "an id is a string or an integer")
+    if method is None and ("result" in decoded or "error" in decoded):
+        return RpcMessage(id=identifier, result=decoded.get("result"))
     if not isinstance(method, str):
-        raise Refused(INVALID_REQUEST, "a message needs a method", identifier)
-    return Message(id=identifier, method=method, params=params if isinstance(params, dict) else {})
+        raise RpcError(INVALID_REQUEST, "a message needs a method", identifier)
+    return RpcMessage(id=identifier, method=method, params=params if isinstance(params, dict) else {})
 
 
-def agreed(message: Message) -> str:
-    """The revision of a request that stands alone. Raises Refused when it cannot be served."""
+def stateless_revision(message: RpcMessage) -> str:
+    """The revision of an independent request. Raises RpcError if it is not supported."""
     version = message.meta[VERSION]
     if not isinstance(version, str) or not isinstance(message.meta.get(CAPABILITIES), dict):
-        raise Refused(INVALID_PARAMS, f"_meta needs {VERSION} as text and {CAPABILITIES} as an object")
+        raise RpcError(INVALID_PARAMS, f"_meta needs {VERSION} as text and {CAPABILITIES} as an object")
     if version not in STATELESS:
-        raise Refused(
+        raise RpcError(
             UNSUPPORTED_VERSION, "Unsupported protocol version", {"supported": list(STATELESS), "requested": version}
         )
     return version
 
 
-def negotiated(params: Fields) -> str:
-    """The revision in which a handshake goes on: the one that was asked for, else the latest that has a handshake."""
-    asked = params.get("protocolVersion")
-    return asked if isinstance(asked, str) and asked in HANDSHAKE else HANDSHAKE[-1]
+def handshake_revision(params: Fields) -> str:
+    """The revision of a handshake: the requested one if it is supported, else the latest with a handshake."""
+    requested = params.get("protocolVersion")
+    return requested if isinstance(requested, str) and requested in HANDSHAKE else HANDSHAKE[-1]
 
 
-def answer(message: Message, result: Fields, *, server: Fields) -> dict[str, object]:
-    """The response to a request, with what its era adds."""
+def response(message: RpcMessage, result: Fields, *, server: Fields) -> dict[str, object]:
+    """The response to a request, with the fields its era adds."""
     if message.is_stateless:
         result = {"resultType": "complete", **result, "_meta": {**_meta(result), SERVER: server}}
         if message.method in CACHED:
@@ -113,13 +113,15 @@ def answer(message: Message, result: Fields, *, server: Fields) -> dict[str, obj
 
 
 def notification(method: str, params: Fields | None = None) -> dict[str, object]:
-    told: dict[str, object] = {"jsonrpc": "2.0", "method": f"notifications/{method}"}
-    return told if params is None else {**told, "params": params}
+    message: dict[str, object] = {"jsonrpc": "2.0", "method": f"notifications/{method}"}
+    return message if params is None else {**message, "params": params}
 
 
-def refusal(identifier: Id | None, error: Refused) -> dict[str, object]:
-    told = {"code": error.code, "message": error.message}
-    return {"jsonrpc": "2.0", "id": identifier, "error": told if error.data is None else {**told, "data": error.data}}
+def error_response(identifier: Id | None, error: RpcError) -> dict[str, object]:
+    fields = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        fields["data"] = error.data
+    return {"jsonrpc": "2.0", "id": identifier, "error": fields}
 
 
 def _meta(result: Fields) -> Fields:

@@ -1,20 +1,20 @@
-"""The resources: crystals, trails and briefs that a client can name, read, and be told of when they change.
+"""MCP resources: crystals, trails and briefs that a client can read, and whose changes it is notified of.
 
-Whatever they say was recalled, so it stands within a fence, as in a brief.
+Their text is recalled, so it is fenced as in a brief.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from urllib.parse import unquote
 
 import msgspec
 
-from mica.brief.layout import CLOSING, OPENING, defused
 from mica.brief.receipts import BRIEF
 from mica.brief.why import Why
 from mica.errors import InvalidEvent, InvalidInput
-from mica.format.lines import counted, one_line
+from mica.format.fence import fence
+from mica.format.lines import one_line, plural
+from mica.mcp.tools import NOTHING
 from mica.memory import Memory
 from mica.model.crystal import crystal_of
 from mica.model.event import CRYSTAL, MARK, RETRACTED, Event
@@ -25,34 +25,33 @@ from mica.store.purges import PURGE
 
 BRIEFING, CRYSTALS, TRAILS = "mica://brief", "mica://crystals", "mica://trails"
 RECEIPTS = "mica://receipts"
-LATEST = 50  # crystals in a list; older ones are found by searching, and read by their number
+LATEST = 50  # crystals in the list; older ones are found by search and read by number
 DESCRIPTION_CHARACTERS_MAX = 200
 TEXT_CHARACTERS_MAX = 2_000  # of one line; crystals are shorter
-NOTHING = "Nothing is known yet: what agents do here is observed, and marks are kept."
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that can be read, as it is listed."""
+    """A resource as it is listed."""
 
     uri: str
     name: str
     title: str
     description: str
 
-    def listed(self) -> dict[str, object]:
+    def listing(self) -> dict[str, object]:
         return {**msgspec.to_builtins(self), "mimeType": "text/markdown"}
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event changed of that which clients can see."""
+class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The resources and lists that an event changed."""
 
     prompts: bool = False  # their list
     resources: bool = False  # their list
-    uris: frozenset[str] = frozenset()  # of resources that say something else now
-    of_all: frozenset[str] = frozenset()  # the beginnings of such URIs, where an event does not tell which
+    uris: frozenset[str] = frozenset()  # of changed resources
+    of_all: frozenset[str] = frozenset()  # prefixes of URIs that may have changed
 
-    def __or__(self, other: Change) -> Change:
-        return Change(
+    def __or__(self, other: ResourceChange) -> ResourceChange:
+        return ResourceChange(
             prompts=self.prompts or other.prompts,
             resources=self.resources or other.resources,
             uris=self.uris | other.uris,
@@ -68,7 +67,7 @@ FIXED = (
         uri=BRIEFING,
         name="brief",
         title="Brief",
-        description="What an agent should know now: decisions, gotchas, open ends. Reading it leaves a receipt.",
+        description="What an agent needs to know now: decisions, gotchas, open ends. Reading it leaves a receipt.",
     ),
     Resource(
         uri=CRYSTALS, name="crystals", title="Crystals", description="What earlier sessions, days and weeks meant."
@@ -78,23 +77,28 @@ FIXED = (
     ),
 )
 TEMPLATES = tuple(
-    {"uriTemplate": template, "name": name, "title": title, "description": told, "mimeType": "text/markdown"}
-    for template, name, title, told in (
-        (f"{BRIEFING}/{{task}}", "brief-of", "Brief of a task", "What an agent should know for a task."),
+    {"uriTemplate": template, "name": name, "title": title, "description": description, "mimeType": "text/markdown"}
+    for template, name, title, description in (
+        (f"{BRIEFING}/{{task}}", "brief-of", "Brief of a task", "What an agent needs to know for a task."),
         (
             f"{CRYSTALS}/{{id}}",
             "crystal",
             "Crystal",
-            "A crystal by its id or number: what it says, and the marks beneath.",
+            "A crystal by its id or number, with the marks of each statement.",
         ),
-        (f"{TRAILS}/{{slug}}", "trail", "Trail", "What a trail's files say now. Reading it is recorded as a use."),
-        (f"{RECEIPTS}/{{id}}", "receipt", "Receipt", "What a brief showed, line by line, and what each rests on."),
+        (
+            f"{TRAILS}/{{slug}}",
+            "trail",
+            "Trail",
+            "The current text of a trail's files. Reading it counts as a use.",
+        ),
+        (f"{RECEIPTS}/{{id}}", "receipt", "Receipt", "The lines of a brief and the sources of each."),
     )
 )
 
 
 async def resources(memory: Memory) -> list[dict[str, object]]:
-    """Every resource that a client is shown: the fixed ones, the crystallized trails, and the latest crystals."""
+    """All listed resources: the fixed ones, the crystallized trails, and the latest crystals."""
     trails = [
         Resource(
             uri=f"{TRAILS}/{trail.slug}",
@@ -111,16 +115,16 @@ async def resources(memory: Memory) -> list[dict[str, object]]:
             title=f"{crystal.level.capitalize()} of {crystal.end_at:%Y-%m-%d}",
             description=one_line(crystal.text, DESCRIPTION_CHARACTERS_MAX),
         )
-        for crystal in reversed(await memory.crystals(limit=LATEST))
+        for crystal in reversed(await memory.crystals.list(limit=LATEST))
     ]
-    return [each.listed() for each in (*FIXED, *trails, *crystals)]
+    return [each.listing() for each in (*FIXED, *trails, *crystals)]
 
 
 async def read(memory: Memory, uri: str) -> str:
     """The text of a resource.
 
-    Raises InvalidInput when no resource has such a URI, UnknownEvent, InvalidEvent or UnknownTrail when there is none
-    of this name, and what memory raises.
+    Raises InvalidInput for a URI that no resource has, UnknownEvent, InvalidEvent or UnknownTrail for an unknown name,
+    and what memory raises.
     """
     kind, _, rest = uri.partition("://")[2].partition("/")
     name = unquote(rest)
@@ -142,45 +146,41 @@ async def read(memory: Memory, uri: str) -> str:
 
 
 async def canonical(memory: Memory, uri: str) -> str:
-    """The URI by which changes are told of: a crystal's by its id, also where its number was given.
+    """The URI that change notifications use: a crystal's URI with its id, also if its number was sent.
 
-    Raises as `read` does for a crystal that is not there.
+    Raises as `read` does for an unknown crystal.
     """
     before, _, name = uri.partition(f"{CRYSTALS}/")
     if before or not name:
         return uri
-    return f"{CRYSTALS}/{(await memory.crystal(_reference(unquote(name)))).id}"
+    return f"{CRYSTALS}/{(await memory.crystals.get(_reference(unquote(name)))).id}"
 
 
 _OF_TRAILS = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, MEASURED, EVOLVED)
 _CHANGES = {
-    MARK: Change(uris=frozenset([BRIEFING])),
-    PROMOTED: Change(uris=frozenset([BRIEFING])),
-    WITHDRAWN: Change(uris=frozenset([BRIEFING])),
-    CRYSTAL: Change(resources=True, uris=frozenset([BRIEFING, CRYSTALS])),
-    RETRACTED: Change(resources=True, uris=frozenset([BRIEFING, CRYSTALS])),
-    PURGE: Change(prompts=True, resources=True, of_all=frozenset([BRIEFING, CRYSTALS, TRAILS])),
-    **dict.fromkeys(_OF_TRAILS, Change(prompts=True, resources=True, of_all=frozenset([TRAILS]))),
+    MARK: ResourceChange(uris=frozenset([BRIEFING])),
+    PROMOTED: ResourceChange(uris=frozenset([BRIEFING])),
+    WITHDRAWN: ResourceChange(uris=frozenset([BRIEFING])),
+    CRYSTAL: ResourceChange(resources=True, uris=frozenset([BRIEFING, CRYSTALS])),
+    RETRACTED: ResourceChange(resources=True, uris=frozenset([BRIEFING, CRYSTALS])),
+    PURGE: ResourceChange(prompts=True, resources=True, of_all=frozenset([BRIEFING, CRYSTALS, TRAILS])),
+    **dict.fromkeys(_OF_TRAILS, ResourceChange(prompts=True, resources=True, of_all=frozenset([TRAILS]))),
 }
-CHANGING = tuple(_CHANGES)  # the events that change anything
+CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
-def change_of(event: Event) -> Change:
-    """What an event changed. A use of a trail and a receipt change nothing: reading must not lead to reading."""
-    change = _CHANGES.get(event.name, Change())
+def change_of(event: Event) -> ResourceChange:
+    """The resources an event changed. Uses and receipts change none, or reading would cause reading."""
+    change = _CHANGES.get(event.name, ResourceChange())
     gone: tuple[object, ...] = ()
     if event.name == CRYSTAL:
         gone = crystal_of(event).supersedes
     elif event.name == RETRACTED:
         gone = (event.data.get("mark"),)
-    return change | Change(uris=frozenset(f"{CRYSTALS}/{each}" for each in gone))
+    return change | ResourceChange(uris=frozenset(f"{CRYSTALS}/{each}" for each in gone))
 
 
 # -- Texts ----------------------------------------------------------------------------------------------------
-
-
-def _fenced(lines: Iterable[str]) -> str:
-    return "\n".join([OPENING, *map(defused, lines), CLOSING])
 
 
 async def _crystallized(memory: Memory) -> list[Trail]:
@@ -194,30 +194,30 @@ async def _listed_crystals(memory: Memory) -> str:
     lines = [
         f"- #{crystal.position} {crystal.level} {one_line(crystal.label or crystal.period, 80)} "
         f"({crystal.end_at:%Y-%m-%d}): {one_line(crystal.text, TEXT_CHARACTERS_MAX)}"
-        for crystal in await memory.crystals(limit=LATEST)
+        for crystal in await memory.crystals.list(limit=LATEST)
     ]
-    return _fenced(lines) if lines else "There is no crystal yet."
+    return fence(lines) if lines else "There is no crystal yet."
 
 
 async def _crystal(memory: Memory, reference: str) -> str:
-    crystal = await memory.crystal(_reference(reference))
+    crystal = await memory.crystals.get(_reference(reference))
     head = f"{crystal.level} {one_line(crystal.label or crystal.period, 200)}, #{crystal.position}"
     during = f"{crystal.start_at:%Y-%m-%d %H:%M} to {crystal.end_at:%Y-%m-%d %H:%M}"
-    beneath = f"{counted(crystal.marks, 'mark')} beneath, {len(crystal.dropped)} of its sources not taken up"
-    [found] = await memory.why(crystal.id)
-    return _fenced([f"{head}: {during}, {beneath}, made by {crystal.method}", *_because(found)])
+    beneath = f"{plural(crystal.marks, 'mark')} beneath, {len(crystal.dropped)} of its sources not cited"
+    [why] = await memory.why(crystal.id)
+    return fence([f"{head}: {during}, {beneath}, made by {crystal.method}", *_because(why)])
 
 
 async def _receipt(memory: Memory, reference: str) -> str:
-    [found] = await memory.why(_reference(reference))
-    if found.name != BRIEF:
-        raise InvalidEvent(f"event {found.id} is no brief, it is a {found.name}")
-    asked = f"A brief about {one_line(found.text, 200)!r}" if found.text else "A brief"
-    missing = [f"- missing: {name} ({reason})" for name, reason in sorted(found.missing.items())]
-    return _fenced([f"{asked}, {found.at:%Y-%m-%d %H:%M}", *_because(found), *missing])
+    [why] = await memory.why(_reference(reference))
+    if why.name != BRIEF:
+        raise InvalidEvent(f"event {why.id} is no brief, it is a {why.name}")
+    title = f"A brief about {one_line(why.text, 200)!r}" if why.text else "A brief"
+    missing = [f"- missing: {name} ({reason})" for name, reason in sorted(why.missing.items())]
+    return fence([f"{title}, {why.at:%Y-%m-%d %H:%M}", *_because(why), *missing])
 
 
-def _because(found: Why) -> list[str]:
+def _because(why: Why) -> list[str]:
     return [
         f"- {one_line(line.text, TEXT_CHARACTERS_MAX)} ({' '.join(each.number for each in line.evidence)})"
         + "".join(
@@ -225,24 +225,24 @@ def _because(found: Why) -> list[str]:
             for each in line.evidence
             if each.retracted is not None
         )
-        for line in found.because
+        for line in why.because
     ]
 
 
 async def _listed_trails(memory: Memory) -> str:
     lines = [
-        f"- {trail.name} ({trail.state}, {counted(trail.runs, 'run')}"
+        f"- {trail.name} ({trail.state}, {plural(trail.runs, 'run')}"
         + (f", {trail.success:.0%} success" if trail.success is not None else "")
         + f"): {one_line(trail.description, DESCRIPTION_CHARACTERS_MAX)} [{', '.join(trail.paths)}]"
         for trail in await memory.trails.list()
     ]
-    return _fenced(lines) if lines else "There is no trail yet: they are learned from what agents open."
+    return fence(lines) if lines else "There is no trail yet: they are learned from what agents open."
 
 
 async def _trail(memory: Memory, slug: str) -> str:
-    root = await memory.directory()
+    root = await memory.events.directory()
     trail = await memory.trails.show(slug)
-    if root is None:  # the files are on another machine: what is known of them is where they are
+    if root is None:  # the files are on another machine: only their places are known
         await memory.trails.track(trail)
         return command_text(trail).partition("\n---\n\n")[2]
     loaded = await memory.trails.load(slug, root=root)
@@ -250,5 +250,5 @@ async def _trail(memory: Memory, slug: str) -> str:
 
 
 def _reference(text: str) -> str:
-    """A number as people write it; in a URI it would have to be escaped."""
+    """A reference from a URI, where the # of a number is left out."""
     return f"#{text}" if text.isdecimal() else text

@@ -1,4 +1,4 @@
-"""What is sent to a client over HTTP: messages in order, kept for a while so that one who was cut off can read on."""
+"""Message streams over HTTP: the latest messages are buffered, so that a disconnected client can resume."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from starlette.types import Receive, Scope, Send
 
 from mica.format.documents import EVENTS, QUIET, server_sent
 
-KEPT_MAX = 1_000  # messages of one stream; who was cut off for longer begins anew
-QUIET_S = 15.0  # of silence; proxies close a silent connection after a minute
+BUFFERED_MAX = 1_000  # messages of one stream; a client that missed more starts again
+QUIET_S = 15.0  # before a comment is sent; proxies close a silent connection after a minute
 HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class Stream:
-    """Messages for one request, or for a client that asked for nothing in particular."""
+    """The messages for one request, or the unrequested messages of a session."""
 
     def __init__(self, name: str = "") -> None:
-        self.name = name  # without one, nobody can read on
+        self.name = name  # without a name it cannot be resumed
         self.is_read = False
-        self._kept: deque[tuple[int, Mapping[str, object]]] = deque(maxlen=KEPT_MAX)
+        self._buffer: deque[tuple[int, Mapping[str, object]]] = deque(maxlen=BUFFERED_MAX)
         self._count = 0
         self._is_over = False
         self._news = asyncio.Event()
@@ -35,22 +35,22 @@ class Stream:
 
     def put(self, message: Mapping[str, object]) -> None:
         self._count += 1
-        self._kept.append((self._count, message))
-        self._ring()
+        self._buffer.append((self._count, message))
+        self._notify()
 
     def end(self) -> None:
         self._is_over = True
-        self._ring()
+        self._notify()
 
-    def _ring(self) -> None:
-        rung, self._news = self._news, asyncio.Event()
-        rung.set()
+    def _notify(self) -> None:
+        waited, self._news = self._news, asyncio.Event()
+        waited.set()
 
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
-        """The messages after this number, as they come, until nothing more will; None where it was quiet a while."""
+        """The messages after this number as they arrive, until the stream ends; None after each quiet period."""
         while True:
             news = self._news
-            for number, message in tuple(self._kept):
+            for number, message in tuple(self._buffer):
                 if number > after:
                     after = number
                     yield number, message
@@ -64,14 +64,14 @@ class Stream:
                     yield after, None
 
     async def first(self) -> Mapping[str, object] | None:
-        """The first message; None when the stream ends without any."""
+        """The first message; None if the stream ends without one."""
         async for _, message in self.read():
             if message is not None:
                 return message
         return None
 
     async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
-        """The same as server-sent events, with ids by which a client can read on."""
+        """The messages as server-sent events, with ids for resuming."""
         self.is_read = True
         try:
             if primed:
@@ -89,13 +89,13 @@ class Stream:
         return f"{self.name}/{number}"
 
 
-def streamed(events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> StreamingResponse:
-    """A response that goes on for as long as there are events."""
+def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> StreamingResponse:
+    """A response that streams these events."""
     return StreamingResponse(events, media_type=EVENTS, headers={**HEADERS, **(headers or {})})
 
 
-class Answer(Response):
-    """What a request is answered with: one JSON document, or a stream where something is told before the answer."""
+class McpResponse(Response):
+    """The response to a request: one JSON document, or a stream if notifications precede the answer."""
 
     def __init__(
         self,
@@ -124,28 +124,28 @@ class Answer(Response):
                 plain = Response(body, status_code=status, media_type="application/json", headers=self._named)
                 await plain(scope, receive, send)
             elif first is not None:
-                await streamed(self.stream.events(primed=self._primed), self._named)(scope, receive, send)
-            else:  # cancelled, or the client is gone: there is nothing to say, and perhaps nobody to hear it
+                await event_stream(self.stream.events(primed=self._primed), self._named)(scope, receive, send)
+            else:  # cancelled, or the client has disconnected
                 await Response(status_code=202, headers=self._named)(scope, receive, send)
         finally:
             if self._ends_with_client:
                 self.task.cancel()
 
     async def _first(self, receive: Receive) -> Mapping[str, object] | None:
-        """The first message; None when there will be none, or nobody waits for it any more."""
-        gone = asyncio.create_task(_gone(receive))
+        """The first message; None if the stream or the connection ends before."""
+        disconnected = asyncio.create_task(_disconnected(receive))
         first = asyncio.create_task(self.stream.first())
         try:
-            await asyncio.wait([gone, first], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([disconnected, first], return_when=asyncio.FIRST_COMPLETED)
             return first.result() if first.done() else None
         finally:
-            for task in (gone, first):
+            for task in (disconnected, first):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
 
 
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has closed the connection."""
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

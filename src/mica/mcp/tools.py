@@ -1,35 +1,49 @@
-"""The six tools: what a model is told of each, and what each asks of memory.
+"""The six MCP tools: their descriptions for a model, their arguments, and their calls into memory.
 
-Their texts never change while mica runs and hold nothing that was learned: they stand in every request of a client, in
-the part of it that is cached.
+Clients send the descriptions with every request, in the cached part of it, so they never change while mica runs and
+contain nothing that was learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
 
-from mica.brief.layout import OPENING
+from mica.brief.why import Why
 from mica.errors import InvalidInput, StoreError
+from mica.format.fence import OPENING, fence
 from mica.format.lines import one_line
 from mica.memory import Memory
-from mica.model.event import EventId, Ref
+from mica.model.event import MARK, EventId, EventQuery, Ref
+from mica.model.hit import CrystalHit
+from mica.model.mark import mark_of
 from mica.model.walk import Outcome
 from mica.redact import redact
-from mica.search.search import CrystalHit, collapsed
+from mica.search.search import collapse_repeats
 
-TEXT_CHARACTERS_MAX = 600  # of one hit or source: enough to judge it, and its number leads to the whole
+TEXT_CHARACTERS_MAX = 600  # of one hit or source: enough to judge it; its number leads to the whole text
 HITS_MAX = 50
-EVIDENCE_MAX = 5  # of one line; a screen, not a log
-RECALLED = OPENING.partition(" ")[0] + ' from="mica"'  # how the fence around recalled text begins
+EVIDENCE_MAX = 5  # of one line: a screen, not a log
+AROUND = timedelta(hours=1)  # before and after an event, for `search` with `around`
+RECALLED = OPENING.partition(" ")[0] + ' from="mica"'  # the beginning of the fence around recalled text
+NOTHING = "Nothing is known yet. mica records what agents do in this project and keeps what they mark."
 
 Schema = dict[str, object]
 
 
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a tool: the text for the model, and the same as structured content."""
+
+    text: str
+    content: dict[str, object]
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool, as it is listed and as it is called."""
+    """A tool: its listing, and the function that runs it."""
 
     name: str
     title: str
@@ -38,29 +52,38 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Schema]
     required: tuple[str, ...]
     outputs: dict[str, Schema]
-    run: Callable[[Memory, Any], Awaitable[dict[str, object]]]
+    run: Callable[[Memory, Any], Awaitable[ToolResult]]
     writes: bool = False
 
-    def listed(self) -> dict[str, object]:
-        """What `tools/list` says of it."""
+    def listing(self) -> dict[str, object]:
+        """The entry of this tool in `tools/list`."""
         hints = {"destructiveHint": False} if self.writes else {"readOnlyHint": True}
-        takes = {"required": list(self.required)} if self.required else {}
+        required = {"required": list(self.required)} if self.required else {}
         return {
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": {"type": "object", "properties": self.inputs, **takes},
+            "inputSchema": {"type": "object", "properties": self.inputs, **required},
             "outputSchema": {"type": "object", "properties": self.outputs, "required": list(self.outputs)},
             "annotations": {**hints, "openWorldHint": False},
         }
 
-    async def call(self, memory: Memory, arguments: object) -> dict[str, object]:
-        """What it answers. Raises InvalidInput when the arguments are not its own, and what memory raises."""
+    async def call(self, memory: Memory, arguments: object) -> ToolResult:
+        """The answer to a call. Raises InvalidInput for wrong arguments, and what memory raises."""
+        for name in arguments if isinstance(arguments, dict) else ():
+            self._check_name(str(name))
         try:
-            taken = msgspec.convert(arguments, self.takes, strict=False)
+            converted = msgspec.convert(arguments, self.takes, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidInput(f"{self.name}: {error}") from error
-        return await self.run(memory, taken)
+        return await self.run(memory, converted)
+
+    def _check_name(self, name: str) -> None:
+        if name in self.inputs:
+            return
+        near = get_close_matches(name.lower(), self.inputs, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(self.inputs)}"
+        raise InvalidInput(f"{self.name} has no argument {name[:60]!r}; {hint}")
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -73,54 +96,110 @@ def described(schema: Schema, words: str) -> Schema:
     return {**schema, "description": words}
 
 
-def listing(**fields: Schema) -> Schema:
+def array_of(**fields: Schema) -> Schema:
     return {"type": "array", "items": {"type": "object", "properties": fields}}
+
+
+def _minute(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _missing_lines(missing: dict[str, str]) -> list[str]:
+    return [f"- missing: {name} ({one_line(reason, TEXT_CHARACTERS_MAX)})" for name, reason in sorted(missing.items())]
 
 
 # -- brief ------------------------------------------------------------------------------------------------------
 
 
-class BriefAsked(msgspec.Struct):
-    query: str = ""
+class BriefArguments(msgspec.Struct):
+    task: str = ""
     budget_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
-async def _brief(memory: Memory, asked: BriefAsked) -> dict[str, object]:
-    brief = await memory.brief(asked.query, budget_tokens=asked.budget_tokens)
-    return {"text": brief.text, "tokens": brief.tokens, "receipt": brief.receipt or "", "missing": brief.missing}
+async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
+    brief = await memory.brief(arguments.task, budget_tokens=arguments.budget_tokens)
+    content = {"text": brief.text, "tokens": brief.tokens, "receipt": brief.receipt or "", "missing": brief.missing}
+    return ToolResult(text=brief.text or NOTHING, content=content)
 
 
 # -- search -----------------------------------------------------------------------------------------------------
 
 
-class SearchAsked(msgspec.Struct):
-    query: str
+class SearchArguments(msgspec.Struct):
+    query: str = ""
+    around: str | None = None
     limit: Count = 10
     since: str | None = None
     until: str | None = None
     tags: tuple[str, ...] = ()
 
 
-async def _search(memory: Memory, asked: SearchAsked) -> dict[str, object]:
-    limit = min(asked.limit, HITS_MAX)
-    found = await memory.search(asked.query, limit=4 * limit, since=asked.since, until=asked.until, tags=asked.tags)
-    hits = [
-        {
-            "number": f"#{hit.position}",
-            "text": one_line(hit.text, TEXT_CHARACTERS_MAX),
-            "tags": (hit.crystal.level,) if isinstance(hit, CrystalHit) else hit.mark.tags,
-            "at": hit.at.isoformat(timespec="seconds"),
-            "times": times,
-        }
-        for hit, times in collapsed(found)[:limit]
+class _FoundText(msgspec.Struct, frozen=True):
+    """A hit as the tool shows it."""
+
+    number: str
+    text: str
+    tags: Sequence[str]
+    at: str
+    times: int
+
+    def line(self) -> str:
+        tags = f" [{', '.join(self.tags)}]" if self.tags else ""
+        times = f" ({self.times} times)" if self.times > 1 else ""
+        return f"- {self.number} {self.at[:16].replace('T', ' ')}{tags} {self.text}{times}"
+
+
+async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
+    limit = min(arguments.limit, HITS_MAX)
+    since: str | datetime | None = arguments.since
+    until: str | datetime | None = arguments.until
+    if arguments.around is not None:
+        if since is not None or until is not None:
+            raise InvalidInput("search: give `around`, or `since` and `until`, but not both")
+        event = await memory.events.get(arguments.around)
+        since, until = event.at - AROUND, event.at + AROUND
+        if not arguments.query.strip():
+            return _search_result(await _neighbours(memory, event.at, limit=limit))
+    results = await memory.search(arguments.query, limit=4 * limit, since=since, until=until, tags=arguments.tags)
+    return _search_result(
+        [
+            _FoundText(
+                f"#{hit.position}",
+                one_line(hit.text, TEXT_CHARACTERS_MAX),
+                (hit.crystal.level,) if isinstance(hit, CrystalHit) else hit.mark.tags,
+                hit.at.isoformat(timespec="seconds"),
+                times,
+            )
+            for hit, times in collapse_repeats(results)[:limit]
+        ]
+    )
+
+
+async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_FoundText]:
+    """The marks nearest to a moment, in order of time."""
+    events = await memory.events.query(EventQuery(names=(MARK,), since=at - AROUND, until=at + AROUND, limit=1_000))
+    nearest = sorted(events, key=lambda event: abs(event.at - at))[:limit]
+    return [
+        _FoundText(
+            event.number,
+            one_line(mark_of(event).text, TEXT_CHARACTERS_MAX),
+            mark_of(event).tags,
+            event.at.isoformat(timespec="seconds"),
+            1,
+        )
+        for event in sorted(nearest, key=lambda event: event.sort_key)
     ]
-    return {"hits": hits}
+
+
+def _search_result(hits: Sequence[_FoundText]) -> ToolResult:
+    text = fence(hit.line() for hit in hits) if hits else "Nothing matches."
+    return ToolResult(text=text, content={"hits": msgspec.to_builtins(hits)})
 
 
 # -- mark -------------------------------------------------------------------------------------------------------
 
 
-class MarkAsked(msgspec.Struct):
+class MarkArguments(msgspec.Struct):
     text: str
     tags: tuple[str, ...] = ()
     why: str | None = None
@@ -131,119 +210,146 @@ class MarkAsked(msgspec.Struct):
     trail: str | None = None
 
 
-async def _mark(memory: Memory, asked: MarkAsked) -> dict[str, object]:
-    if RECALLED in asked.text:
+async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
+    if RECALLED in arguments.text:
         raise InvalidInput("this text was recalled from memory; mark what is new, in your own words")
-    followed = None if asked.trail is None else await memory.trails.show(asked.trail)
-    ref = await _walked(memory, asked) if asked.steps else await _marked(memory, asked)
-    if followed is not None:
-        await memory.trails.track(followed, outcome=asked.outcome)
+    trail = None if arguments.trail is None else await memory.trails.show(arguments.trail)
+    ref = await _record_walk(memory, arguments) if arguments.steps else await _record_mark(memory, arguments)
+    if trail is not None:
+        await memory.trails.track(trail, outcome=arguments.outcome)
     number = ""
     try:
-        number = (await memory.event(ref.id)).number
-    except StoreError:  # the store is away: it is kept here, and stored later
+        number = (await memory.events.get(ref.id)).number
+    except StoreError:  # the store is away: the mark waits on disk
         await memory.durable()
-    return {"id": ref.id, "number": number, "text": redact(asked.text)}
+    stored = redact(arguments.text)
+    where = f"Recorded as {number}" if number else f"Recorded as {ref.id}, to be stored later"
+    return ToolResult(text=f"{where}: {stored}", content={"id": ref.id, "number": number, "text": stored})
 
 
-async def _marked(memory: Memory, asked: MarkAsked) -> Ref:
-    if asked.workflow is not None or (asked.outcome != "unknown" and asked.trail is None):
-        raise InvalidInput("an outcome is of a walk or a trail, a workflow of a walk; give its steps too")
-    parent = None if asked.parent is None else await memory.event(asked.parent)
-    return memory.mark(asked.text, tags=asked.tags, why=asked.why, parent=parent, origin="agent")
+async def _record_mark(memory: Memory, arguments: MarkArguments) -> Ref:
+    if arguments.workflow is not None or (arguments.outcome != "unknown" and arguments.trail is None):
+        raise InvalidInput("`outcome` needs `steps` or `trail`, and `workflow` needs `steps`")
+    parent = None if arguments.parent is None else await memory.events.get(arguments.parent)
+    return memory.mark(arguments.text, tags=arguments.tags, why=arguments.why, parent=parent, origin="agent")
 
 
-async def _walked(memory: Memory, asked: MarkAsked) -> Ref:
-    """What an orchestrator saw of a task: a walk, which trails are learned from."""
-    if asked.tags or asked.why or asked.parent:
-        raise InvalidInput("a walk has a text, steps, an outcome and a workflow; mark the rest by itself")
-    steps = [{"operation": "read", **step} for step in asked.steps]
-    return memory.walk(asked.text, steps, outcome=asked.outcome, workflow=asked.workflow)
+async def _record_walk(memory: Memory, arguments: MarkArguments) -> Ref:
+    """Record the steps of a task, which trails are learned from."""
+    if arguments.tags or arguments.why or arguments.parent:
+        raise InvalidInput("with `steps`, only text, outcome, workflow and trail are possible; make another mark")
+    steps = [{"operation": "read", **step} for step in arguments.steps]
+    return memory.trails.record(arguments.text, steps, outcome=arguments.outcome, workflow=arguments.workflow)
 
 
 # -- navigate ---------------------------------------------------------------------------------------------------
 
 
-class NavigateAsked(msgspec.Struct):
+class NavigateArguments(msgspec.Struct):
     task: str
     limit: Count = 10
 
 
-async def _navigate(memory: Memory, asked: NavigateAsked) -> dict[str, object]:
-    found = await memory.navigate(asked.task, limit=min(asked.limit, HITS_MAX))
-    files = [
+async def _navigate(memory: Memory, arguments: NavigateArguments) -> ToolResult:
+    places = await memory.navigate(arguments.task, limit=min(arguments.limit, HITS_MAX))
+    files: list[dict[str, object]] = [
         {
             "path": place.path,
             "lines": " ".join(f"{lines.start}-{lines.end}" for lines in place.lines),
             "probability": round(place.probability, 2),
             "reason": "; ".join(place.reasons),
         }
-        for place in found
+        for place in places
     ]
-    return {"files": files, "missing": found.missing}
+    lines = [
+        f"- {each['path']}{':' if each['lines'] else ''}{each['lines']} ({each['probability']:.0%}) {each['reason']}"
+        for each in files
+    ] + _missing_lines(places.missing)
+    text = fence(lines) if lines else "No file is known for this task yet; search the code."
+    return ToolResult(text=text, content={"files": files, "missing": places.missing})
 
 
-# -- crystal_commit ---------------------------------------------------------------------------------------------
+# -- handoff ----------------------------------------------------------------------------------------------------
 
 
-class StatementGiven(msgspec.Struct):
+class StatementArgument(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     marks: tuple[str, ...] = ()
 
 
-class CommitAsked(msgspec.Struct):
-    statements: tuple[StatementGiven, ...]
+class HandoffArguments(msgspec.Struct):
+    statements: tuple[StatementArgument, ...]
     topics: tuple[str, ...] = ()
 
 
-async def _commit(memory: Memory, asked: CommitAsked) -> dict[str, object]:
-    if any(RECALLED in statement.text for statement in asked.statements):
-        raise InvalidInput("a statement holds recalled text; say it in your own words")
-    insight: list[tuple[str, list[EventId]]] = []
-    for statement in asked.statements:
-        insight.append((statement.text, [(await memory.event(each)).id for each in statement.marks]))
-    cited = [each for _, marks in insight for each in marks]
-    here = memory.here.context
-    with memory.context(agent=here.agent or dict(here.labels).get("client")):  # who said it
-        crystal = await memory.commit_crystal(insight, sources=cited, topics=asked.topics)
-    return {
-        "id": crystal.id,
-        "number": f"#{crystal.position}",
-        "period": crystal.period,
-        "marks": len(crystal.sources),
-        "not_taken_up": len(crystal.dropped),
-    }
+async def _handoff(memory: Memory, arguments: HandoffArguments) -> ToolResult:
+    if any(RECALLED in statement.text for statement in arguments.statements):
+        raise InvalidInput("a statement contains recalled text; write it in your own words")
+    content: dict[str, object] = {"number": "", "marks": 0, "not_cited": 0}
+    if arguments.statements:
+        insight: list[tuple[str, list[EventId]]] = []
+        for statement in arguments.statements:
+            insight.append((statement.text, [(await memory.events.get(each)).id for each in statement.marks]))
+        cited = [each for _, marks in insight for each in marks]
+        here = memory.here.context
+        with memory.context(agent=here.agent or dict(here.labels).get("client")):
+            crystal = await memory.crystals.commit(insight, sources=cited, topics=arguments.topics)
+        content = {
+            "number": f"#{crystal.position}",
+            "marks": len(crystal.sources),
+            "not_cited": len(crystal.dropped),
+        }
+    made = await memory.handoff()
+    return ToolResult(text=made.text or NOTHING, content={"text": made.text, **content})
 
 
 # -- why --------------------------------------------------------------------------------------------------------
 
 
-class WhyAsked(msgspec.Struct):
+class WhyArguments(msgspec.Struct):
     id: str
 
 
-async def _why(memory: Memory, asked: WhyAsked) -> dict[str, object]:
+async def _why(memory: Memory, arguments: WhyArguments) -> ToolResult:
+    reasons = await memory.why(arguments.id)
     because = [
         {
             "text": one_line(line.text, TEXT_CHARACTERS_MAX),
-            "source": line.source or found.name,
+            "source": line.source or each.name,
             "evidence": [
                 {
-                    "number": each.number,
-                    "name": each.name,
-                    "at": each.at.isoformat(timespec="seconds"),
-                    "session": each.session or "",
-                    "text": one_line(each.text, TEXT_CHARACTERS_MAX),
+                    "number": event.number,
+                    "name": event.name,
+                    "at": event.at.isoformat(timespec="seconds"),
+                    "session": event.session or "",
+                    "text": one_line(event.text, TEXT_CHARACTERS_MAX),
                 }
-                | ({} if each.retracted is None else {"retracted": one_line(each.retracted, TEXT_CHARACTERS_MAX)})
-                for each in line.evidence[:EVIDENCE_MAX]
+                | _retraction(event.retracted)
+                for event in line.evidence[:EVIDENCE_MAX]
             ],
         }
-        | ({} if found.retracted is None else {"retracted": one_line(found.retracted, TEXT_CHARACTERS_MAX)})
-        for found in await memory.why(asked.id)
-        for line in found.because
+        | _retraction(each.retracted)
+        for each in reasons
+        for line in each.because
     ]
-    return {"because": because}
+    lines = [line for each in reasons for line in _why_lines(each)]
+    return ToolResult(text=fence(lines) if lines else "No evidence is recorded for it.", content={"because": because})
+
+
+def _retraction(reason: str | None) -> dict[str, object]:
+    return {} if reason is None else {"retracted": one_line(reason, TEXT_CHARACTERS_MAX)}
+
+
+def _why_lines(why: Why) -> list[str]:
+    lines = [] if why.retracted is None else [f"Retracted: {one_line(why.retracted, TEXT_CHARACTERS_MAX)}"]
+    for line in why.because:
+        lines.append(f"- {one_line(line.text, TEXT_CHARACTERS_MAX)} ({line.source or why.name})")
+        for event in line.evidence[:EVIDENCE_MAX]:
+            session = f", session {event.session}" if event.session else ""
+            retracted = "" if event.retracted is None else f" (retracted: {one_line(event.retracted, 200)})"
+            text = one_line(event.text, TEXT_CHARACTERS_MAX)
+            lines.append(f"- from {event.number} {event.name}, {_minute(event.at)}{session}: {text}{retracted}")
+    return lines
 
 
 TOOLS = (
@@ -252,10 +358,10 @@ TOOLS = (
         title="Brief",
         description="What earlier sessions in this project learned about a task: decisions, gotchas, open ends, files. "
         "Call it once when a task begins.",
-        takes=BriefAsked,
+        takes=BriefArguments,
         inputs={
-            "query": described(TEXT, "the task, in its own words"),
-            "budget_tokens": described(NUMBER, "tokens at the most"),
+            "task": described(TEXT, "the task, in its own words"),
+            "budget_tokens": described(NUMBER, "the most tokens"),
         },
         required=(),
         outputs={
@@ -270,35 +376,36 @@ TOOLS = (
         name="search",
         title="Search",
         description="Find what was said, decided, asked or committed earlier in this project, best first.",
-        takes=SearchAsked,
+        takes=SearchArguments,
         inputs={
-            "query": TEXT,
+            "query": described(TEXT, "optional with `around`"),
+            "around": described(TEXT, "number of an event: only the hour before and after it"),
             "limit": NUMBER,
             "since": described(TEXT, "a time or phrase: 2026-11-03, last Tuesday"),
             "until": TEXT,
             "tags": TEXTS,
         },
-        required=("query",),
-        outputs={"hits": listing(number=TEXT, text=TEXT, tags=TEXTS, at=TEXT, times=NUMBER)},
+        required=(),
+        outputs={"hits": array_of(number=TEXT, text=TEXT, tags=TEXTS, at=TEXT, times=NUMBER)},
         run=_search,
     ),
     Tool(
         name="mark",
         title="Mark",
-        description="Record one observation that later sessions should know: a cause found, a decision with its "
-        "reason, a trap. Not what the code says by itself. Answers with what was stored.",
-        takes=MarkAsked,
+        description="Record one observation that later sessions should know: a cause, a decision with its reason, "
+        "a trap. Not what the code says by itself. Answers with what was stored.",
+        takes=MarkArguments,
         inputs={
-            "text": described(TEXT, "one or two sentences that stand alone"),
+            "text": described(TEXT, "one or two sentences"),
             "tags": described(TEXTS, "such as gotcha, decision, question, next"),
             "why": described(TEXT, "why it matters"),
             "parent": described(TEXT, "number of the mark it follows from"),
             "steps": described(
                 {"type": "array", "items": {"type": "object"}},
-                "of a workflow's task, told by `text`: path, operation, start_line, end_line",
+                "of a workflow whose task is `text`: path, operation, start_line, end_line",
             ),
             "outcome": described(TEXT, "of steps or trail: success, failure"),
-            "trail": described(TEXT, "the one that was followed"),
+            "trail": described(TEXT, "the one followed"),
             "workflow": described(TEXT, "such as adw_build"),
         },
         required=("text",),
@@ -311,13 +418,13 @@ TOOLS = (
         title="Navigate",
         description="Files and line ranges that a task will most likely need, learned from earlier sessions, best "
         "first. Call it before searching the code.",
-        takes=NavigateAsked,
+        takes=NavigateArguments,
         inputs={"task": described(TEXT, "the task, in its own words"), "limit": NUMBER},
         required=("task",),
         outputs={
-            "files": listing(
+            "files": array_of(
                 path=TEXT,
-                lines=described(TEXT, "where to begin; empty: the whole file"),
+                lines=described(TEXT, "empty: the whole file"),
                 probability={"type": "number"},
                 reason=TEXT,
             ),
@@ -326,11 +433,11 @@ TOOLS = (
         run=_navigate,
     ),
     Tool(
-        name="crystal_commit",
-        title="Commit crystal",
-        description="Say what this session meant, when it ends or is handed over: a few statements, each with the "
-        "numbers of the marks it rests on. Shorter than those marks together.",
-        takes=CommitAsked,
+        name="handoff",
+        title="Hand over",
+        description="Call it when a session ends: a few statements of what it meant, each with the numbers of its "
+        "marks, together shorter than these. Answers with the text for the next agent.",
+        takes=HandoffArguments,
         inputs={
             "statements": {
                 "type": "array",
@@ -343,18 +450,18 @@ TOOLS = (
             "topics": TEXTS,
         },
         required=("statements",),
-        outputs={"id": TEXT, "number": TEXT, "period": TEXT, "marks": NUMBER, "not_taken_up": NUMBER},
-        run=_commit,
+        outputs={"text": TEXT, "number": described(TEXT, "of the crystal"), "marks": NUMBER, "not_cited": NUMBER},
+        run=_handoff,
         writes=True,
     ),
     Tool(
         name="why",
         title="Why",
         description="Where something recalled comes from.",
-        takes=WhyAsked,
-        inputs={"id": described(TEXT, "a brief's receipt, a number such as #12, or a line that ends in one")},
+        takes=WhyArguments,
+        inputs={"id": described(TEXT, "a receipt, a number such as #12, or a line that ends in one")},
         required=("id",),
-        outputs={"because": listing(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
+        outputs={"because": array_of(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
         run=_why,
     ),
 )

@@ -1,4 +1,4 @@
-"""What changes in a space, told to whoever listens: one follower of its log, however many they are."""
+"""Notifies listeners of changes in a space, with one follower of the log for all of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mica.errors import StoreUnavailable
-from mica.mcp.resources import CHANGING, Change, change_of
+from mica.mcp.resources import CHANGING, ResourceChange, change_of
 from mica.memory import Memory
 from mica.model.event import EventQuery
 
-CALM_S = 0.2  # in which changes are gathered: an import of thousands of marks is one change
-LOOK_S = 1.0  # for what other processes store: a client that only listens costs the machine next to nothing
-LOOK_AGAIN_S = 2.0  # for a space that nobody has made yet
+MERGE_S = 0.2  # changes within it are merged: an import of thousands of marks is one change
+POLL_S = 1.0  # between polls for events of other processes; an idle client costs next to nothing
+NEW_SPACE_POLL_S = 2.0  # between checks whether the space exists yet
 
 
-class Home(Protocol):
-    """Whom a server speaks for."""
+class MemoryOwner(Protocol):
+    """Provides the memory of the space that a server speaks for."""
 
-    session: str | None  # of the client, where it is known
+    session: str | None  # of the client, if known
 
     @property
     def is_known(self) -> bool: ...
@@ -30,70 +30,70 @@ class Home(Protocol):
     async def memory(self, *, makes: bool) -> Memory: ...
 
 
-Heard = Callable[[Change | None], None]  # None: nothing more will be told
+Listener = Callable[[ResourceChange | None], None]  # None: no further change will follow
 
 
 class Watch:
-    """Follows the log of a space while somebody listens, and not a moment longer."""
+    """Follows the log of a space while it has listeners."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: MemoryOwner) -> None:
         self._home = home
-        self._listeners: set[Heard] = set()
+        self._listeners: set[Listener] = set()
         self._following: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
-        self._gathered = Change()
+        self._pending = ResourceChange()
 
-    async def listen(self, heard: Heard) -> Callable[[], None]:
-        """Tell `heard` of every change after this returns; what it returns ends that."""
-        self._listeners.add(heard)
+    async def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call the listener for every change after this returns. The returned function unsubscribes it."""
+        self._listeners.add(listener)
         if self._following is None or self._following.done():
             self._begun = asyncio.Event()
             self._following = asyncio.create_task(self._follow(self._begun))
         try:
             await self._begun.wait()
         except asyncio.CancelledError:
-            self._leave(heard)
+            self._unsubscribe(listener)
             raise
-        return lambda: self._leave(heard)
+        return lambda: self._unsubscribe(listener)
 
-    def _leave(self, heard: Heard) -> None:
-        self._listeners.discard(heard)
+    def _unsubscribe(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
         if not self._listeners and self._following is not None:
             self._following.cancel()
             self._following = None
 
     async def close(self) -> None:
-        """Tell all who listen that it is over."""
+        """Stop following, and tell the listeners that no further change will follow."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
             await asyncio.wait([following])
-        self._tell(None)
+        self._call(None)
 
     async def _follow(self, begun: asyncio.Event) -> None:
         try:
             memory = await self._home.memory(makes=False)
-            after = await memory.position() if self._home.has_space else 0  # whatever a new space begins with is news
+            after = await memory.events.position() if self._home.has_space else 0  # all events of a new space are new
             begun.set()
             while not self._home.has_space:
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(NEW_SPACE_POLL_S)
                 memory = await self._home.memory(makes=False)
-            async for event in memory.follow(EventQuery(names=CHANGING), after=after, poll_s=LOOK_S):
-                if self._gathered == Change():
-                    asyncio.get_running_loop().call_later(CALM_S, self._tell_gathered)
-                self._gathered |= change_of(event)
+            async for event in memory.events.follow(EventQuery(names=CHANGING), after=after, poll_s=POLL_S):
+                if self._pending == ResourceChange():
+                    asyncio.get_running_loop().call_later(MERGE_S, self._flush)
+                self._pending |= change_of(event)
         except StoreUnavailable:  # the memory was closed
-            self._tell(None)
-        except Exception:  # noqa: BLE001 - the outermost edge: nobody waits for this task, and listeners must know
+            self._call(None)
+        except Exception:  # noqa: BLE001 - the outermost edge: no caller awaits this task, and listeners must know
             traceback.print_exc()
-            self._tell(None)
+            self._call(None)
         finally:
             begun.set()
 
-    def _tell_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, Change()
-        self._tell(gathered)
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, ResourceChange()
+        self._call(pending)
 
-    def _tell(self, change: Change | None) -> None:
-        for heard in tuple(self._listeners):
-            heard(change)
+    def _call(self, change: ResourceChange | None) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)

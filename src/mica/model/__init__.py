@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Values and the five laws: events, marks, crystals, teachings, trails and walks."""

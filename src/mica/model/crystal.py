@@ -1,9 +1,9 @@
-"""Crystals: what many marks, or many crystals of the level below, meant; and the laws that every one of them keeps.
+"""Crystals: summaries of many marks, or of many crystals of the level below, and the five laws they obey.
 
-A crystal is recorded as an event and never changed: a later one supersedes it. The laws, by name:
+A crystal is recorded as an event and never changed; a later one may supersede it. The laws, by name:
 
 immutability  a mark or crystal never changes through crystallization
-provenance    a crystal has sources that exist; every statement cites marks of theirs; what is not cited is named
+provenance    its sources exist; every statement cites marks beneath them; sources that are not cited are listed
 levels        a session's crystal has marks as sources, every other one crystals of the level below
 time          its time contains the times of its sources
 compression   it has fewer tokens than its sources
@@ -18,13 +18,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput, LawBroken
-from mica.model.event import CRYSTAL, MARK, Context, Event, EventId, mark_of, split_id
+from mica.model.event import CRYSTAL, MARK, Context, Event, EventId, split_id
+from mica.model.mark import mark_of
 from mica.tokens import ESTIMATOR, estimate
 
 Level = Literal["session", "day", "week", "epoch"]
 LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
 OF_MARKS = -1  # the level of a mark, below all others
-TREE = "tree:"  # how the period of a crystal begins that covers a causal tree beside the hierarchy of time
+TREE = "tree:"  # prefix of the period of a crystal over a causal tree, outside the hierarchy of time
 
 _PERIODS: dict[Level, tuple[str, ...]] = {
     "session": ("session:", "pool:", TREE),
@@ -35,7 +36,7 @@ _PERIODS: dict[Level, tuple[str, ...]] = {
 
 
 def check_period(level: Level, period: str) -> None:
-    """Raise InvalidInput when no crystal of this level can be about this."""
+    """Raise InvalidInput if a crystal of this level cannot have this period."""
     if level not in LEVELS:
         raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
     begins = _PERIODS[level]
@@ -44,7 +45,7 @@ def check_period(level: Level, period: str) -> None:
         raise InvalidInput(f"a {level} crystal is not about {period!r}; its period is called {known}")
 
 
-NEUTRAL = 0.5  # a part of a mood that says nothing
+NEUTRAL = 0.5  # the value of a mood's quality without evidence
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Period = Annotated[str, msgspec.Meta(min_length=3, max_length=600)]
@@ -53,24 +54,24 @@ Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Something that a crystal says, and the marks that say it."""
+    """A sentence of a crystal, and the marks it cites."""
 
     text: Text
     sources: tuple[EventId, ...]
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A source that no statement cites, and why."""
+    """A source that no statement cites, and the reason."""
 
     id: EventId
     reason: Text
-    similar_to: EventId | None = None  # the source that says it, where another does
+    similar_to: EventId | None = None  # a cited source that says the same
 
 
 class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seven qualities, each between 0 and 1."""
 
-    warmth: Share = NEUTRAL  # commits: something was brought home
+    warmth: Share = NEUTRAL  # commits
     weight: Share = NEUTRAL  # tests
     tempo: Share = NEUTRAL  # how many marks
     texture: Share = NEUTRAL  # failures: smooth or rough
@@ -84,20 +85,20 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def dominant(self) -> str | None:
-        """The quality that is furthest from neutral; None where none is."""
+        """The quality furthest from neutral; None if all are neutral."""
         furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
         return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
-def in_one_piece(texts: Iterable[str]) -> str:
-    """Statements one after the other, each once, so that it is seen where one ends."""
+def join_statements(texts: Iterable[str]) -> str:
+    """Distinct statements as one text, each ending with a punctuation mark."""
     said = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
     ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said[:-1]]
     return " ".join([*ended, *said[-1:]])
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A crystal before it is recorded: all of it but its id and when it was made."""
+class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A crystal before it is recorded: without id and time of making."""
 
     level: Level
     period: Period  # what it is about: session:s1, day:2026-11-03, week:2026-W45, epoch:first release, tree:<id>
@@ -105,7 +106,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sources: tuple[EventId, ...]  # marks, or crystals of the level below
     start_at: datetime
     end_at: datetime
-    tokens: int  # of everything it says
+    tokens: int  # of all statements
     source_tokens: int
     method: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]  # extractive-1, model:<id>, committed:<agent>
     significance: tuple[Statement, ...] = ()  # why it matters
@@ -113,9 +114,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     topics: tuple[Topic, ...] = ()
     mood: Mood = Mood()
     confidence: Share = 0.5
-    marks: int = 0  # how many lie beneath it
+    marks: int = 0  # number of marks beneath it
     dropped: tuple[Dropped, ...] = ()
-    open: tuple[EventId, ...] = ()  # marks of friction, questions and tasks that nothing has fulfilled
+    open: tuple[EventId, ...] = ()  # problems, questions and tasks that no mark fulfills
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
     supersedes: tuple[EventId, ...] = ()
     label: Annotated[str, msgspec.Meta(max_length=200)] | None = None  # the name of an epoch
@@ -127,8 +128,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def text(self) -> str:
-        """What it says first, in one piece."""
-        return in_one_piece(statement.text for statement in self.insight)
+        """Its insight as one text."""
+        return join_statements(statement.text for statement in self.insight)
 
     @property
     def is_tree(self) -> bool:
@@ -136,17 +137,17 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def number(self) -> int:
-        """Its level as a number: 0 for a session."""
+        """The level as a number, 0 for a session."""
         return LEVELS.index(self.level)
 
     @property
     def compression(self) -> float:
-        """Tokens of its sources for each of its own."""
+        """Tokens of the sources per token of the crystal."""
         return self.source_tokens / self.tokens
 
 
-class Crystal(Draft, frozen=True, kw_only=True):
-    """What many marks meant, with its sources and what was left out."""
+class Crystal(CrystalDraft, frozen=True, kw_only=True):
+    """A recorded summary of marks or crystals, with its sources and what it left out."""
 
     id: EventId
     made_at: datetime
@@ -154,38 +155,38 @@ class Crystal(Draft, frozen=True, kw_only=True):
     position: int | None = None
 
 
-def said_tokens(statements: Iterable[Statement]) -> int:
-    """What statements cost, one on a line."""
+def count_tokens(statements: Iterable[Statement]) -> int:
+    """The tokens of distinct statements, one per line."""
     return estimate("\n".join(dict.fromkeys(statement.text for statement in statements)))
 
 
-def crystal_data(draft: Draft) -> dict[str, object]:
+def crystal_data(draft: CrystalDraft) -> dict[str, object]:
     """The data of the event that records a crystal."""
     data: dict[str, object] = msgspec.to_builtins(draft)
     return {"text": draft.text, **data}
 
 
 def crystal_of(event: Event) -> Crystal:
-    """The crystal that this event records. Raises InvalidEvent when it records none."""
+    """The crystal that an event records. Raises InvalidEvent if it records none."""
     try:
         recorded = _decode(event.body)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"event {event.id!r} is not a crystal: {error}") from error
-    known = {name: getattr(recorded, name) for name in Draft.__struct_fields__}
+    known = {name: getattr(recorded, name) for name in CrystalDraft.__struct_fields__}
     return Crystal(id=event.id, made_at=event.at, context=event.context, position=event.position, **known)
 
 
-class _Recorded(Draft, frozen=True, kw_only=True):
-    """The data of an event that records a crystal: what it says first stands there once more, for who reads only it."""
+class CrystalData(CrystalDraft, frozen=True, kw_only=True):
+    """The data of a crystal's event; `text` repeats the insight for readers of that field."""
 
     again: object = msgspec.field(name="text", default=None)
 
 
-_decode = msgspec.json.Decoder(_Recorded).decode
+_decode = msgspec.json.Decoder(CrystalData).decode
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks or crystals that no crystal covers yet, and why."""
+    """A period whose marks or crystals no crystal covers yet, and the reason."""
 
     period: str
     count: int
@@ -196,18 +197,18 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of a source when a crystal over it is checked."""
+    """The facts about a source that the laws are checked against."""
 
     level: int  # OF_MARKS, or that of a crystal
     start_at: datetime
     end_at: datetime
     tokens: int
-    cites: frozenset[EventId]  # itself, when it is a mark; else the marks that its statements cite
+    cites: frozenset[EventId]  # the mark itself, or the marks that a crystal's statements cite
     is_live: bool = True  # neither retracted nor superseded
 
 
-def fact_of(event: Event, *, is_live: bool = True) -> Fact | None:
-    """What a crystal may rest on; None when an event is nothing of that kind. Recalled text is never evidence."""
+def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
+    """The facts about a mark or crystal as a source; None for other events and for recalled text."""
     if event.name == MARK and event.origin != "recalled":
         return Fact(
             level=OF_MARKS,
@@ -230,8 +231,8 @@ def fact_of(event: Event, *, is_live: bool = True) -> Fact | None:
     return None
 
 
-def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
-    """Raise LawBroken, with the law, when a crystal may not be. `facts` are those of its sources that are there."""
+def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
+    """Raise LawBroken, with the name of the law, if a crystal breaks one. `facts` has the sources that exist."""
     _check_provenance(crystal, facts)
     for identifier, fact in facts.items():
         if fact.level != crystal.number - 1:
@@ -251,9 +252,9 @@ def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
             f"sources, {first.isoformat()} to {last.isoformat()}",
         )
     if crystal.estimator != ESTIMATOR:
-        raise LawBroken("compression", f"its tokens are counted by {crystal.estimator!r}, which nobody knows here")
-    if crystal.tokens < said_tokens(crystal.statements):
-        raise LawBroken("compression", f"it says {crystal.tokens} tokens and has {said_tokens(crystal.statements)}")
+        raise LawBroken("compression", f"its tokens are counted by {crystal.estimator!r}, which is unknown here")
+    if crystal.tokens < count_tokens(crystal.statements):
+        raise LawBroken("compression", f"it says {crystal.tokens} tokens and has {count_tokens(crystal.statements)}")
     whole = sum(fact.tokens for fact in facts.values())
     if crystal.source_tokens != whole:
         raise LawBroken("compression", f"it says {crystal.source_tokens:,} tokens of its sources, which have {whole:,}")
@@ -261,7 +262,7 @@ def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
         raise LawBroken("compression", f"it has {crystal.tokens:,} tokens, its sources {whole:,}; it must have fewer")
 
 
-def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
+def _check_provenance(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
     if not crystal.sources:
         raise LawBroken("provenance", "a crystal has at least one source")
     if len(set(crystal.sources)) < len(crystal.sources):
@@ -286,17 +287,17 @@ def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
 
 
 def no_source(identifier: str) -> LawBroken:
-    """The error when nothing can rest on what is named."""
+    """The error for an id that cannot be a source."""
     why = "there is no such event, it is of another kind, only repeats what was recalled, or was purged"
     return LawBroken("provenance", f"{identifier} is no mark or crystal of this space that can be a source: {why}")
 
 
-def overlap(crystal: Draft) -> LawBroken:
-    """The error when a source has a live crystal in the hierarchy of time already."""
+def overlap(crystal: CrystalDraft) -> LawBroken:
+    """The error for a source that already has a live crystal in the hierarchy of time."""
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 
-# -- What was retracted -----------------------------------------------------------------------------------------
+# -- Retractions ------------------------------------------------------------------------------------------------
 
 
 class _Retraction(msgspec.Struct):
@@ -304,8 +305,8 @@ class _Retraction(msgspec.Struct):
     reason: str = ""
 
 
-def retracted_by(event: Event) -> EventId:
-    """The mark or crystal that this event says does not hold any more. Raises InvalidEvent when it names none."""
+def retraction_target(event: Event) -> EventId:
+    """The id of the mark or crystal that a retraction names. Raises InvalidEvent if it names none."""
     try:
         retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:
@@ -314,20 +315,20 @@ def retracted_by(event: Event) -> EventId:
     return retracted
 
 
-# -- Asking for them --------------------------------------------------------------------------------------------
+# -- Queries ----------------------------------------------------------------------------------------------------
 
 
 class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals to read. Every given field must hold; the `limit` that end last are returned, oldest first."""
+    """Which crystals to read: all given fields must match; the `limit` that end last are returned, oldest first."""
 
     level: Level | None = None
     period: str | None = None
-    since: datetime | None = None  # that end at this time or later
-    until: datetime | None = None  # that begin before this time
-    is_live: bool | None = True  # not superseded; None: all of them
-    is_sealed: bool | None = None  # a source of a live crystal of the next level
-    is_stale: bool | None = None  # rests on something that was retracted or superseded
-    positions: frozenset[int] | None = None  # one of these
+    since: datetime | None = None  # ends at this time or later
+    until: datetime | None = None  # begins before this time
+    is_live: bool | None = True  # neither superseded nor retracted; None for all
+    is_sealed: bool | None = None  # is a source of a live crystal of the next level
+    is_stale: bool | None = None  # has a source that was retracted or superseded
+    positions: frozenset[int] | None = None  # has one of these positions
     limit: int | None = 100
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Teachings: crystals that a person or a rule promoted, so that every brief may carry them until they are withdrawn.
 
-A teaching is an event with the statements of its crystal and the marks they cite. Whether it stands follows from the
-log: it ends when somebody withdraws it, or when its crystal or a mark that it cites is retracted. A crystal that was
-superseded leaves it standing, since its statements still rest on their marks, but the teaching names the successor.
+A teaching is an event with the statements of its crystal and the marks they cite. Whether it still holds follows from
+the log: it ends when it is withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is
+superseded it still holds, because its marks do, and names the successor.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from datetime import datetime
 import msgspec
 
 from mica.errors import InvalidEvent
-from mica.model.crystal import LEVELS, Crystal, Level, Share, Statement, in_one_piece
+from mica.model.crystal import LEVELS, Crystal, Level, Share, Statement, join_statements
 from mica.model.event import Event, EventId
 
 PROMOTED = "teaching.promoted"
 WITHDRAWN = "teaching.withdrawn"
-SOURCE = "witness:crystal:"  # what stands before the id of the crystal that a teaching comes from
+SOURCE = "witness:crystal:"  # prefix of the crystal's id
 
 CONFIDENCE_MIN = 0.85
 MARKS_MIN = 5
-SHARE_MIN = 0.85  # of what a crystal of its level can score
+SHARE_MIN = 0.85  # of the highest score of a crystal's level
 AUTO_MAX = 3  # in one run: a person should be able to read what a rule promoted
-MARKS_ENOUGH = 20  # more say no more about how well founded a crystal is
+MARKS_ENOUGH = 20  # more marks do not raise the score
 LEVEL_BONUS = {"session": 0.0, "day": 0.0, "week": 0.1, "epoch": 0.2}
 
 
 class Teaching(msgspec.Struct, frozen=True, kw_only=True):
-    """What a promoted crystal says, with the marks behind each statement."""
+    """A promoted crystal: its statements with the marks they cite."""
 
     id: EventId
     content: tuple[Statement, ...]
@@ -45,8 +45,8 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: datetime
     position: int | None = None
-    superseded_by: EventId | None = None  # the crystal that stands in the place of its own
-    ended: str | None = None  # why it does not stand any more
+    superseded_by: EventId | None = None  # the successor of its crystal
+    ended: str | None = None  # the reason, if it no longer holds
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -54,11 +54,11 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return in_one_piece(statement.text for statement in self.content)
+        return join_statements(statement.text for statement in self.content)
 
     @property
     def cites(self) -> frozenset[EventId]:
-        """Its crystal, and every mark it rests on."""
+        """The ids of its crystal and of every mark it cites."""
         return frozenset([self.crystal, *(mark for statement in self.statements for mark in statement.sources)])
 
 
@@ -77,7 +77,7 @@ class _Promotion(msgspec.Struct):
 
 
 class Withdrawal(msgspec.Struct, frozen=True):
-    """That a teaching is none any more, and why."""
+    """The end of a teaching, and the reason."""
 
     teaching: EventId
     reason: str = ""
@@ -103,7 +103,7 @@ def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object
 
 
 def teaching_of(event: Event) -> Teaching:
-    """The teaching that this event records. Raises InvalidEvent when it records none."""
+    """The teaching that an event records. Raises InvalidEvent if it records none."""
     try:
         promotion = msgspec.json.decode(event.body, type=_Promotion)
     except msgspec.DecodeError as error:
@@ -113,21 +113,21 @@ def teaching_of(event: Event) -> Teaching:
 
 
 def withdrawal_of(event: Event) -> Withdrawal:
-    """What this event withdraws. Raises InvalidEvent when it names no teaching."""
+    """The withdrawal that an event records. Raises InvalidEvent if it names no teaching."""
     try:
         return msgspec.json.decode(event.body, type=Withdrawal)
     except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} withdraws no teaching: {error}") from error
 
 
-def judged(
+def resolve_teachings(
     teachings: Iterable[Teaching],
     withdrawals: Iterable[Withdrawal],
     *,
     retracted: frozenset[EventId] = frozenset(),
     successors: Mapping[EventId, EventId] | None = None,
 ) -> list[Teaching]:
-    """Each teaching with whether it stands, and the crystal that supersedes its own."""
+    """The teachings with `ended` and `superseded_by` filled in."""
     reasons = {each.teaching: each.reason for each in withdrawals}
     found = []
     for teaching in teachings:
@@ -147,15 +147,15 @@ def judged(
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal that a rule would promote."""
+    """A crystal that is good enough to be promoted by rule."""
 
     crystal: Crystal
     score: float
-    share: float  # of what its level can score
+    share: float  # of the highest score of its level
 
 
 def score(crystal: Crystal) -> float:
-    """How much a crystal deserves to be taught: how sure, how well founded, how wide, and whether it says rules."""
+    """How suitable a crystal is as a teaching, by confidence, number of marks, level, principles and topics."""
     return round(
         0.3 * crystal.confidence
         + 0.2 * min(crystal.marks / MARKS_ENOUGH, 1)
@@ -172,10 +172,10 @@ def score_max(level: Level) -> float:
     return round(0.3 + 0.2 + 0.1 * LEVELS.index(level) + LEVEL_BONUS[level] + 0.1 + 0.05, 6)
 
 
-def passing(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
-    """The crystals that pass the gate, best first; without those whose level and period are named.
+def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
+    """The crystals that are good enough, best first, except those of the (level, period) pairs in `besides`.
 
-    Marks beneath count as sources at every level: a week has seven days at the most, and would never pass.
+    MARKS_MIN counts the marks beneath a crystal at every level, because a week has at most seven direct sources.
     """
     known = set(besides)
     found = [

@@ -1,7 +1,7 @@
 """Trails: files and line ranges that proved useful together for a kind of task, with success and age.
 
-A trail is a projection of the log: learned from walks, and from what people and rules said of it in events. It holds
-references, never contents. What depends on the time (state and score) is filled in by `seen`, for a moment.
+A trail is a projection of the log: learned from walks and from events about trails. It holds references, never
+contents. `with_state` fills in what depends on the time: state and score.
 """
 
 from __future__ import annotations
@@ -9,27 +9,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal
 
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model.event import RETRACTED, EventId, left_after
+from mica.model.event import RETRACTED, EventId, decay
+from mica.model.text_cache import remember_texts
 from mica.model.walk import Step
 from mica.settings import TrailSettings
 
 State = Literal["observed", "hot", "crystallized", "cooling", "archived"]
 STATES: tuple[State, ...] = ("observed", "hot", "crystallized", "cooling", "archived")
 By = Literal["rule", "user"]
+Match = Literal["exact", "shape", "words"]  # by name or the same files, by similar files, by words
+MATCHES: tuple[Match, ...] = ("exact", "shape", "words")  # the surest first
 
 CREATED = "trail.created"  # by a person: {"slug", "description", "shape", "steps"}
 CRYSTALLIZED = "trail.crystallized"  # by a rule or a person: {"key", "slug", "version", "exact", "steps", …}
 SUSPENDED = "trail.suspended"  # by a person: {"key", "reason"}
 RESUMED = "trail.resumed"  # by a person: {"key"}
 RENAMED = "trail.renamed"  # by a person: {"key", "slug"}
-OFFERED = "trail.offered"  # somebody was told of it: {"key", "match", "score"}
+OFFERED = "trail.offered"  # it was suggested: {"key", "match", "score"}
 USED = "trail.used"  # it was loaded or followed: {"key", "outcome", "tokens"}
 MEASURED = "trail.measured"  # what it saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
 LEARNING = "trail.learning"  # switched by a person: {"on"}
@@ -37,18 +39,18 @@ PUBLISHED = (
     "trail.published"  # where files were written, for a purge to find: {"root", "host", "commands", "skills", …}
 )
 EVOLVED = "trail.evolved"  # what a day's evolution changed
-# What a trail is made of besides walks.
-TOLD = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED, RETRACTED)
+# The events, besides walks, that trails are learned from.
+TRAIL_EVENTS = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED, RETRACTED)
 
 PREFIX = "nav:"
 SLUG_CHARACTERS_MAX = 60  # it is the name of a command, a folder and a file
-STEPS_MAX = 12  # of a trail: longer ones are read by nobody, and an agent's list of files is short
+STEPS_MAX = 12  # of a trail; longer lists are not read
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """How often somebody walked a trail, and how it ended where that was said."""
+    """Number of runs of a trail, and of those with a known outcome."""
 
     runs: int = 0
     successes: int = 0
@@ -56,29 +58,29 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trail saved, or wasted, by a replay or by two logged arms; never by a formula (TA-05, TA-06)."""
+    """Measured savings of a trail, from a replay or a logged comparison; never from a formula (TA-05, TA-06)."""
 
     method: str
-    sample: int  # tasks of both arms
+    sample: int  # tasks compared
     baseline_tokens: int
     tokens: int
 
     @property
     def saving(self) -> int:
-        """In tokens; negative where the trail wasted some."""
+        """Tokens saved; negative if the trail wasted some."""
         return self.baseline_tokens - self.tokens
 
 
 class Trail(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and ranges in the order in which they are read."""
+    """Files and line ranges in reading order, with statistics of their use."""
 
-    key: str  # of its paths in order: what later walks are matched by
-    exact: str  # of paths, ranges and hashes: whether it is still what was learned
+    key: str  # hash of its paths in order; later walks are matched by it
+    exact: str  # hash of paths, ranges and contents; it changes when one of them does
     slug: str
     shape: str  # the kind of task, as in fix-login
     description: str
     steps: tuple[Step, ...]
-    words: tuple[tuple[str, float], ...] = ()  # terms that lead to it, with their shares, which add up to 1
+    words: tuple[tuple[str, float], ...] = ()  # terms of its tasks with their shares, which add up to 1
     runs: int = 0
     successes: int = 0
     failures: int = 0
@@ -89,11 +91,11 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime  # of its last use
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
-    drifted: bool = False  # walked otherwise since it was crystallized: the next evolution makes a new version
-    suspended: str | None = None  # why nobody is told of it
-    merged: tuple[str, ...] = ()  # keys of other trails that it stands for
+    drifted: bool = False  # later walks differ; the next evolution makes a new version
+    suspended: str | None = None  # the reason, if it is not suggested
+    merged: tuple[str, ...] = ()  # keys of trails that were merged into it
     measured: Measured | None = None
-    state: State = "observed"  # at the moment that `seen` was asked for
+    state: State = "observed"  # filled in by `with_state`
     score: float = 0.0
 
     @property
@@ -112,7 +114,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int | None:
-        """What reading those of its steps cost whose cost is known; None where none is."""
+        """The tokens of its steps, as far as known; None if none is."""
         known = [step.tokens for step in self.steps if step.tokens is not None]
         return sum(known) if known else None
 
@@ -124,19 +126,28 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_offered(self) -> bool:
-        """Whether anybody may be told of it unasked."""
+        """True if it may be suggested unasked."""
         return self.state in ("hot", "crystallized") and self.suspended is None
 
 
-class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a log was learned: up to which position, and after how many purges."""
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A trail that fits a task, with the kind of match, a score and the reason."""
+
+    trail: Trail
+    match: Match
+    score: float  # 0 to 1 within its tier
+    reason: str
+
+
+class LearnedUpTo(msgspec.Struct, frozen=True, kw_only=True):
+    """The position and the purge generation up to which a log was learned."""
 
     position: int = 0
     generation: int = 0
 
 
 class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which trails to read; every given field must hold."""
+    """Which trails to read; all given fields must match."""
 
     shape: str | None = None
     slug: str | None = None
@@ -152,12 +163,12 @@ class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(paths: Iterable[str]) -> str:
-    """What a trail over these paths in this order is matched by."""
+    """The key of a trail: a hash of its distinct paths in order."""
     return _hash(dict.fromkeys(paths))
 
 
 def exact_key(steps: Iterable[Step]) -> str:
-    """What changes when a path, a range or the text that was read there changes."""
+    """A hash of paths, ranges and content hashes."""
     return _hash(
         f"{each.pattern or each.path}\t{each.start_line}\t{each.end_line}\t{each.content_hash}" for each in steps
     )
@@ -168,7 +179,7 @@ def _hash(lines: Iterable[str]) -> str:
 
 
 def check_slug(slug: str) -> str:
-    """The name of a trail without `nav:`. Raises InvalidInput when no command could be called so."""
+    """The name of a trail without `nav:`. Raises InvalidInput if it cannot be the name of a command."""
     slug = slug.removeprefix("/").removeprefix(PREFIX)
     if len(slug) > SLUG_CHARACTERS_MAX or not _SLUG.fullmatch(slug):
         raise InvalidInput(
@@ -177,54 +188,54 @@ def check_slug(slug: str) -> str:
     return slug
 
 
-@lru_cache(maxsize=4_096)
-def _fits(pattern: str) -> re.Pattern[str]:
+@remember_texts(4_096)
+def _step_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("[^/]*".join(map(re.escape, pattern.split("*"))))
 
 
-def stands_for(step: str, path: str) -> bool:
-    """Whether a file is the one that a path or pattern of a trail names; `*` goes no further than a folder."""
-    return step == path or ("*" in step and _fits(step).fullmatch(path) is not None)
+def matches_step(step: str, path: str) -> bool:
+    """True if a file matches a path or pattern of a trail; `*` does not cross a folder."""
+    return step == path or ("*" in step and _step_pattern(step).fullmatch(path) is not None)
 
 
-def walked(trail: Sequence[str], paths: Iterable[str]) -> float:
+def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
     """The share of a trail's paths and patterns that these files cover."""
     files = set(paths)
-    met = sum(step in files or ("*" in step and any(stands_for(step, path) for path in files)) for step in trail)
+    met = sum(step in files or ("*" in step and any(matches_step(step, path) for path in files)) for step in trail)
     return met / len(trail) if trail else 0.0
 
 
 # -- The gate -------------------------------------------------------------------------------------------------
 
 
-def bound(successes: int, failures: int, gates: TrailSettings) -> float:
-    """How far success can be trusted: the observed share, drawn towards the suspension limit while it rests on little.
+def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
+    """The share of successes, smoothed towards the suspension limit while few outcomes are known; 0 if none is.
 
-    A trail starts as if it had been at the limit for as many tasks as a candidate needs, and it is never trusted more
-    than was seen. So 3 of 3 is 0.90 and just hot, 9 of 9 is 0.95, and one failure among four is below 0.80. A true 95 %
-    bound would ask for 35 successes in a row before anything is hot. 0 while no outcome is known.
+    A trail starts with as many virtual tasks at the limit as a candidate needs, and never exceeds the observed share.
+    So 3 of 3 gives 0.90, which is just hot, 9 of 9 gives 0.95, and one failure among four is below 0.80. A true 95 %
+    bound would need 35 successes in a row before anything is hot.
     """
     known = successes + failures
     if not known:
         return 0.0
     smoothed = (successes + gates.suspend * gates.runs) / (known + gates.runs)
-    return round(min(smoothed, successes / known), 9)  # 5.4 / 6 is 0.9, whatever floats make of it
+    return round(min(smoothed, successes / known), 9)  # 5.4 / 6 must be exactly 0.9
 
 
 def trust(trail: Trail, gates: TrailSettings, *, agent: str | None = None) -> float:
-    """The bound of a trail; of an agent who has walked it to a known end, by its own figures (K-09)."""
+    """The success bound of a trail; for an agent with known outcomes, by its own figures (K-09)."""
     own = trail.agents.get(agent) if agent is not None else None
     figures = own if own is not None and own.successes + own.failures else trail
-    return bound(figures.successes, figures.failures, gates)
+    return success_bound(figures.successes, figures.failures, gates)
 
 
 def is_candidate(trail: Trail, gates: TrailSettings) -> bool:
-    """Whether it was walked often enough, in enough sessions, to enough success, to be hot."""
+    """True if it has enough runs, sessions and successes to be hot."""
     return trail.runs >= gates.runs and trail.sessions >= gates.sessions and trust(trail, gates) >= gates.hot
 
 
 def passes(trail: Trail, gates: TrailSettings) -> bool:
-    """Whether a rule would crystallize it."""
+    """True if the rule crystallizes it."""
     return is_candidate(trail, gates) and trust(trail, gates) >= gates.crystallize and trail.suspended is None
 
 
@@ -232,17 +243,17 @@ def passes(trail: Trail, gates: TrailSettings) -> bool:
 
 
 def freshness(last_at: datetime, *, now: datetime, gates: TrailSettings) -> float:
-    """What is left of a score since the last use: half of it after each half-life."""
-    return left_after(now - last_at, half_life_days=gates.half_life_days)
+    """The factor for the time since the last use: one half for every half-life."""
+    return decay(now - last_at, half_life_days=gates.half_life_days)
 
 
 def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
-    """How much a trail is worth: its runs, weighed by what reading it costs, and halved with each half-life unused."""
+    """The score of a trail: its runs times its tokens in thousands, halved with each half-life without use."""
     return trail.runs * (trail.tokens or 0) / 1_000 * freshness(trail.last_at, now=now, gates=gates)
 
 
-def seen(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
-    """The trail as it stands at a moment. Without use, time takes it from its state to cooling, then to archived."""
+def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
+    """The trail with its state and score at a moment. Without use it becomes cooling, then archived."""
     state: State = "observed"
     suspended = trail.suspended
     left, unused = freshness(trail.last_at, now=now, gates=gates), now - trail.last_at
@@ -260,13 +271,13 @@ def seen(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
     return msgspec.structs.replace(trail, state=state, suspended=suspended, score=heat(trail, now=now, gates=gates))
 
 
-def ranked(trails: Iterable[Trail]) -> list[Trail]:
-    """Those worth most first; of equals, the one that was walked more often, then the one used last."""
+def rank_trails(trails: Iterable[Trail]) -> list[Trail]:
+    """The trails by score, highest first; ties by number of runs, then by last use."""
     return sorted(trails, key=lambda each: (-each.score, -each.runs, -each.last_at.timestamp(), each.key))
 
 
 def resolve(reference: str, trails: Iterable[Trail]) -> Trail | None:
-    """The trail of this name, slug or key, also of a key that was merged."""
+    """The trail with this name, slug or key, merged keys included; None if there is none."""
     slug = reference.removeprefix("/").removeprefix(PREFIX)
     held = list(trails)
     by: Mapping[str, Trail] = {key: each for each in held for key in (*each.merged, each.key)}

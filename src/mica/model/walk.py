@@ -1,7 +1,7 @@
-"""Walks: what an agent opened, searched and changed for one prompt, in the order of access.
+"""Walks: the files an agent opened, searched and changed for one prompt, in order of access.
 
-A walk is read from the log, never stored. It is what trails are learned from, what `navigate` is trained on and what a
-replay walks again, so all three see the same steps (K-03).
+A walk is computed from the log and never stored. Trails, the training of `navigate` and replays all use walks, so they
+see the same steps (K-03).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model.crystal import retracted_by
+from mica.model.crystal import retraction_target
 from mica.model.event import MARK, RETRACTED, Event, EventId
 
 Operation = Literal["read", "edit", "create", "search", "list"]
@@ -29,41 +29,41 @@ STEPS: dict[str, Operation] = {
     "file.list": "list",
 }
 STARTED = "session.started"
-TURN = "turn.started"  # a turn that nobody typed
+TURN = "turn.started"  # a turn without a typed prompt
 COMMAND = "command.run"  # a slash command in the place of a prompt
 SHELL = "shell.run"
 ANSWER = "model.answer"
-OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
-OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
-# What walks are read from.
-WALKED = (MARK, RETRACTED, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)
-WORKFLOW = "adw_"  # the task of a build workflow says its own kind
+OFFER = "offer"  # paths that were suggested for a prompt, or held out: {"paths", "tokens", "held_out"}
+OUTCOME = "task.outcome"  # the reported outcome of a task: {"outcome": "success", "reason": …}
+# The events that walks are computed from.
+WALK_EVENTS = (MARK, RETRACTED, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)
+WORKFLOW = "adw_"  # prefix of the task of a build workflow
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
 
-WORKFLOW_CHARACTERS_MAX = 60  # a trail may be called so
+WORKFLOW_CHARACTERS_MAX = 60  # it may become the name of a trail
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One access to one file: which lines, and what it cost."""
+    """One access to one file, with its lines and tokens."""
 
     path: str
     operation: Operation
-    start_line: int | None = None  # without lines it is the whole file, or unknown which
+    start_line: int | None = None  # None: the whole file, or unknown
     end_line: int | None = None
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
-    pattern: str | None = None  # of a trail: any file that fits it may stand here, and `path` was the latest
+    pattern: str | None = None  # of a trail's step: any file that matches; `path` is the latest
     failed: bool = False
     call: str | None = None  # the tool call that it was a part of
     at: datetime
     event: EventId
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of a model, and how many tokens it had before it."""
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One reply of a model, and the tokens in its window."""
 
     at: datetime
     model: str | None = None
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica told an agent about a prompt. Held out, it was decided and not said, for comparison."""
+    """Paths that mica suggested for a prompt; if held out, they were not shown, for comparison."""
 
     paths: tuple[str, ...]
     tokens: int = 0
@@ -79,44 +79,44 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt and what followed from it."""
+    """A prompt and the accesses, replies and commits that followed from it."""
 
     id: EventId  # of the prompt
-    prompt: str  # empty for a turn that nobody typed
+    prompt: str  # empty for a turn without a typed prompt
     at: datetime
     ended_at: datetime  # of the last event that belongs to it
     session: str | None = None
     agent: str | None = None
     steps: tuple[Step, ...] = ()
     printed: dict[str, int] = {}  # tokens that each shell command showed, by call
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ModelReply, ...] = ()
     offer: Offer | None = None
-    outcome: Outcome = "unknown"  # until somebody says so (TA-09)
-    committed: bool = False  # whether what it led to was committed
+    outcome: Outcome = "unknown"  # until it is reported (TA-09)
+    committed: bool = False  # True if a commit followed
     subjects: tuple[str, ...] = ()  # of its commits
-    task: str | None = None  # what the context calls it, as in adw_build
+    task: str | None = None  # of the context, such as adw_build
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The files it changed, each once, in order."""
+        """The changed files, each once, in order."""
         steps = (step for step in self.steps if step.operation in ("edit", "create") and not step.failed)
         return tuple(dict.fromkeys(step.path for step in steps))
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The files it read or changed, each once, in the order of first access; searches lead, they do not touch."""
+        """The files it read or changed, each once, in order of first access; searches do not count."""
         steps = (step for step in self.steps if step.operation in ("read", "edit", "create") and not step.failed)
         return tuple(dict.fromkeys(step.path for step in steps))
 
 
 def workflow_task(name: str) -> str:
-    """What the context of a build workflow's task says: `adw_` and the kind of workflow."""
+    """The task name of a build workflow: `adw_` and the kind of workflow."""
     kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
     return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
 
 def step_of(event: Event) -> Step | None:
-    """The access that an event tells of; None where it tells of none, or of no path."""
+    """The file access that an event records; None if it records none, or has no path."""
     operation = STEPS.get(event.name)
     if operation is None:
         return None
@@ -139,26 +139,26 @@ def step_of(event: Event) -> Step | None:
     )
 
 
-def fields_of(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
-    """A step as an event tells it: its name, its data, and whether it failed. Raises InvalidInput for what is none."""
+def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
+    """The event name, data and failure flag that record a step. Raises InvalidInput if it is no step."""
     if isinstance(step, Step):
-        step = {name: getattr(step, name) for name in _TOLD}
+        step = {name: getattr(step, name) for name in _STEP_FIELDS}
     if not isinstance(step, Mapping):
         raise InvalidInput(f"{step!r} is no step; give a mapping with `path` and `operation`")
     try:
-        told = msgspec.convert(dict(step), _Told)
+        data = msgspec.convert(dict(step), StepData)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{dict(step)!r} is no step: {error}") from error
     fields = {
         name: value
-        for name in _TOLD
-        if name not in ("operation", "failed") and (value := getattr(told, name)) is not None
+        for name in _STEP_FIELDS
+        if name not in ("operation", "failed") and (value := getattr(data, name)) is not None
     }
-    return next(name for name, operation in STEPS.items() if operation == told.operation), fields, told.failed
+    return next(name for name, operation in STEPS.items() if operation == data.operation), fields, data.failed
 
 
-class _Told(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A step as somebody outside tells it."""
+class StepData(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A step as another program reports it."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     operation: Operation
@@ -170,13 +170,13 @@ class _Told(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     failed: bool = False
 
 
-_TOLD = _Told.__struct_fields__
+_STEP_FIELDS = StepData.__struct_fields__
 
 
-def _answer(event: Event) -> Answer:
+def _answer(event: Event) -> ModelReply:
     data = event.data
     read = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
-    return Answer(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
+    return ModelReply(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
 
 
 def _offer(event: Event) -> Offer:
@@ -190,16 +190,16 @@ def _offer(event: Event) -> Offer:
 
 
 def walks_of(events: Iterable[Event]) -> list[Walk]:
-    """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out.
+    """The walks in these events, oldest first; the events must be in order of time.
 
-    So is what a prompt led to that was retracted: who reads walks asks for RETRACTED, too.
+    Events without a prompt are left out, and so are walks of a retracted prompt: read RETRACTED events too.
     """
     retracted: set[EventId] = set()
     prompts: dict[EventId, tuple[Event, str]] = {}
     followed: dict[EventId, list[Event]] = {}
     for event in events:
         if event.name == RETRACTED:
-            retracted.add(retracted_by(event))
+            retracted.add(retraction_target(event))
             continue
         prompt = _prompt(event) if event.parent_id is None else None
         if prompt is not None:
@@ -212,7 +212,7 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
-    """Where the latest session worked, if that directory is still there."""
+    """The working directory of the latest session, if it still exists."""
     found = None
     for event in events:
         if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
@@ -223,7 +223,7 @@ def latest_directory(events: Iterable[Event]) -> Path | None:
 
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
-    answers: list[Answer] = []
+    answers: list[ModelReply] = []
     printed: dict[str, int] = {}
     offer: Offer | None = None
     subjects: list[str] = []
@@ -232,8 +232,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
             steps.append(step)
-        elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
-            outcome = str(said)
+        elif later.name == OUTCOME and (reported := later.data.get("outcome")) in OUTCOMES:
+            outcome = str(reported)
         elif later.name == OFFER:
             offer = _offer(later)
         elif later.name == ANSWER:
@@ -261,7 +261,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
 
 
 def _prompt(event: Event) -> str | None:
-    """What was asked, where an event begins a turn."""
+    """The prompt of an event that begins a turn; None for other events."""
     data = event.data
     if event.name == MARK:
         return str(data.get("text", "")) if "prompt" in _tags(event) else None

@@ -1,6 +1,6 @@
-"""What ranks files, written out for hooks: a `mica` that holds nothing but the modules which a prompt's answer needs.
+"""A copy of the prompt engine for hooks: a small `mica` package with only the modules that answer a prompt.
 
-A hook cannot import the real one: what stands around these modules takes longer to start than it may take in all.
+A hook cannot import the whole package, because that alone takes longer than a hook may take.
 """
 
 from __future__ import annotations
@@ -12,37 +12,32 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import mica.events
+from mica.navigation.engine.prompt import answer
 
-MODULES = (
-    "words.py",
-    "tokens.py",
-    "navigation/engine/file_text.py",
-    *(
-        f"select/navigation/{name}.py"
-        for name in "plain kept fields mentions past tree signals features calibrate gate reasons ranges asking".split()
-    ),
-    "navigation/engine/offers.py",
-    "navigation/engine/prompt.py",
-)
-FOLDERS = ("", "observe", "select", "select/navigation", "inject")
+ENGINE = "navigation/engine"
+ENTRY = f"{answer.__module__}:{answer.__name__}"  # the function that hooks call
+OLD_ENTRY = "inject/prompting.py"  # the module that launchers installed before ENTRY existed import
+FOLDERS = ("", "navigation", ENGINE, "inject")
 FOLDER = "engine"
-OLD_MAX = 3  # engines of other versions that stay: hooks may be reading by them
+OLD_MAX = 3  # copies of other versions that stay, because hooks may be using them
 
 
-def engine(home: Path) -> Path:
-    """The folder that hooks import the engine from, in the data folder; written unless it is there."""
-    sources = {name: (_PACKAGE / name).read_bytes() for name in MODULES}
-    told = blake2b(digest_size=6)
+def write_engine(home: Path) -> Path:
+    """The folder in the data folder that hooks import the engine from; written if it is missing."""
+    names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
+    sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}
+    sources[OLD_ENTRY] = f"from {answer.__module__} import {answer.__name__}\n".encode()
+    digest = blake2b(digest_size=6)
     for name, source in sources.items():
-        told.update(name.encode() + b"\0" + source + b"\0")
-    folder = home / FOLDER / told.hexdigest()
+        digest.update(name.encode() + b"\0" + source + b"\0")
+    folder = home / FOLDER / digest.hexdigest()
     if not folder.is_dir():
         _write(folder, sources)
     return folder
 
 
-def stemmer() -> Path | None:
-    """Where the stemmer is imported from, the one library that the engine needs."""
+def find_stemmer() -> Path | None:
+    """The folder of the stemmer, the only library that the engine needs; None if it is not installed."""
     found = find_spec("Stemmer")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
@@ -51,7 +46,7 @@ _PACKAGE = Path(mica.events.__file__).parent.parent
 
 
 def _write(folder: Path, sources: dict[str, bytes]) -> None:
-    """Write it beside, compiled, and put it into its place; who was quicker has written the same."""
+    """Write and compile the copy in a temporary folder, then move it into place."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = folder.with_name(f".{folder.name}.{id(sources):x}")
     shutil.rmtree(new, ignore_errors=True)
@@ -70,7 +65,7 @@ def _write(folder: Path, sources: dict[str, bytes]) -> None:
         )
     try:
         new.rename(folder)
-    except OSError:  # somebody was quicker
+    except OSError:  # another process has written the same
         shutil.rmtree(new, ignore_errors=True)
     others = sorted((each for each in folder.parent.iterdir() if each != folder), key=lambda each: each.stat().st_mtime)
     for old in others[:-OLD_MAX]:

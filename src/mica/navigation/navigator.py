@@ -1,9 +1,9 @@
-"""Navigation in a space: its log is the past, the working tree is what can be offered."""
+"""Predict files for a task in one space: from the history in its log and the files of a working tree."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -11,90 +11,93 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from mica.brief.file_source import Ranked
-from mica.brief.question import heed
 from mica.errors import InvalidInput
 from mica.model.event import Event, EventQuery
+from mica.model.hit import CrystalHit, Hit
 from mica.model.walk import Step, Walk, walks_of
-from mica.navigation.commits import COMMIT, Change, change_of
-from mica.navigation.engine.file_text import text_of
-from mica.navigation.engine.gate import CONSIDERED
-from mica.navigation.engine.lookup_file import Kept, file_of, packed
-from mica.navigation.engine.prediction import LIKELY_MAX
-from mica.navigation.engine.signals import Question
-from mica.navigation.engine.task_history import Commit, Past, Task
-from mica.navigation.learned import Learned
-from mica.navigation.places import Place, Places
-from mica.navigation.predictor import Navigator, Sessions, with_lines
-from mica.navigation.regression import prior
-from mica.navigation.tree_index import Index, index_file, write
-from mica.store.protocol import Store
+from mica.navigation.engine.file_blocks import read_text
+from mica.navigation.engine.lookup_file import LookupFile, build_file, pack
+from mica.navigation.engine.mentions import TreeNames, find_mentions
+from mica.navigation.engine.prediction import CONSIDERED, LIKELY_MAX
+from mica.navigation.engine.signals import PromptQuestion
+from mica.navigation.engine.task_history import CommitFiles, Task, TaskHistory
+from mica.navigation.places import Place, Places, RankedFile
+from mica.navigation.predictor import Predictor, SessionFiles, add_lines
+from mica.navigation.regression import LearnedModel, load_prior
+from mica.navigation.repository import COMMIT, GitCommit, commit_of
+from mica.navigation.tree_index import TreeIndex, index_file, replace_file
+from mica.store.priority import observe_failure
+from mica.store.protocol import EventLog, TrailTable
 
 R = TypeVar("R")
 
 TOUCHING = ("read", "edit", "create")
-SESSIONS_MAX = 200  # whose files hooks know: an older one is seldom gone on with
-EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of one person's work
+SESSIONS_MAX = 200  # the latest sessions whose files are saved for hooks
+EVENTS_MAX = 50_000  # the latest that are read: months of one person's work
 LIMIT_MAX = 1_000
-IDLE = timedelta(minutes=30)  # after which a task is over that nothing followed
+IDLE = timedelta(minutes=30)  # without events, after which a task has ended
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
 
+FILES_WEIGHT = 0.5  # of the probability of the likeliest named file; docs/ranking.md has the values tried
+TEXT_CHARACTERS_MAX = 20_000  # of a result that are searched for file names
 
-class _Read(NamedTuple):
-    """What the log taught, as it was then."""
+
+class LogKnowledge(NamedTuple):
+    """The history read from the log, and the state of the log at that time."""
 
     position: int
     generation: int
     at: datetime
-    past: Past
+    past: TaskHistory
     walks: list[Walk]
 
     def is_fresh(self, now: datetime, within: timedelta) -> bool:
-        """Whether this was read so shortly before."""
+        """True if it was read within this time before `now`."""
         return timedelta(0) <= now - self.at < within
 
 
-class Navigating:
-    """Answers for one space and one working tree; what it has read is kept for the next question."""
+class Navigator:
+    """Predicts files for one space and one working tree. What it has read is reused for the next question."""
 
-    def __init__(self, store: Store, root: Path, *, home: Path | None) -> None:
-        self._store = store
+    def __init__(self, log: EventLog, trails: TrailTable, root: Path, *, space: str, home: Path | None) -> None:
+        self._log = log
+        self._trails = trails
         self._root = root
-        self._index = Index(root, None if home is None else index_file(home, space=store.space, root=root))
-        self._learned = None if home is None else learned_file(home, space=store.space)
-        self._past: _Read | None = None
+        self._index = TreeIndex(root, None if home is None else index_file(home, space=space, root=root))
+        self._learned = None if home is None else learned_file(home, space=space)
+        self._past: LogKnowledge | None = None
         self._lock = asyncio.Lock()
         self._working: set[asyncio.Future[Any]] = set()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
-        """Where a task will lead. Raises InvalidInput for a limit that is not possible."""
+        """The predicted places for a task. Raises InvalidInput for a limit out of range."""
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
-        return await self._alone(partial(self._places, task, limit=limit, session=session, now=now))
+        return await self._exclusively(partial(self._places, task, limit=limit, session=session, now=now))
 
     async def _places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
-        _, _, _, past, walks = await self._known(now)
+        _, _, _, past, walks = await self._history(now)
         missing = await asyncio.to_thread(self._index.refresh)
         if not past.commit_count:
-            missing["history"] = "no commits are known here; `mica learn git` takes them in"
-        places = await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
+            missing["history"] = "no commits are known here; `mica trails learn commits` takes them in"
+        places = await asyncio.to_thread(self._answer, task, past, files_of_session(walks, session), limit)
         return Places(places, missing=missing)
 
-    async def ready(self, *, now: datetime) -> None:
-        """Read what questions are answered by."""
-        await self._alone(partial(self._ready, now))
+    async def prepare(self, *, now: datetime) -> None:
+        """Read the log and the working tree, so that the next question is answered at once."""
+        await self._exclusively(partial(self._prepare, now))
 
-    async def _ready(self, now: datetime) -> None:
-        await self._known(now)
+    async def _prepare(self, now: datetime) -> None:
+        await self._history(now)
         await asyncio.to_thread(self._index.refresh)
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is being answered, or reads."""
+        """True while a question is being answered or the log is being read."""
         return self._lock.locked()
 
-    async def _alone(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Do this while nobody else does anything, to its end: a caller who has gone leaves a thread that works on."""
+    async def _exclusively(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Run this to its end while nothing else runs. It continues if the caller is cancelled."""
 
         async def locked() -> R:
             async with self._lock:
@@ -103,53 +106,53 @@ class Navigating:
         task = asyncio.ensure_future(locked())
         self._working.add(task)
         task.add_done_callback(self._working.discard)
-        task.add_done_callback(heed)
+        task.add_done_callback(observe_failure)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what nobody waits for any more."""
+        """Cancel work that no caller waits for."""
         if self._working:
             for task in self._working:
                 task.cancel()
             await asyncio.wait(self._working)
 
     def forget(self) -> None:
-        """Know nothing of the past any more: something of it was taken back."""
+        """Drop the history: something in it was purged or withdrawn."""
         self._past = None
 
     async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
-        """Whether a past was read that will do, though more may have been recorded since; nothing was purged since."""
+        """True if a recent history was read and nothing was purged since; newer events may be missing from it."""
         read = await self._unpurged()
         return read is not None and read.is_fresh(now, timedelta(seconds=fresh_s))
 
-    async def ranked(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[Ranked] | None:
-        """The files of a task that somebody has opened before, best first, by the past that was read; None without one.
+    async def rank(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
+        """The predicted files that were opened before, best first, by the history already read; None without one.
 
-        `walked` is what the session did until now, prompt by prompt.
+        `walked` are the files of the session so far, prompt by prompt.
         """
-        return await self._alone(partial(self._ranked, task, walked))
+        return await self._exclusively(partial(self._rank, task, walked))
 
-    async def _ranked(self, task: str, walked: Sequence[tuple[str, ...]]) -> list[Ranked] | None:
+    async def _rank(self, task: str, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
         read = await self._unpurged()
         return None if read is None else await asyncio.to_thread(self._opened_before, task, read, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """The files that a task will need, with their probabilities, by the past that was read."""
-        return await self._alone(partial(self._likely, task, walked))
+        """Predicted files with their probabilities, by the history already read."""
+        return await self._exclusively(partial(self._likely, task, walked))
 
     async def _likely(self, task: str, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
         read = await self._unpurged()
         if read is None:
             return {}
-        navigator = Navigator(self._index.tree, read.past, learned=load_learned(self._learned))
-        asked = await asyncio.to_thread(navigator.ask, Question(text=task, session=tuple(walked)))
-        return dict(asked.ranked[:LIKELY_MAX])
+        predictor = Predictor(self._index.tree, read.past, learned=load_learned(self._learned))
+        prediction = await asyncio.to_thread(predictor.predict, PromptQuestion(text=task, session=tuple(walked)))
+        return dict(prediction.ranked[:LIKELY_MAX])
 
-    def _opened_before(self, task: str, read: _Read, walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
+    def _opened_before(self, task: str, read: LogKnowledge, walked: Sequence[tuple[str, ...]]) -> list[RankedFile]:
         places = self._answer(task, read.past, walked, CONSIDERED)
-        last = _last(read.walks)
+        last = _last_steps(read.walks)
         return [
-            Ranked(
+            RankedFile(
                 path=place.path,
                 lines=tuple((each.start, each.end) for each in place.lines),
                 reason=place.reasons[0],
@@ -161,83 +164,84 @@ class Navigating:
             if place.path in last
         ]
 
-    async def _unpurged(self) -> _Read | None:
-        """What was read, unless something was purged since, by this process or another: it may quote that."""
+    async def _unpurged(self) -> LogKnowledge | None:
+        """The history already read, unless this or another process has purged something since."""
         read, generation = self._past, await self._generation()
         return read if read is not None and read.generation == generation else None
 
     async def _generation(self) -> int:
-        """As it is now: the store's own `generation` is as of its last write, and others purge, too."""
-        return (await self._store.lesson()).generation
+        """The current number of purges. The store's own `generation` is that of its last write."""
+        return (await self._trails.learned_up_to()).generation
 
-    async def _known(self, now: datetime) -> _Read:
-        """What the log teaches until now; kept while nothing changes in it and no task has come to rest."""
-        position, generation = await self._store.last_position(), await self._generation()
+    async def _history(self, now: datetime) -> LogKnowledge:
+        """The history up to now. It is reused while the log is unchanged and no task has become idle."""
+        position, generation = await self._log.last_position(), await self._generation()
         read = self._past
         if read is not None and (read.position, read.generation) == (position, generation) and read.is_fresh(now, IDLE):
             return read
-        events = await self._store.events(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
-        past, walks = await asyncio.to_thread(known, events, now)
-        self._past = read = _Read(position, generation, now, past, walks)
+        events = await self._log.query(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
+        past, walks = await asyncio.to_thread(read_history, events, now)
+        self._past = read = LogKnowledge(position, generation, now, past, walks)
         return read
 
     @property
     def index_file(self) -> Path | None:
-        """Where the tree is kept; None where nothing is."""
+        """The file that the index of the tree is saved in; None if nothing is saved."""
         return self._index.file
 
-    async def keep(self, file: Path, *, now: datetime) -> Path | None:
-        """Write for hooks what is known of the past into a file, and of the tree into another, which is returned.
+    async def save(self, file: Path, *, now: datetime) -> Path | None:
+        """Save the history into `file` and the tree into its index file for hooks; returns the index file.
 
-        Costs next to nothing while neither the log nor what was learned has changed. None where nothing is kept here.
+        Cheap while neither the log nor the learned weights have changed. Returns None if nothing is saved here.
         """
-        return await self._alone(partial(self._keep, file, now))
+        return await self._exclusively(partial(self._save, file, now))
 
-    async def _keep(self, file: Path, now: datetime) -> Path | None:
-        position, generation = await self._store.last_position(), await self._generation()
+    async def _save(self, file: Path, now: datetime) -> Path | None:
+        position, generation = await self._log.last_position(), await self._generation()
         state = (position, _changed_ns(self._learned))
-        if not await asyncio.to_thread(_is_kept, file, state, generation, now):
-            await self._write(file, await self._known(now), state, now)
+        if not await asyncio.to_thread(_is_current, file, state, generation, now):
+            await self._write(file, await self._history(now), state, now)
         await asyncio.to_thread(self._index.refresh)
         return self._index.file
 
-    async def _write(self, file: Path, read: _Read, state: tuple[int, int], now: datetime) -> None:
-        """Keep what was read, and nothing where something was purged since: whoever purges removes the file once."""
+    async def _write(self, file: Path, read: LogKnowledge, state: tuple[int, int], now: datetime) -> None:
+        """Save the history, unless something was purged since it was read."""
         if read.generation != await self._generation():
             return
-        learned = load_learned(self._learned) or Learned(model=prior())
+        learned = load_learned(self._learned) or LearnedModel(model=load_prior())
         entries = [
             *_entries(read.past, read.walks, learned),
-            ("kept", "of", packed((*state, now.timestamp()))),
-            ("kept", "generation", packed(read.generation)),
+            ("kept", "of", pack((*state, now.timestamp()))),
+            ("kept", "generation", pack(read.generation)),
         ]
-        await asyncio.to_thread(write, file, file_of(entries))
+        await asyncio.to_thread(replace_file, file, build_file(entries))
         if read.generation != await self._generation():
             await asyncio.to_thread(file.unlink, missing_ok=True)
 
-    def _answer(self, task: str, past: Past, walked: Sequence[tuple[str, ...]], limit: int) -> list[Place]:
-        navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
-        asked = navigator.ask(Question(text=task, session=tuple(walked)))
+    def _answer(self, task: str, past: TaskHistory, walked: Sequence[tuple[str, ...]], limit: int) -> list[Place]:
+        predictor = Predictor(self._index.tree, past, learned=load_learned(self._learned))
+        prediction = predictor.predict(PromptQuestion(text=task, session=tuple(walked)))
         root = str(self._root)
         return [
-            with_lines(each, text_of(root, each.path), task, asked) for each in navigator.places(asked, limit=limit)
+            add_lines(each, read_text(root, each.path), task, prediction)
+            for each in predictor.places(prediction, limit=limit)
         ]
 
 
-def known(events: Sequence[Event], now: datetime) -> tuple[Past, list[Walk]]:
-    """What events teach until now, and the walks among them."""
+def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, list[Walk]]:
+    """The task history up to now, and the walks it was read from."""
     walks = [walk for walk in walks_of(events) if walk.at <= now]
-    changes = [change for event in events if event.name == COMMIT and (change := change_of(event)) is not None]
-    return past_of(walks, changes, now=now), walks
+    changes = [change for event in events if event.name == COMMIT and (change := commit_of(event)) is not None]
+    return build_history(walks, changes, now=now), walks
 
 
-def past_of(walks: Iterable[Walk], changes: Iterable[Change] = (), *, now: datetime) -> Past:
-    """Tasks and commits in the order in which they ended, without tasks that still run.
+def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, now: datetime) -> TaskHistory:
+    """Tasks and commits in the order in which they ended, without tasks that are still running.
 
-    A task is over when its session has asked for something else since, or after half an hour. What a session committed
-    is known from git where git was learned, else from what the session said.
+    A task has ended when its session has had another prompt since, or after half an hour. Commits come from git if they
+    were learned, otherwise from what the session recorded.
     """
-    past, sessions = Past(), Sessions()
+    past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
     latest = {walk.session: walk.id for walk in sorted(walks, key=lambda walk: (walk.at, walk.id))}
     over = [
@@ -261,25 +265,25 @@ def past_of(walks: Iterable[Walk], changes: Iterable[Change] = (), *, now: datet
     return past
 
 
-def _commit(change: Change) -> Commit:
-    return Commit(subject=change.subject, files=change.files, renamed=change.renamed)
+def _commit(change: GitCommit) -> CommitFiles:
+    return CommitFiles(subject=change.subject, files=change.files, renamed=change.renamed)
 
 
-def session_of(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, ...], ...]:
-    """The files of a session's prompts so far, in order."""
+def files_of_session(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, ...], ...]:
+    """The files touched for each prompt of a session so far, in order."""
     if session is None:
         return ()
     return tuple(walk.touched for walk in walks if walk.session == session and walk.touched)
 
 
-def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tuple[str, str, bytes]]:
-    """What a hook looks up of the past (`mica.navigation.engine.prompt`)."""
+def _entries(past: TaskHistory, walks: Sequence[Walk], learned: LearnedModel) -> Iterator[tuple[str, str, bytes]]:
+    """The table entries that a hook looks up (`mica.navigation.engine.prompt`)."""
     weights = learned.weights
-    yield "offers", "worth", packed(learned.worth.by_kind)
-    yield "offers", "weights", packed((weights.start, weights.slopes, weights.off))
+    yield "offers", "worth", pack(learned.worth.by_kind)
+    yield "offers", "weights", pack((weights.start, weights.slopes, weights.corrections))
     yield from past.entries()
-    for path, step in _last(walks).items():
-        yield "last", path, packed((step.event, step.at.timestamp()))
+    for path, step in _last_steps(walks).items():
+        yield "last", path, pack((step.event, step.at.timestamp()))
     latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
     heard: dict[str | None, float] = {}
     for walk in walks:
@@ -287,23 +291,23 @@ def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tu
             heard.get(walk.session, 0.0), *(each.timestamp() for each in (walk.at, walk.ended_at))
         )
     for session in list(latest)[:SESSIONS_MAX]:
-        yield "sessions", session, packed(session_of(walks, session))
-        yield "heard", session, packed(heard[session])
+        yield "sessions", session, pack(files_of_session(walks, session))
+        yield "heard", session, pack(heard[session])
 
 
-def _last(walks: Iterable[Walk]) -> dict[str, Step]:
-    """What last read or changed each file."""
+def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
+    """The last step that read or changed each file."""
     steps = sorted((step for walk in walks for step in walk.steps if not step.failed), key=lambda step: step.at)
     return {step.path: step for step in steps if step.operation in TOUCHING}
 
 
-def _is_kept(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
-    """Whether a file holds what is known in this state; a task that came to rest since changes it too."""
+def _is_current(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
+    """True if a file holds the history of this state. It is outdated after half an hour, when tasks have ended."""
     try:
         with file.open("rb") as opened:
-            kept = Kept(opened.fileno())
-        position, changed_ns, at = kept.get("kept", "of", (0, 0, 0.0))
-        if kept.get("kept", "generation", -1) != generation:
+            saved = LookupFile(opened.fileno())
+        position, changed_ns, at = saved.get("kept", "of", (0, 0, 0.0))
+        if saved.get("kept", "generation", -1) != generation:
             return False
     except (OSError, ValueError, TypeError, EOFError):
         return False
@@ -318,38 +322,56 @@ def _changed_ns(file: Path | None) -> int:
 
 
 def past_file(home: Path, *, space: str) -> Path:
-    """Where what is known of the past is kept for a space that hooks keep nothing of."""
+    """The file for the saved history of a space without hooks."""
     return home / "navigation" / f"{space}.past"
 
 
-def kept_at(file: Path, *, generation: int) -> float | None:
-    """When a file was written that holds what is known, in seconds since 1970; None where there is none.
-
-    One from before a purge is none: it may hold what was purged.
-    """
+def saved_at(file: Path, *, generation: int) -> float | None:
+    """When a history was saved, in seconds since 1970; None without one, or if something was purged since."""
     try:
         with file.open("rb") as opened:
-            kept = Kept(opened.fileno())
-        of_past = float(kept.get("kept", "of", (0, 0, 0.0))[2])
-        return of_past if kept.get("kept", "generation", -1) == generation else None
+            saved = LookupFile(opened.fileno())
+        of_past = float(saved.get("kept", "of", (0, 0, 0.0))[2])
+        return of_past if saved.get("kept", "generation", -1) == generation else None
     except (OSError, ValueError, TypeError, EOFError):
         return None
 
 
 def learned_file(home: Path, *, space: str) -> Path:
-    """Where the numbers are kept that the tasks of a space have taught. Contents are not among them."""
+    """The file for the numbers learned from the tasks of a space. It contains no text."""
     return home / "navigation" / f"{space}.learned.json"
 
 
-def load_learned(file: Path | None) -> Learned | None:
-    """What was learned here; None where nothing was, or it cannot be read: then the prior counts."""
+def load_learned(file: Path | None) -> LearnedModel | None:
+    """The learned numbers; None if there are none or they cannot be read. Then the prior is used."""
     if file is None:
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Learned)
+        return msgspec.json.decode(file.read_bytes(), type=LearnedModel)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def save_learned(file: Path, learned: Learned) -> None:
-    write(file, msgspec.json.encode(learned))
+def save_learned(file: Path, learned: LearnedModel) -> None:
+    replace_file(file, msgspec.json.encode(learned))
+
+
+def boost_named_files(found: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
+    """The same results, reordered: a result that names a likely file moves up.
+
+    A result that was corrected is not moved, so that it stays behind its correction.
+    """
+    names = TreeNames(likely)
+    raised = [_raised(hit, names, likely) for hit in found]
+    return sorted(raised, key=lambda hit: -hit.score)  # a stable sort keeps the order of equal results
+
+
+def _raised(hit: Hit | CrystalHit, names: TreeNames, likely: Mapping[str, float]) -> Hit | CrystalHit:
+    if isinstance(hit, Hit) and hit.corrected_by is not None:
+        return hit
+    named = find_mentions(hit.text[:TEXT_CHARACTERS_MAX], names).paths
+    best = max((share * likely[path] for path, share in named.items()), default=0.0)
+    if best <= 0:
+        return hit
+    factor = 1 + FILES_WEIGHT * best
+    return msgspec.structs.replace(hit, score=hit.score * factor, parts=hit.parts | {"files": factor})

@@ -1,17 +1,20 @@
-"""What `navigate` answers: files with the lines that matter, how sure that is, and why."""
+"""The answer of `navigate`: files with the lines to read first, a probability and reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
+
+from mica.model.event import EventId
 
 Tier = Literal["named", "walked", "words"]  # how it was found: named in the prompt, by what was done, by words alone
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Lines of a file as it is now, the first and the last included."""
+    """A range of lines in the current file; both ends are included."""
 
     start: int
     end: int
@@ -29,10 +32,24 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Places(list[Place]):
-    """Places, best first, and what could not be looked at, by name with the reason."""
+    """Places, best first; `missing` names what could not be read, with the reason."""
 
     missing: dict[str, str]
 
     def __init__(self, places: Iterable[Place] = (), *, missing: dict[str, str] | None = None) -> None:
         super().__init__(places)
         self.missing = missing or {}
+
+
+class RankedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A predicted file that was opened before: lines to read first, a reason, and the event that last touched it."""
+
+    path: str
+    lines: tuple[tuple[int, int], ...]
+    reason: str
+    last: EventId
+    at: datetime
+    probability: float = 0.0  # that the task needs it, calibrated
+
+
+RankFiles = Callable[[str, float | None], Awaitable[Sequence[RankedFile] | None]]  # for a task, within so many seconds

@@ -1,110 +1,131 @@
-"""One question to the tree and the past: which files, in which order, how sure, and why."""
+"""Predict the files of a task, and learn from each task how well every signal predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 import msgspec
 
 from mica.model.walk import Walk
-from mica.navigation.combine import by_hand
-from mica.navigation.engine.prediction import Asked, ask, explained, lines_in
-from mica.navigation.engine.signals import Question
-from mica.navigation.engine.task_history import Commit, Past, Task
-from mica.navigation.engine.tree import Tree
-from mica.navigation.learned import Learned
+from mica.navigation.engine.prediction import Prediction, explain, find_lines, predict
+from mica.navigation.engine.prompt import render_offer
+from mica.navigation.engine.signals import PromptQuestion, Scores, Signals, weigh
+from mica.navigation.engine.task_history import CommitFiles, Task, TaskHistory
+from mica.navigation.engine.tree import FileTree
 from mica.navigation.places import Lines, Place
-from mica.navigation.regression import learned, lesson, prior
+from mica.navigation.regression import LearnedModel, load_prior, make_training_task, update_model
 
 CHECKED = 20  # predictions of a task, from the best, that are compared with what was needed
 
+HAND = {"content": 1.0, "prompts": 1.0, "session": 0.5, "walk": 0.3}  # each a share of its own best
+NAMED, CALLED = 10.0, 5.0  # more than all others together: what is named comes first
 
-class Sessions:
-    """What each session has touched and not yet committed, walk by walk."""
+
+class SessionFiles:
+    """The files that each session has touched, and those it has not committed yet."""
 
     def __init__(self) -> None:
         self._walks: dict[str, list[Walk]] = {}
         self._uncommitted: dict[str | None, list[str]] = {}
 
     def begin(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
-        """What earlier prompts of this session had touched when this one was asked, also where they still go on."""
+        """The files touched for each earlier prompt of the session at the time of this one."""
         if walk.session is None:
             return ()
         earlier = self._walks.setdefault(walk.session, [])
-        found = tuple(files for each in earlier if (files := touched_by(each, walk.at)))
+        found = tuple(files for each in earlier if (files := files_touched_before(each, walk.at)))
         earlier.append(walk)
         return found
 
-    def end(self, walk: Walk) -> list[Commit]:
-        """The commits that a task made, with the files that its session changed since the one before."""
+    def end(self, walk: Walk) -> list[CommitFiles]:
+        """The commits of a task, with the files that its session changed since the commit before."""
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed
         if not walk.subjects or not changed:
             return []
         files = tuple(dict.fromkeys(changed))
         changed.clear()
-        return [Commit(subject=walk.subjects[-1], files=files)]
+        return [CommitFiles(subject=walk.subjects[-1], files=files)]
 
 
-def touched_by(walk: Walk, at: datetime) -> tuple[str, ...]:
-    """The files that a walk had read or changed before a moment."""
+def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
+    """The files that a walk had read or changed before a time."""
     steps = (
         step for step in walk.steps if step.operation in ("read", "edit", "create") and not step.failed and step.at < at
     )
     return tuple(dict.fromkeys(step.path for step in steps))
 
 
-def with_lines(place: Place, text: str | None, task: str, asked: Asked) -> Place:
-    """A place with the lines to begin at, where its text is known: they are told, and cost tokens too."""
+def add_lines(place: Place, text: str | None, task: str, prediction: Prediction) -> Place:
+    """The place with the lines to read first, if the text of its file is known."""
     if text is None:
         return place
-    spans, total = lines_in(text, place.path, task, asked)
+    spans, total = find_lines(text, place.path, task, prediction)
     return msgspec.structs.replace(place, lines=tuple(Lines(*span) for span in spans), total_lines=total)
 
 
-class Navigator:
-    """What is known of the files and of what was done with them."""
+class Predictor:
+    """Predicts from a file tree, a task history and learned weights."""
 
-    def __init__(self, tree: Tree | None = None, past: Past | None = None, *, learned: Learned | None = None) -> None:
-        self.tree = tree or Tree()
-        self.past = past or Past()
-        self.learned = learned if learned is not None and learned.model.fits() else Learned(model=prior())
+    def __init__(
+        self, tree: FileTree | None = None, past: TaskHistory | None = None, *, learned: LearnedModel | None = None
+    ) -> None:
+        self.tree = tree or FileTree()
+        self.past = past or TaskHistory()
+        self.learned = learned if learned is not None and learned.model.fits() else LearnedModel(model=load_prior())
 
-    def ask(self, question: Question) -> Asked:
-        """Score every candidate. The same state gives the same answer."""
-        return ask(self.tree, self.past, question, self.learned.weights)
+    def predict(self, question: PromptQuestion) -> Prediction:
+        """Rank all candidates. The same state gives the same answer."""
+        return predict(self.tree, self.past, question, self.learned.weights)
 
-    def places(self, asked: Asked, *, limit: int = 10) -> list[Place]:
-        """The files that the task will need, best first, with reasons."""
+    def places(self, prediction: Prediction, *, limit: int = 10) -> list[Place]:
+        """The likeliest files, best first, with reasons."""
         return [
             Place(path=each.path, probability=each.probability, tier=each.tier, reasons=each.reasons)
-            for each in explained(asked, self.past, limit=limit)
+            for each in explain(prediction, self.past, limit=limit)
         ]
 
-    def rank(self, question: Question, *, limit: int = 10) -> list[Place]:
-        """Ask and answer in one."""
-        return self.places(self.ask(question), limit=limit)
+    def rank(self, question: PromptQuestion, *, limit: int = 10) -> list[Place]:
+        """`predict` and `places` in one call."""
+        return self.places(self.predict(question), limit=limit)
 
-    def learn(self, task: Task, asked: Asked | None = None) -> None:
-        """Take in a task that ended, and, with what was found when it was asked, which signals were right."""
-        if asked is not None and task.files and asked.candidates.paths:
-            self.learned = self.taught(asked, task.files)
+    def learn(self, task: Task, prediction: Prediction | None = None) -> None:
+        """Add a task that has ended. With its prediction, also learn which signals were right."""
+        if prediction is not None and task.files and prediction.candidates.paths:
+            self.learned = self.train(prediction, task.files)
         self.past.learn(task)
 
-    def taught(self, asked: Asked, needed: Collection[str]) -> Learned:
-        """What would be known after one more task: signals weighed anew, predictions checked."""
+    def train(self, prediction: Prediction, needed: Collection[str]) -> LearnedModel:
+        """The learned model after one more task: new weights for signals, and corrected probabilities."""
         model, tenths = self.learned.model, self.learned.tenths
-        rows = lesson(asked.candidates, by_hand(asked.signals), needed, scales=model.scales)
-        outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
-        return Learned(
-            model=learned(model, rows),
+        rows = make_training_task(
+            prediction.candidates, score_untrained(prediction.signals), needed, scales=model.scales
+        )
+        outcomes = [(predicted, path in needed) for path, predicted in prediction.predicted[:CHECKED]]
+        return LearnedModel(
+            model=update_model(model, rows),
             tenths=tenths.with_outcomes(outcomes),
             worth=self.learned.worth,
             taught=self.learned.taught,
         )
 
-    def taught_worth(self, kind: str, best: float, saved_tokens: int) -> None:
+    def learn_savings(self, kind: str, best: float, saved_tokens: int) -> None:
         """Count what a list of paths would have saved for a task."""
         worth = self.learned.worth.with_outcome(kind, best, saved_tokens)
         self.learned = msgspec.structs.replace(self.learned, worth=worth)
+
+
+def render_places(places: Iterable[Place]) -> str:
+    """The text that offers places to an agent. The same places give the same text."""
+    return render_offer((each.path, [(span.start, span.end) for span in each.lines], each.reasons) for each in places)
+
+
+def score_untrained(found: Signals) -> Scores:
+    """Scores without any training: named files first, then a weighted sum of signals."""
+    total = weigh(found.scores, HAND)
+    for signal, weight in (("path_mention", NAMED), ("name_mention", CALLED)):
+        for path, share in found.scores[signal].items():
+            if share > 0.5:
+                total[path] = total.get(path, 0.0) + weight * share
+    return total

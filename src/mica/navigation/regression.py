@@ -1,22 +1,30 @@
-"""A logistic regression over the features that learns one task at a time, and begins with a prior.
+"""A logistic regression over the features of files that learns one task at a time and starts with a prior.
 
-After each task the weights move to the most probable ones given the prior, all tasks so far and this one; what they
-were sure of moves least. Nothing is kept of earlier tasks but a vector and a matrix, so learning costs the same after
-ten tasks and after ten thousand. Plain Python: a task takes some milliseconds.
+After each task the weights move to the most probable ones given the prior, all tasks so far and this one; the more
+certain a weight is, the less it moves. Only a vector and a matrix are kept of earlier tasks, so learning costs the same
+after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib.resources import files
 
 import msgspec
 
-from mica.navigation.engine.calibration import dot as _dot
-from mica.navigation.engine.calibration import probability
-from mica.navigation.engine.features import NAMES, Candidates
-from mica.navigation.engine.signals import Scores
+from mica.navigation.engine.prediction import FIRST_WORTH, KNOWN_MIN, SAVED_MAX, WORTH_PSEUDO
+from mica.navigation.engine.signals import (
+    FEATURES,
+    PSEUDO,
+    TENTHS,
+    Candidates,
+    Scores,
+    Weights,
+    tenth_of,
+    to_probability,
+)
+from mica.navigation.engine.signals import dot_product as _dot
 
 NEAR_MAX, FAR_MAX = 25, 15  # files of a task that were not needed: the best by hand, and some of the others
 STEPS = 2  # of Newton's method; more change nothing
@@ -27,8 +35,8 @@ Vector = list[float]
 Matrix = list[list[float]]  # of which the lower half is used
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was learned: the weight of each feature, and how sure that is."""
+class SignalModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The weight of each feature, and the precision of the weights."""
 
     version: int
     names: tuple[str, ...]
@@ -39,25 +47,27 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: str = ""
 
     def fits(self) -> bool:
-        """Whether it is about the features that there are."""
-        return self.version == VERSION and self.names == NAMES and len(self.weights) == len(NAMES) + 1
+        """True if the model was made for the current features."""
+        return self.version == VERSION and self.names == FEATURES and len(self.weights) == len(FEATURES) + 1
 
 
-class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one task: what was known of each, whether it was needed, and for how many it stands."""
+class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one task: features, whether each was needed, and how many files each one represents."""
 
     rows: list[Vector]
     needed: list[bool]
     counts: list[float]
 
 
-def prior() -> Model:
-    """What is known before anything was seen here: learned from a public history by bench/_prior.py."""
-    return msgspec.json.decode(files("mica.navigation").joinpath("prior.json").read_bytes(), type=Model)
+def load_prior() -> SignalModel:
+    """The weights before any task: learned from a public history by bench/_prior.py."""
+    return msgspec.json.decode(files("mica.navigation").joinpath("prior.json").read_bytes(), type=SignalModel)
 
 
-def lesson(found: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]) -> Lesson:
-    """All files that were needed, the best that were not, and every n-th of the others in their place."""
+def make_training_task(
+    found: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]
+) -> TrainingTask:
+    """All files that were needed, the best ones that were not, and every n-th of the others."""
     order = sorted(range(len(found.paths)), key=lambda index: (-by_hand.get(found.paths[index], 0.0), index))
     hits = [index for index in order if found.paths[index] in needed]
     others = [index for index in order if found.paths[index] not in needed]
@@ -65,14 +75,14 @@ def lesson(found: Candidates, by_hand: Scores, needed: Collection[str], *, scale
     far = rest[:: max(1, -(-len(rest) // FAR_MAX))]
     chosen = [*hits, *near, *far]
     share = len(rest) / len(far) if far else 1.0
-    return Lesson(
+    return TrainingTask(
         rows=[[1.0, *(v / s for v, s in zip(found.rows[index], scales, strict=True))] for index in chosen],
         needed=[True] * len(hits) + [False] * (len(near) + len(far)),
         counts=[1.0] * (len(hits) + len(near)) + [share] * len(far),
     )
 
 
-def learned(model: Model, task: Lesson) -> Model:
+def update_model(model: SignalModel, task: TrainingTask) -> SignalModel:
     """The model after one more task."""
     centre = model.weights
     weights = list(centre)
@@ -89,19 +99,19 @@ def learned(model: Model, task: Lesson) -> Model:
     return msgspec.structs.replace(model, weights=weights, precision=precision, tasks=model.tasks + 1)
 
 
-def _step(model: Model, task: Lesson, weights: Vector) -> Vector:
+def _step(model: SignalModel, task: TrainingTask, weights: Vector) -> Vector:
     away = [weight - centre for weight, centre in zip(weights, model.weights, strict=True)]
     gradient = [-pull for pull in _times(model.precision, away)]
     for row, needed, count in zip(task.rows, task.needed, task.counts, strict=True):
-        surprise = count * (needed - probability(_dot(row, weights)))
+        surprise = count * (needed - to_probability(_dot(row, weights)))
         gradient = [total + surprise * value for total, value in zip(gradient, row, strict=True)]
-    return solved(_curvature(model.precision, task, weights), gradient)
+    return solve(_curvature(model.precision, task, weights), gradient)
 
 
-def _curvature(precision: Matrix, task: Lesson, weights: Vector) -> Matrix:
+def _curvature(precision: Matrix, task: TrainingTask, weights: Vector) -> Matrix:
     total = [list(row) for row in precision]
     for row, count in zip(task.rows, task.counts, strict=True):
-        p = probability(_dot(row, weights))
+        p = to_probability(_dot(row, weights))
         spread = count * p * (1 - p)
         for index, value in enumerate(row):
             if value:
@@ -112,7 +122,7 @@ def _curvature(precision: Matrix, task: Lesson, weights: Vector) -> Matrix:
     return total
 
 
-def _cost(model: Model, task: Lesson, weights: Vector) -> float:
+def _cost(model: SignalModel, task: TrainingTask, weights: Vector) -> float:
     away = [weight - centre for weight, centre in zip(weights, model.weights, strict=True)]
     total = _dot(away, _times(model.precision, away)) / 2
     for row, needed, count in zip(task.rows, task.needed, task.counts, strict=True):
@@ -122,7 +132,7 @@ def _cost(model: Model, task: Lesson, weights: Vector) -> float:
 
 
 def _times(lower: Matrix, vector: Vector) -> Vector:
-    """A symmetric matrix, of which the lower half is given, times a vector."""
+    """The product of a symmetric matrix, given by its lower half, and a vector."""
     product = [0.0] * len(vector)
     for index, row in enumerate(lower):
         value = vector[index]
@@ -134,8 +144,8 @@ def _times(lower: Matrix, vector: Vector) -> Vector:
     return product
 
 
-def solved(lower: Matrix, right: Vector) -> Vector:
-    """The vector that a symmetric positive matrix turns into `right` (Cholesky)."""
+def solve(lower: Matrix, right: Vector) -> Vector:
+    """Solve a system with a symmetric positive definite matrix, given by its lower half (Cholesky)."""
     size = len(right)
     root: Matrix = []
     for index in range(size):
@@ -152,3 +162,67 @@ def solved(lower: Matrix, right: Vector) -> Vector:
         later = sum(root[other][index] * found[other] for other in range(index + 1, size))
         found[index] = (forward[index] - later) / root[index][index]
     return found
+
+
+class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For each tenth of the probabilities: how many predictions, their sum, and how many came true."""
+
+    counts: tuple[float, ...] = (0.0,) * TENTHS
+    sums: tuple[float, ...] = (0.0,) * TENTHS
+    hits: tuple[float, ...] = (0.0,) * TENTHS
+
+    def with_outcomes(self, outcomes: Iterable[tuple[float, bool]]) -> Tenths:
+        counts, sums, hits = list(self.counts), list(self.sums), list(self.hits)
+        for predicted, came_true in outcomes:
+            tenth = tenth_of(predicted)
+            counts[tenth] += 1
+            sums[tenth] += predicted
+            hits[tenth] += came_true
+        return Tenths(counts=tuple(counts), sums=tuple(sums), hits=tuple(hits))
+
+    @property
+    def corrections(self) -> tuple[float, ...]:
+        """By how much the predictions of each tenth were too low so far."""
+        known = zip(self.hits, self.sums, self.counts, strict=True)
+        return tuple((hits - total) / (count + PSEUDO) for hits, total, count in known)
+
+
+class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What lists of paths would have saved so far, by kind of prompt, whether they were offered or not."""
+
+    expected: dict[str, float] = {}  # sum of the best places' probabilities
+    saved_tokens: dict[str, int] = {}
+
+    def with_outcome(self, kind: str, best: float, saved_tokens: int) -> ListSavings:
+        """The savings after one more task, with the probability of its best file and the tokens saved."""
+        saved = min(saved_tokens, SAVED_MAX)
+        return ListSavings(
+            expected=self.expected | {kind: self.expected.get(kind, 0.0) + best},
+            saved_tokens=self.saved_tokens | {kind: self.saved_tokens.get(kind, 0) + saved},
+        )
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """Tokens that a list saves if its best file is needed; 0 while this space has too few counts."""
+        found: dict[str, float] = {}
+        for kind, first in FIRST_WORTH.items():
+            expected = self.expected.get(kind, 0.0)
+            saved = self.saved_tokens.get(kind, 0) + WORTH_PSEUDO * first
+            found[kind] = saved / (expected + WORTH_PSEUDO) if expected >= KNOWN_MIN else 0.0
+        return found
+
+
+class LearnedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything learned from tasks: weights, calibration and savings; no text of theirs."""
+
+    model: SignalModel
+    tenths: Tenths = Tenths()
+    worth: ListSavings = ListSavings()
+    taught: tuple[int, ...] = ()  # the tasks that did, as numbers
+
+    @property
+    def weights(self) -> Weights:
+        """The weights that the next prediction uses."""
+        model = self.model
+        slopes = [weight / scale for weight, scale in zip(model.weights[1:], model.scales, strict=True)]
+        return Weights(start=model.weights[0], slopes=slopes, corrections=self.tenths.corrections)

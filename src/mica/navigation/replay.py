@@ -1,9 +1,9 @@
-"""What an offer would have been worth: tasks of the past, walked again in order of time.
+"""Replay the tasks of the past, in order of time, to measure what offering files would have saved.
 
-Each task is predicted with what was known when it was asked, and learned from when it ended. What a list of paths can
-save is searching: a read costs the same whether it was offered or found. Two rules say how much. The *careful* one
-counts a search as saved if it led to new files and every one of them had been offered; the *generous* one counts all
-searches before the first edit, if every file read until then had been offered. Verdicts rest on the careful rule.
+Each task is predicted with what was known when it was asked, and learned from when it ended. A list of paths can only
+save searching: reading a file costs the same whether it was offered or found. Two rules say how much. The *careful*
+rule counts a search as saved if it led to new files and all of them had been offered. The *generous* rule counts all
+searches before the first edit if every file read until then had been offered. Verdicts use the careful rule.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ from typing import Protocol
 
 import msgspec
 
+from mica.format.lines import plural
 from mica.llm.prices import Prices
 from mica.model.event import EventId
 from mica.model.walk import Step, Walk
 from mica.tokens import about
 
-DRAWS = 2_000  # of the bootstrap; the interval moves by less than it is wide
+DRAWS = 2_000  # of the bootstrap; more change little
 BINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
-TASKS_MIN = 8  # fewer tasks give no interval worth the name
+TASKS_MIN = 8  # fewer tasks give no useful interval
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a task may need, how likely, and why."""
+    """A predicted file with its probability and reason."""
 
     path: str
     probability: float
     reason: str = ""
 
 
-class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """All guesses, best first, and those that would have been said aloud."""
+class ReplayPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """All guesses for a task, best first, and those that would have been offered."""
 
     guesses: tuple[Guess, ...] = ()
     offered: tuple[Guess, ...] = ()
-    text: str = ""  # what the agent would have been shown
+    text: str = ""  # the text that the agent would have seen
     named: bool = False  # the prompt names a file itself
 
 
-class Predictor(Protocol):
-    """Guesses by what it has learned so far."""
+class TaskPredictor(Protocol):
+    """Predicts tasks from what it has learned so far."""
 
-    def predict(self, walk: Walk) -> Predicted:
-        """May look at the walk's prompt, session and time, and at nothing else of it."""
+    def predict(self, walk: Walk) -> ReplayPrediction:
+        """The prediction for a walk, from its prompt, session and time only."""
         ...
 
     def learn(self, walk: Walk) -> None: ...
 
 
-class Call(msgspec.Struct, kw_only=True):
-    """One tool call of a walk: what it read or changed, and what it showed."""
+class WalkCall(msgspec.Struct, kw_only=True):
+    """One tool call of a walk: what it read or changed, and what it printed."""
 
     at: datetime
     tokens: int = 0
@@ -66,8 +67,8 @@ class Call(msgspec.Struct, kw_only=True):
     edited: bool = False
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a walk took before its first edit, or in all if it edits nothing."""
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
+    """What a walk took before its first edit, or in total if it edits nothing."""
 
     calls: int
     searches: int
@@ -78,7 +79,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     edits: bool
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
     """One task: what was offered, what was needed, and what the offer would have changed."""
 
     task: EventId
@@ -89,7 +90,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     offered: tuple[Guess, ...]
     needed: tuple[str, ...]
     named: bool
-    spent: Spent
+    spent: Effort
     cost_tokens: int
     saved_tokens: int  # by the careful rule
     saved_generous: int
@@ -108,7 +109,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """Guesses of about one probability, and how many came true."""
+    """Guesses of similar probability, and the share that came true."""
 
     low: float
     high: float
@@ -117,8 +118,8 @@ class Bin(msgspec.Struct, frozen=True, kw_only=True):
     true: float
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What tasks of one shape took before the first edit, without help."""
+class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
+    """What tasks of one kind took before the first edit, without help."""
 
     shape: str
     tasks: int
@@ -128,9 +129,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole account, losses included."""
+    """The result of a replay, losses included."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReplayTask, ...]
     spoke: int  # tasks with an offer
     hits: int  # of them, tasks that needed something offered
     navigation_tokens: int
@@ -141,7 +142,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     net_tokens: int
     net_low: float | None  # 95 % of the bootstrap; None with too few tasks
     net_high: float | None
-    losing: int  # tasks that the offer made dearer
+    losing: int  # tasks that the offer made more expensive
     winning: int
     dollars: float | None
     unpriced: int  # tasks whose model has no price
@@ -149,41 +150,41 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     found_10: float | None  # mean share of needed files in the first ten guesses
     error: float | None  # expected calibration error
     bins: tuple[Bin, ...]
-    baselines: tuple[Baseline, ...]
-    missing: dict[str, str] = {}  # what could not be looked at, by name with the reason
+    baselines: tuple[ReplayBaseline, ...]
+    missing: dict[str, str] = {}  # what could not be read, by name with the reason
 
     @property
     def verdict(self) -> str:
-        """In a sentence, and never kinder than the interval."""
+        """The result in one sentence, never better than the confidence interval."""
         if not self.rows:
-            return "No task with a read, a search or an edit yet: nothing can be said."
+            return "No task with a read, a search or an edit yet: there is nothing to measure."
         if not self.spoke:
-            return f"Nothing worth injecting: in {len(self.rows):,} tasks the gate found no reason to speak."
-        told = f"{self.spoke:,} of {len(self.rows):,} tasks would have had an offer"
+            return f"Nothing worth offering: in {plural(len(self.rows), 'task')} no offer was likely to pay."
+        offers = f"{self.spoke:,} of {len(self.rows):,} tasks would have had an offer"
         if self.net_low is None or self.net_high is None:
-            return f"Too little history for a verdict: {told}."
-        figures = f"{told}, net {self.net_tokens:+,} tokens [{self.net_low:+,.0f}, {self.net_high:+,.0f}]"
+            return f"Too little history for a verdict: {offers}."
+        figures = f"{offers}, net {self.net_tokens:+,} tokens [{self.net_low:+,.0f}, {self.net_high:+,.0f}]"
         if self.net_low > 0:
             return f"Worth offering: {figures}."
         if self.net_high < 0:
-            return f"Nothing worth injecting: {figures}."
+            return f"Nothing worth offering: {figures}."
         return f"No clear gain: {figures}."
 
 
 def replay(
     walks: Iterable[Walk],
-    predictor: Predictor,
+    predictor: TaskPredictor,
     *,
     prices: Prices,
     shape: Callable[[str], str],
     judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task with the past alone. A task is learned when its last event ended, not when it was asked.
+    """Predict every task from its past alone. A task is learned from when its last event ended.
 
-    With `judged`, only those tasks are predicted; the others are learned from all the same.
+    With `judged`, only those tasks are predicted; the others are still learned from.
     """
-    rows: list[Row] = []
+    rows: list[ReplayTask] = []
     guesses: list[tuple[float, bool]] = []
     running: list[tuple[datetime, int, Walk]] = []
     ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
@@ -200,34 +201,36 @@ def replay(
         on_progress(number + 1)
     for _, _, walk in sorted(running):
         predictor.learn(walk)
-    return account(rows, guesses, prices_at=prices.at)
+    return summarize(rows, guesses, prices_at=prices.at)
 
 
 def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | None:
-    """The last so many tasks; None for all."""
+    """The ids of the latest `count` tasks; None for all."""
     if count is None:
         return None
     ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
     return frozenset(walk.id for walk in ordered[max(0, len(ordered) - count) :])
 
 
-def together(told: Sequence[Replay]) -> Replay:
-    """Several accounts as one, for projects that do not learn from each other."""
-    if len(told) == 1:
-        return told[0]
-    rows = sorted((row for each in told for row in each.rows), key=lambda row: (row.at, row.task))
-    missing = {name: reason for each in told for name, reason in each.missing.items()}
-    whole = _account(rows, _joined(each.bins for each in told), prices_at=told[0].prices_at if told else "")
+def combine(replays: Sequence[Replay]) -> Replay:
+    """Several replays as one, for projects that do not learn from each other."""
+    if len(replays) == 1:
+        return replays[0]
+    rows = sorted((row for each in replays for row in each.rows), key=lambda row: (row.at, row.task))
+    missing = {name: reason for each in replays for name, reason in each.missing.items()}
+    whole = _summarize(
+        rows, _join_bins(each.bins for each in replays), prices_at=replays[0].prices_at if replays else ""
+    )
     return msgspec.structs.replace(whole, missing=missing)
 
 
-def account(rows: Sequence[Row], guesses: Sequence[tuple[float, bool]], *, prices_at: str) -> Replay:
-    """The sums over tasks, with the interval of the net and the calibration of the guesses."""
-    return _account(rows, bins(guesses), prices_at=prices_at)
+def summarize(rows: Sequence[ReplayTask], guesses: Sequence[tuple[float, bool]], *, prices_at: str) -> Replay:
+    """The totals over tasks, with the confidence interval of the net and the calibration of the guesses."""
+    return _summarize(rows, bin_guesses(guesses), prices_at=prices_at)
 
 
-def _account(rows: Sequence[Row], made: Sequence[Bin], *, prices_at: str) -> Replay:
-    low, high = interval([row.net_tokens for row in rows])
+def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: str) -> Replay:
+    low, high = bootstrap_interval([row.net_tokens for row in rows])
     found = [row.found_10 for row in rows if row.found_10 is not None]
     dollars = [row.dollars for row in rows if row.dollars is not None]
     total = sum(each.count for each in made)
@@ -258,18 +261,20 @@ def _account(rows: Sequence[Row], made: Sequence[Bin], *, prices_at: str) -> Rep
 # -- One task -------------------------------------------------------------------------------------------
 
 
-def calls(walk: Walk) -> list[Call]:
+def calls_of(walk: Walk) -> list[WalkCall]:
     """The tool calls of a walk that touched files, in order."""
-    found: dict[str, Call] = {}
+    found: dict[str, WalkCall] = {}
     for step in walk.steps:
-        call = found.setdefault(step.call or step.event, Call(at=step.at, tokens=walk.printed.get(step.call or "", 0)))
+        call = found.setdefault(
+            step.call or step.event, WalkCall(at=step.at, tokens=walk.printed.get(step.call or "", 0))
+        )
         if step.call not in walk.printed:
             call.tokens += step.tokens or 0
         _add(call, step)
     return list(found.values())
 
 
-def _add(call: Call, step: Step) -> None:
+def _add(call: WalkCall, step: Step) -> None:
     if step.operation in ("search", "list"):
         call.searched = True
     elif step.failed:
@@ -280,14 +285,14 @@ def _add(call: Call, step: Step) -> None:
         call.edited = True
 
 
-def spent(walk: Walk) -> Spent:
-    """What the walk took until it first changed a file."""
-    made = calls(walk)
+def measure_effort(walk: Walk) -> Effort:
+    """What a walk took until it first changed a file."""
+    made = calls_of(walk)
     end = next((index for index, call in enumerate(made) if call.edited), len(made))
     until = made[:end]
     searches = [call for call in until if call.searched and not call.read]
     last = made[end].at if end < len(made) else max([call.at for call in until], default=walk.at)
-    return Spent(
+    return Effort(
         calls=len(until),
         searches=len(searches),
         tokens=sum(call.tokens for call in until),
@@ -298,14 +303,14 @@ def spent(walk: Walk) -> Spent:
     )
 
 
-def saved(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
-    """The tokens and the number of searches before the first edit that the offer makes superfluous, carefully."""
+def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
+    """Tokens and number of searches before the first edit that the offer makes unnecessary, by the careful rule."""
     names = frozenset(offered)
     seen: set[str] = set()
     tokens = count = 0
-    search: Call | None = None
+    search: WalkCall | None = None
     led: set[str] = set()
-    made = calls(walk)
+    made = calls_of(walk)
     end = next((index for index, call in enumerate(made) if call.edited), len(made))
     for call in [*made[:end], None]:
         if call is None or (call.searched and not call.read):
@@ -318,15 +323,15 @@ def saved(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
     return tokens, count
 
 
-def _row(walk: Walk, predicted: Predicted, *, prices: Prices, shape: str) -> Row:
+def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str) -> ReplayTask:
     offered = [guess.path for guess in predicted.offered]
-    took = spent(walk)
-    tokens, count = saved(walk, offered)
+    took = measure_effort(walk)
+    tokens, count = count_savings(walk, offered)
     generous = took.search_tokens if took.files and set(took.files) <= set(offered) else 0
     cost = about(predicted.text) if predicted.offered else 0
     needed = walk.touched
     ranked = [guess.path for guess in predicted.guesses]
-    return Row(
+    return ReplayTask(
         task=walk.id,
         prompt=walk.prompt,
         shape=shape,
@@ -347,7 +352,7 @@ def _row(walk: Walk, predicted: Predicted, *, prices: Prices, shape: str) -> Row
 
 
 def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int) -> float | None:
-    """Both stay in the window for the rest of the task, so both are paid again by its later requests."""
+    """Net dollars. Tokens stay in the window for the rest of the task, so later requests pay for them again."""
     model = next((answer.model for answer in reversed(walk.answers) if answer.model), None)
     price = prices.of(model)
     if price is None:
@@ -358,8 +363,8 @@ def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int)
 # -- Over tasks -----------------------------------------------------------------------------------------
 
 
-def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float | None, float | None]:
-    """95 % of the sum of so many tasks, by the bootstrap; None twice when there are too few."""
+def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float | None, float | None]:
+    """The 95 % bootstrap interval of the sum over tasks; (None, None) if there are too few."""
     if len(values) < TASKS_MIN:
         return None, None
     draw = random.Random(seed)  # repeatable, not secret
@@ -367,8 +372,8 @@ def interval(values: Sequence[float], *, seed: int = 0) -> tuple[float | None, f
     return float(sums[int(0.025 * DRAWS)]), float(sums[int(0.975 * DRAWS) - 1])
 
 
-def bins(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
-    """Guesses by probability: what was said, and what came true."""
+def bin_guesses(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
+    """Guesses grouped by probability, with the share that came true."""
     held: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for probability, true in guesses:
         held[max(index for index, low in enumerate(BINS[:-1]) if probability >= low)].append((probability, true))
@@ -384,7 +389,7 @@ def bins(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
     ]
 
 
-def _joined(several: Iterable[Sequence[Bin]]) -> list[Bin]:
+def _join_bins(several: Iterable[Sequence[Bin]]) -> list[Bin]:
     held: dict[float, list[Bin]] = defaultdict(list)
     for each in several:
         for one in each:
@@ -401,12 +406,12 @@ def _joined(several: Iterable[Sequence[Bin]]) -> list[Bin]:
     ]
 
 
-def _baselines(rows: Sequence[Row]) -> list[Baseline]:
-    shapes: dict[str, list[Spent]] = defaultdict(list)
+def _baselines(rows: Sequence[ReplayTask]) -> list[ReplayBaseline]:
+    shapes: dict[str, list[Effort]] = defaultdict(list)
     for row in rows:
         shapes[row.shape].append(row.spent)
     found = [
-        Baseline(
+        ReplayBaseline(
             shape=shape,
             tasks=len(took),
             median_tokens=round(median(each.tokens for each in took)),

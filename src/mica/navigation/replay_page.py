@@ -1,19 +1,19 @@
-"""The account of a replay as charts and as one page that needs nothing else."""
+"""A replay as SVG charts and as one self-contained HTML page."""
 
 from __future__ import annotations
 
 from html import escape
 from itertools import accumulate
 
-from mica.navigation.charts import Series, bars, lines
-from mica.navigation.replay import Replay, Row
+from mica.format.charts import Series, bars, lines
+from mica.navigation.replay import Replay, ReplayTask
 
 BASELINES_SHOWN = 12
 ROWS_SHOWN = 500  # of the page; all are in --json
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>mica replay</title>
+<title>mica trails replay</title>
 <style>
 :root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }}
 body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
@@ -37,10 +37,10 @@ td:first-child {{ min-width: 18rem }}
 """
 
 
-def charts(told: Replay) -> dict[str, str]:
-    """Each chart as SVG, by the name of its file."""
-    careful = list(accumulate(row.net_tokens for row in told.rows))
-    generous = list(accumulate(row.saved_generous - row.cost_tokens for row in told.rows))
+def draw_charts(replay: Replay) -> dict[str, str]:
+    """Each chart as SVG, by file name."""
+    careful = list(accumulate(row.net_tokens for row in replay.rows))
+    generous = list(accumulate(row.saved_generous - row.cost_tokens for row in replay.rows))
     return {
         "net": lines(
             "Net tokens, task after task",
@@ -52,10 +52,10 @@ def charts(told: Replay) -> dict[str, str]:
             up="tokens saved less tokens shown",
         ),
         "calibration": lines(
-            "What was said, and what came true",
+            "Predicted probability and what came true",
             [
-                Series(name="files", points=[(each.mean, each.true) for each in told.bins], dots=True),
-                Series(name="perfect", points=[(0.0, 0.0), (1.0, 1.0)] if told.bins else [], dashed=True),
+                Series(name="files", points=[(each.mean, each.true) for each in replay.bins], dots=True),
+                Series(name="perfect", points=[(0.0, 0.0), (1.0, 1.0)] if replay.bins else [], dashed=True),
             ],
             across="probability given",
             up="share that was needed",
@@ -64,53 +64,56 @@ def charts(told: Replay) -> dict[str, str]:
             "Before the first edit, by kind of task (median)",
             [
                 (f"{baseline.shape} ({baseline.tasks})", float(baseline.median_tokens))
-                for baseline in told.baselines[:BASELINES_SHOWN]
+                for baseline in replay.baselines[:BASELINES_SHOWN]
             ],
             unit="tokens",
         ),
     }
 
 
-def page(told: Replay) -> str:
+def render_page(replay: Replay) -> str:
     """One HTML page with the verdict, the charts and every task."""
-    left_out = len(told.rows) - ROWS_SHOWN
-    rows = [_row(row) for row in told.rows[-ROWS_SHOWN:]]
+    left_out = len(replay.rows) - ROWS_SHOWN
+    rows = [_row(row) for row in replay.rows[-ROWS_SHOWN:]]
     if left_out > 0:
-        rows.insert(0, f"<tr><td colspan=9>{left_out:,} earlier tasks are in <code>mica replay --json</code></tr>")
+        rows.insert(
+            0, f"<tr><td colspan=9>{left_out:,} earlier tasks are in <code>mica trails replay --json</code></tr>"
+        )
     return PAGE.format(
-        verdict=escape(told.verdict),
-        facts="<br>".join(map(escape, facts(told))),
-        charts="".join(charts(told).values()),
+        verdict=escape(replay.verdict),
+        facts="<br>".join(map(escape, describe(replay))),
+        charts="".join(draw_charts(replay).values()),
         rows="\n".join(rows),
     )
 
 
-def facts(told: Replay) -> list[str]:
-    """The figures in sentences, the bad ones too; none where there is nothing to count."""
-    if not told.rows:
+def describe(replay: Replay) -> list[str]:
+    """The figures of a replay in sentences, losses included; empty without tasks."""
+    if not replay.rows:
         return []
     saved = (
-        f"Offers cost {told.cost_tokens:,} tokens and save {told.saved_tokens:,} in {told.saved_calls:,} searches "
-        f"(by the generous rule {told.saved_generous:,}); {told.winning:,} tasks gain, {told.losing:,} lose."
+        f"Offers cost {replay.cost_tokens:,} tokens and save {replay.saved_tokens:,} "
+        f"in {replay.saved_calls:,} searches (by the generous rule {replay.saved_generous:,}); "
+        f"{replay.winning:,} tasks gain, {replay.losing:,} lose."
     )
-    said = [
-        f"{len(told.rows):,} tasks took {told.navigation_tokens:,} tokens before their first edit.",
-        f"{told.spoke:,} would have had an offer; in {told.hits:,} of them something offered was needed.",
+    sentences = [
+        f"{len(replay.rows):,} tasks took {replay.navigation_tokens:,} tokens before their first edit.",
+        f"{replay.spoke:,} would have had an offer; in {replay.hits:,} of them something offered was needed.",
         saved,
     ]
-    if told.dollars is not None:
-        priced = f"; {told.unpriced:,} tasks have no known price" if told.unpriced else ""
-        said.append(f"Net in dollars, by prices of {told.prices_at}: {told.dollars:+.4f}{priced}.")
+    if replay.dollars is not None:
+        priced = f"; {replay.unpriced:,} tasks have no known price" if replay.unpriced else ""
+        sentences.append(f"Net in dollars, by prices of {replay.prices_at}: {replay.dollars:+.4f}{priced}.")
     else:
-        said.append("Dollars are unknown: no price is known for the models of these tasks.")
-    if told.found_10 is not None:
-        said.append(f"Of the files a task needed, {told.found_10:.0%} stand in the first ten guesses.")
-    if told.error is not None:
-        said.append(f"Mean error of the probabilities: {told.error:.3f}.")
-    return said
+        sentences.append("Dollars are unknown: no price is known for the models of these tasks.")
+    if replay.found_10 is not None:
+        sentences.append(f"Of the files a task needed, {replay.found_10:.0%} are among the first ten guesses.")
+    if replay.error is not None:
+        sentences.append(f"Mean error of the probabilities: {replay.error:.3f}.")
+    return sentences
 
 
-def _row(row: Row) -> str:
+def _row(row: ReplayTask) -> str:
     offered = ", ".join(guess.path for guess in row.offered) or "–"
     kind = "gain" if row.net_tokens > 0 else "loss" if row.net_tokens < 0 else ""
     cells = [

@@ -1,32 +1,37 @@
-"""Navigation in the past: asked for each task of a log with what was known then."""
+"""Predict each task of a log as it would have been predicted at its time."""
 
 from __future__ import annotations
 
 import subprocess
 from binascii import crc32
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 
 import msgspec
 
 from mica.llm.prices import Prices
 from mica.model.event import Event, EventId
 from mica.model.walk import Walk, walks_of
-from mica.navigation.engine.gate import kind_of, listed, worth_saying
-from mica.navigation.engine.prediction import Asked
-from mica.navigation.engine.signals import Question
+from mica.navigation.engine.file_blocks import READ_BYTES_MAX, SIZE_BYTES_MAX, is_secret
+from mica.navigation.engine.prediction import Prediction, kind_of, select_offer, shortlist
+from mica.navigation.engine.signals import PromptQuestion
 from mica.navigation.engine.task_history import Task
-from mica.navigation.engine.tree import Document
-from mica.navigation.learned import Learned
+from mica.navigation.engine.tree import IndexedFile
 from mica.navigation.navigator import IDLE
-from mica.navigation.past_trees import PastTrees
 from mica.navigation.places import Place
-from mica.navigation.predictor import Navigator, Sessions, with_lines
-from mica.navigation.replay import Guess, Predicted, Replay, latest_of, replay, saved
+from mica.navigation.predictor import Predictor, SessionFiles, add_lines
+from mica.navigation.regression import LearnedModel
+from mica.navigation.replay import Guess, Replay, ReplayPrediction, count_savings, latest_of, replay
+from mica.navigation.repository import FILES_MAX, git
 from mica.navigation.trails.task_kinds import verb_class
-from mica.navigation.tree_index import document
+from mica.navigation.tree_index import index_text
 from mica.tokens import about
+
+REGULAR = ("100644", "100755")  # neither links nor submodules
+HISTORY_TIMEOUT_S = 120.0
 
 TAUGHT_MAX = 300  # tasks, the latest, of which is learned what signals are worth: some twenty seconds of a night
 NO_WALKS = "no session of a coding agent is in this space yet; `mica import` reads those that are over"
@@ -35,11 +40,131 @@ KNOWN_MAX = 50_000  # tasks that are known to have taught
 GUESSES = 80  # files of one task whose probability is checked
 
 
-class Rewalking:
+class FileVersion(msgspec.Struct, frozen=True):
+    """A file that was added or changed. `text` is None if it is binary, too large or secret."""
+
+    path: str
+    size_bytes: int
+    text: str | None
+
+
+class TreeChange(msgspec.Struct, frozen=True):
+    """The files that changed between two times."""
+
+    put: list[FileVersion]
+    removed: list[str]
+
+
+class PastTrees:
+    """The files of a repository at increasing times. Close it, or use it in a `with` block."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises OSError or SubprocessError without git or history."""
+        self._root = root
+        listed = git(root, "log", "--first-parent", "--format=%H %ct", timeout_s=HISTORY_TIMEOUT_S)
+        line = [row.split() for row in listed.decode().splitlines()][::-1]
+        self._commits = [commit for commit, _ in line]
+        self._times: list[int] = []
+        for _, at in line:  # clocks jump: a commit is never older than its parent
+            self._times.append(max(int(at), self._times[-1] if self._times else 0))
+        self._here: str | None = None
+        self._names: dict[str, str] = {}  # of the contents of each file
+        self._objects: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> PastTrees:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._objects is not None:
+            self._objects.kill()
+            self._objects.communicate()
+            self._objects = None
+
+    def move(self, at: datetime) -> TreeChange:
+        """The changes between the last requested time and this one, which must not be earlier."""
+        index = bisect_right(self._times, int(at.timestamp()))
+        commit = self._commits[index - 1] if index else None
+        if commit is None or commit == self._here:
+            return TreeChange([], [])
+        changed, removed = self._changed(commit)
+        self._here = commit
+        self._names.update(changed)
+        for path in removed:
+            self._names.pop(path, None)
+        return TreeChange([self._past(path, name) for path, name in changed], removed)
+
+    def text(self, path: str) -> str | None:
+        """The text of a file at the last requested time; None if it was missing or not text."""
+        name = self._names.get(path)
+        return None if name is None else self._past(path, name).text
+
+    def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
+        """Changed paths with the names of their blobs, and deleted paths."""
+        if self._here is None:
+            listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
+            rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
+            found = [(path, head.split()[2]) for head, _, path in rows if head.split()[0] in REGULAR]
+            return found[:FILES_MAX], []
+        changed: list[tuple[str, str]] = []
+        removed: list[str] = []
+        output = git(self._root, "diff-tree", "-r", "-z", "--raw", "--no-renames", self._here, commit).split(b"\0")
+        for head, path in zip(*[iter(part.decode("utf-8", "replace") for part in output[:-1])] * 2, strict=False):
+            _, mode, _, name, _ = head.split()
+            if mode in REGULAR:
+                changed.append((path, name))
+            else:
+                removed.append(path)
+        return changed, removed
+
+    def _past(self, path: str, name: str) -> FileVersion:
+        if is_secret(path):
+            return FileVersion(path, 0, None)
+        content, size_bytes = self._content(name)
+        is_text = content is not None and b"\0" not in content[:8_000]
+        return FileVersion(
+            path, size_bytes, content.decode("utf-8", "replace") if content is not None and is_text else None
+        )
+
+    def _content(self, name: str) -> tuple[bytes | None, int]:
+        """The beginning of a blob and its size, from one long-running process. Raises OSError if git stops."""
+        if self._objects is None:
+            self._objects = subprocess.Popen(
+                ["git", "-C", str(self._root), "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        requests, replies = self._objects.stdin, self._objects.stdout
+        if requests is None or replies is None:
+            raise OSError("git gave no pipes")
+        requests.write(name.encode() + b"\n")
+        requests.flush()
+        head = replies.readline().split()
+        if len(head) != 3:
+            if not head:
+                raise OSError("git stopped answering")
+            return None, 0  # a shallow or partial clone has not every blob
+        size_bytes = int(head[2])
+        read = b""
+        for part in _parts(size_bytes + 1):
+            content = replies.read(part)
+            read += content[: max(0, READ_BYTES_MAX - len(read))]
+        return (None if size_bytes > SIZE_BYTES_MAX else read[: min(size_bytes, READ_BYTES_MAX)]), size_bytes
+
+
+def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:
+    while size_bytes > 0:
+        yield min(step, size_bytes)
+        size_bytes -= step
+
+
+class ReplayPredictor:
     """The engine of `navigate` as a predictor that learns task by task.
 
-    With the trees of the past, words and names are those of the files as they were. Without, a file can be named once
-    somebody has opened it.
+    With past trees, words and names are those of the files at the time. Without, a file can be predicted once it was
+    opened.
     """
 
     def __init__(
@@ -50,25 +175,25 @@ class Rewalking:
     ) -> None:
         self._trees = trees
         self._render = render
-        self.navigator = Navigator()
-        self._sessions = Sessions()
-        self._asked: dict[EventId, tuple[Asked, str, list[Place]]] = {}
+        self.predictor = Predictor()
+        self._sessions = SessionFiles()
+        self._predictions: dict[EventId, tuple[Prediction, str, list[Place]]] = {}
 
-    def predict(self, walk: Walk) -> Predicted:
+    def predict(self, walk: Walk) -> ReplayPrediction:
         if self._trees is not None:
             moved = self._trees.move(walk.at)
             for path in moved.removed:
-                self.navigator.tree.remove(path)
+                self.predictor.tree.remove(path)
             for file in moved.put:
-                self.navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
-        asked = self.navigator.ask(Question(text=walk.prompt, session=self._sessions.begin(walk)))
-        places = self.navigator.places(asked, limit=GUESSES)
-        could = [with_lines(place, self._text(place.path), walk.prompt, asked) for place in listed(places)]
+                self.predictor.tree.put(file.path, index_text(file.text, size_bytes=file.size_bytes))
+        prediction = self.predictor.predict(PromptQuestion(text=walk.prompt, session=self._sessions.begin(walk)))
+        places = self.predictor.places(prediction, limit=GUESSES)
+        could = [add_lines(place, self._text(place.path), walk.prompt, prediction) for place in shortlist(places)]
         text = self._render(could)
-        self._asked[walk.id] = asked, kind_of(places), could
-        worth = self.navigator.learned.worth.by_kind
-        is_said = bool(worth_saying(walk.prompt, places, cost_tokens=about(text), worth=worth))
-        return Predicted(
+        self._predictions[walk.id] = prediction, kind_of(places), could
+        worth = self.predictor.learned.worth.by_kind
+        is_said = bool(select_offer(walk.prompt, places, cost_tokens=about(text), worth=worth))
+        return ReplayPrediction(
             guesses=tuple(map(_guess, places)),
             offered=tuple(map(_guess, could)) if is_said else (),
             text=text if is_said else "",
@@ -81,20 +206,20 @@ class Rewalking:
     def learn(self, walk: Walk) -> None:
         if self._trees is None:
             for step in walk.steps:
-                if step.operation != "list" and not step.failed and step.path not in self.navigator.tree:
-                    self.navigator.tree.put(step.path, Document())
-        if walk.id not in self._asked:
+                if step.operation != "list" and not step.failed and step.path not in self.predictor.tree:
+                    self.predictor.tree.put(step.path, IndexedFile())
+        if walk.id not in self._predictions:
             self._sessions.begin(walk)  # not predicted; later prompts of its session know of it all the same
-        asked, kind, could = self._asked.pop(walk.id, (None, "open", []))
+        prediction, kind, could = self._predictions.pop(walk.id, (None, "open", []))
         if could:
-            tokens, _ = saved(walk, [place.path for place in could])
-            self.navigator.taught_worth(kind, could[0].probability, tokens)
-        self.navigator.learn(Task(text=walk.prompt, files=walk.touched), asked)
+            tokens, _ = count_savings(walk, [place.path for place in could])
+            self.predictor.learn_savings(kind, could[0].probability, tokens)
+        self.predictor.learn(Task(text=walk.prompt, files=walk.touched), prediction)
         for commit in self._sessions.end(walk):
-            self.navigator.past.learn_commit(commit)
+            self.predictor.past.learn_commit(commit)
 
 
-def rewalked(
+def replay_events(
     events: Sequence[Event],
     root: Path | None,
     *,
@@ -103,7 +228,7 @@ def rewalked(
     latest: int | None,
     on_progress: Callable[[int], None],
 ) -> Replay:
-    """The account of all walks in these events, over the repository at `root` as it was at each of them."""
+    """The replay of all walks in these events, over the repository at `root` as it was at each of them."""
     walks = walks_of(events)
     try:
         trees = None if root is None else PastTrees(root)
@@ -112,56 +237,56 @@ def rewalked(
     except (OSError, subprocess.SubprocessError):
         trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
     try:
-        predictor = Rewalking(trees, render=render)
+        predictor = ReplayPredictor(trees, render=render)
         judged = latest_of(walks, latest)
-        told = replay(walks, predictor, prices=prices, shape=verb_class, judged=judged, on_progress=on_progress)
+        result = replay(walks, predictor, prices=prices, shape=verb_class, judged=judged, on_progress=on_progress)
     finally:
         if trees is not None:
             trees.close()
-    return msgspec.structs.replace(told, missing=missing)
+    return msgspec.structs.replace(result, missing=missing)
 
 
-def relearned(
+def learn_from_events(
     events: Sequence[Event],
     root: Path | None,
     *,
-    before: Learned | None,
+    before: LearnedModel | None,
     render: Callable[[Sequence[Place]], str],
     prices: Prices,
     now: datetime,
     limit: int = TAUGHT_MAX,
-) -> tuple[Learned, int]:
-    """What tasks have taught of signals, probabilities and lists, and how many were new since `before`.
+) -> tuple[LearnedModel, int]:
+    """The model after learning from new tasks, and the number of tasks it learned from.
 
-    Each is asked as if for the first time, over the files as they were, also one that is older than others which taught
-    before it: a transcript may come late. Of many new ones the latest count. One that may still go on is left for the
-    next time.
+    A task is new if it is not in `before`, even if it is older than tasks learned before: a transcript may be imported
+    late. Each is predicted over the files as they were. If there are many, the latest are used. A task that may still
+    be running is left for the next time.
     """
     over = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
     walks = [walk for walk in over if walk.prompt and walk.touched]
     before = before if before is not None and before.model.fits() else None
     known = frozenset(() if before is None else before.taught)
-    new = [walk for walk in walks if number_of(walk.id) not in known]
+    new = [walk for walk in walks if task_number(walk.id) not in known]
     judged = latest_of(new, limit) or frozenset()
     try:
         trees = None if root is None else PastTrees(root)
     except (OSError, subprocess.SubprocessError):
         trees = None
     try:
-        predictor = Rewalking(trees, render=render)
+        predictor = ReplayPredictor(trees, render=render)
         if before is not None:
-            predictor.navigator.learned = before
+            predictor.predictor.learned = before
         if judged:
             replay(walks, predictor, prices=prices, shape=verb_class, judged=judged)
     finally:
         if trees is not None:
             trees.close()
-    taught = (*known, *(number_of(walk.id) for walk in new))[-KNOWN_MAX:]
-    return msgspec.structs.replace(predictor.navigator.learned, taught=taught), len(judged)
+    taught = (*known, *(task_number(walk.id) for walk in new))[-KNOWN_MAX:]
+    return msgspec.structs.replace(predictor.predictor.learned, taught=taught), len(judged)
 
 
-def number_of(task: EventId) -> int:
-    """A short name for a task. Of two that share one, which happens once in a hundred thousand, one teaches nothing."""
+def task_number(task: EventId) -> int:
+    """A short number for a task. Two tasks rarely share one; then only one of them is learned from."""
     return crc32(task.encode())
 
 

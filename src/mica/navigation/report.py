@@ -1,12 +1,13 @@
-"""A day or a week of agents' work: what it took, what was offered, and whether offering helped.
+"""A day or a week of agents' work: what it took, what was offered, and whether offers helped.
 
-Whether it helped is never derived from a formula: of the prompts that mica would have answered, some are held out at
-random, and the report compares what both arms took before their first edit (TA-06).
+No formula says whether offers helped: some offers are held out at random, and the report compares what tasks with and
+without an offer took before their first edit (TA-06).
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -18,15 +19,19 @@ import msgspec
 from mica.llm.prices import Prices
 from mica.model.event import Event
 from mica.model.walk import ANSWER, Walk, walks_of
-from mica.navigation.bootstrap import SESSIONS_MIN, difference
-from mica.navigation.replay import TASKS_MIN, Spent, spent
+from mica.navigation.replay import TASKS_MIN, Effort, measure_effort
 
 Period = Literal["day", "week"]
 LENGTHS: dict[Period, timedelta] = {"day": timedelta(days=1), "week": timedelta(days=7)}
-ARMS_SPAN = timedelta(weeks=8)  # of the comparison: one period has too few tasks to tell anything
+ARMS_SPAN = timedelta(weeks=8)  # of the comparison, because one period has too few tasks
+
+DRAWS = 1_000  # with a fixed seed: the same tasks give the same interval
+SESSIONS_MIN = 8  # in each arm; fewer give no useful interval
+
+Arm = Sequence[tuple[str, float]]  # what each task came to, with its session
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
     """What the tasks of a period took before their first edit."""
 
     tasks: int = 0
@@ -38,7 +43,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arms(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks with an offer beside tasks whose offer was held out. Positive differences are in favour of offering."""
+    """Tasks with an offer compared with tasks whose offer was held out. Positive differences favour offering."""
 
     offered: int = 0
     held_out: int = 0
@@ -51,6 +56,7 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
+        """The comparison in one sentence."""
         if not self.offered + self.held_out:
             return "Nothing was offered."
         if self.tokens is None or self.tokens_low is None or self.tokens_high is None:
@@ -58,14 +64,14 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.offered:,} offered, {self.held_out:,} held out: too few for a comparison "
                 f"({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
             )
-        told = f"{self.tokens:+,.0f} tokens a task [{self.tokens_low:+,.0f}, {self.tokens_high:+,.0f}]"
+        figures = f"{self.tokens:+,.0f} tokens a task [{self.tokens_low:+,.0f}, {self.tokens_high:+,.0f}]"
         if self.tokens_low > 0:
-            return f"Offering saved {told}."
-        return f"Offering lost {told}." if self.tokens_high < 0 else f"No difference shown: {told}."
+            return f"Offering saved {figures}."
+        return f"Offering lost {figures}." if self.tokens_high < 0 else f"No difference shown: {figures}."
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What models were asked, by the dated table; a model without a price is named, not guessed."""
+    """What model answers cost, by the dated price table. A model without a price is named, not guessed."""
 
     answers: int = 0
     tokens: int = 0
@@ -75,20 +81,20 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One period, the one before it, and the comparison of the arms over both and all before them that were given."""
+    """One period, the period before it, and the comparison of offers with hold-outs."""
 
     period: Period
     since: datetime
     until: datetime
-    work: Work
-    before: Work
+    work: WorkTotals
+    before: WorkTotals
     arms: Arms
     spending: Spending
     events: dict[str, int]  # what happened to trails and crystals, by name
 
 
-def report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
-    """From events in order of time that reach back to the last period at least."""
+def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
+    """The report of a period, from events in order of time that include the period before it."""
     since = until - LENGTHS[period]
     walks = walks_of(events)
     now = [walk for walk in walks if since <= walk.at < until]
@@ -100,23 +106,23 @@ def report(events: Sequence[Event], *, period: Period, until: datetime, prices: 
         until=until,
         work=_work(now),
         before=_work(earlier),
-        arms=arms(walk for walk in walks if walk.at < until),
+        arms=compare_arms(walk for walk in walks if walk.at < until),
         spending=_spending(within, prices),
-        events=dict(sorted(Counter(event.name for event in within if _is_told(event)).items())),
+        events=dict(sorted(Counter(event.name for event in within if _is_counted(event)).items())),
     )
 
 
-def _is_told(event: Event) -> bool:
+def _is_counted(event: Event) -> bool:
     return event.name.startswith(("trail.", "crystal", "teaching.", "hook.failed", "job.failed"))
 
 
-def _work(walks: Sequence[Walk]) -> Work:
-    took = [spent(walk) for walk in walks if walk.steps]
+def _work(walks: Sequence[Walk]) -> WorkTotals:
+    took = [measure_effort(walk) for walk in walks if walk.steps]
     sessions = len({walk.session for walk in walks if walk.session})
     agents = len({walk.agent for walk in walks if walk.agent})
     if not took:
-        return Work(tasks=len(walks), sessions=sessions, agents=agents)
-    return Work(
+        return WorkTotals(tasks=len(walks), sessions=sessions, agents=agents)
+    return WorkTotals(
         tasks=len(walks),
         sessions=sessions,
         agents=agents,
@@ -126,13 +132,13 @@ def _work(walks: Sequence[Walk]) -> Work:
     )
 
 
-def arms(walks: Iterable[Walk]) -> Arms:
-    """The two arms, as far as tasks went anywhere."""
-    given: list[tuple[Walk, Spent]] = []
-    held: list[tuple[Walk, Spent]] = []
+def compare_arms(walks: Iterable[Walk]) -> Arms:
+    """Compare tasks with an offer and tasks whose offer was held out, if they touched any file."""
+    given: list[tuple[Walk, Effort]] = []
+    held: list[tuple[Walk, Effort]] = []
     for walk in walks:
         if walk.offer is not None and walk.steps:
-            (held if walk.offer.held_out else given).append((walk, spent(walk)))
+            (held if walk.offer.held_out else given).append((walk, measure_effort(walk)))
     offers = [(walk, walk.offer) for walk, _ in given if walk.offer is not None]
     cost = [offer.tokens for _, offer in offers]
     tokens = (
@@ -140,7 +146,7 @@ def arms(walks: Iterable[Walk]) -> Arms:
         [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(given, cost, strict=True)],
     )
     calls = ([float(took.calls) for _, took in held], [float(took.calls) for _, took in given])
-    interval = difference(*tokens) if min(len(held), len(given)) >= TASKS_MIN else None
+    interval = bootstrap_difference(*tokens) if min(len(held), len(given)) >= TASKS_MIN else None
     means = [_mean([value for _, value in each]) for each in tokens] if interval else []
     return Arms(
         offered=len(given),
@@ -185,3 +191,34 @@ def _spending(events: Iterable[Event], prices: Prices) -> Spending:
         unpriced=tuple(sorted(set(used) - set(priced))),
         prices_at=prices.at,
     )
+
+
+def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the difference of two means; None with too few sessions.
+
+    Sessions are drawn, not tasks: tasks of one session are alike, so drawing tasks would make the interval too narrow.
+    """
+    groups = [_sessions(each) for each in (ours, theirs)]
+    if min(map(len, groups)) < SESSIONS_MIN:
+        return None
+    draw = random.Random(len(ours) * 1_000_003 + len(theirs))  # repeatable, not secret
+    found = sorted(
+        _pooled_mean(draw.choices(groups[0], k=len(groups[0])))
+        - _pooled_mean(draw.choices(groups[1], k=len(groups[1])))
+        for _ in range(DRAWS)
+    )
+    return found[DRAWS // 40], found[-DRAWS // 40 - 1]
+
+
+def _sessions(arm: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
+    """The sum and the number of tasks of each session."""
+    sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    for session, value in arm:
+        total, count = sums[session]
+        sums[session] = total + value, count + 1
+    return list(sums.values())
+
+
+def _pooled_mean(drawn: Iterable[tuple[float, int]]) -> float:
+    totals, counts = zip(*drawn, strict=True)
+    return float(sum(totals) / sum(counts))

@@ -1,48 +1,48 @@
-"""The index of a working tree: in the user's data folder, never in the repository; made current by what changed."""
+"""The index of a working tree, saved in the data folder and updated with what has changed."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from mica.navigation.engine.fields import counted
-from mica.navigation.engine.file_blocks import definitions
-from mica.navigation.engine.file_text import text_of
-from mica.navigation.engine.lookup_file import Kept, file_of, packed
-from mica.navigation.engine.tree import Document, Tree
-from mica.navigation.worktree import Listing, files_of
+from mica.navigation.engine.file_blocks import find_definitions, read_text
+from mica.navigation.engine.inverted_index import count_terms
+from mica.navigation.engine.lookup_file import LookupFile, build_file, pack
+from mica.navigation.engine.tree import FileTree, IndexedFile
+from mica.navigation.repository import Listing, list_files
 from mica.words import terms
 
-VERSION = 2  # of what is kept of a file
-READING_S = 10.0  # for files that are new or have changed; what is left is read the next time
+VERSION = 2  # of the saved entries
+READING_S = 10.0  # to read new and changed files; the rest is read the next time
 Stamp = tuple[int, int]  # size, and when it was changed
 
 
-class Index:
-    """The files of one working tree with their words. What is on disk is a copy that may be deleted at any time."""
+class TreeIndex:
+    """The files of one working tree with their words. The saved copy may be deleted at any time."""
 
     def __init__(self, root: Path, file: Path | None) -> None:
-        self.tree = Tree()
+        self.tree = FileTree()
         self._root = root
         self.file = file
         self._stamps: dict[str, Stamp] = {}
         self._is_loaded = False
 
     def refresh(self, *, within_s: float = READING_S) -> dict[str, str]:
-        """Make it current; returns what is missing from it, by name with the reason."""
+        """Update the index; returns what is missing from it, by name with the reason."""
         if not self._is_loaded:
             self._load()
-        listing = files_of(self._root)
+        listing = list_files(self._root)
         late = self._update(listing, until_s=time.monotonic() + within_s)
         missing = dict(listing.missing)
         if late:
-            missing["index"] = f"{late:,} of {len(listing.files):,} files are not read yet; ask again"
+            missing["index"] = f"{late:,} of {len(listing.files):,} files are not read yet; try again"
         return missing
 
     def _update(self, listing: Listing, *, until_s: float) -> int:
-        """Take in what changed; returns how many files there was no time for."""
+        """Index changed files; returns how many were not read in time."""
         there = {file.path: (file.size_bytes, file.changed_ns) for file in listing.files}
         gone = [path for path in self._stamps if path not in there]
         for path in gone:
@@ -53,40 +53,40 @@ class Index:
         for path in changed:
             size_bytes = there[path][0]
             if time.monotonic() < until_s:
-                self.tree.put(path, document(text_of(str(self._root), path), size_bytes=size_bytes))
+                self.tree.put(path, index_text(read_text(str(self._root), path), size_bytes=size_bytes))
                 self._stamps[path] = there[path]
             else:
                 late += 1
                 if path not in self.tree:
-                    self.tree.put(path, Document(size_bytes=size_bytes))
+                    self.tree.put(path, IndexedFile(size_bytes=size_bytes))
                     self._stamps[path] = (-1, 0)
         if changed or gone:
             self._save()
         return late
 
     def _load(self) -> None:
-        """What was kept, if it can be read and is of this root; else nothing, and all is read again."""
+        """Read the saved index if it is readable and of this root; otherwise all files are read again."""
         self._is_loaded = True
         if self.file is None:
             return
         try:
             with self.file.open("rb") as opened:
-                kept = Kept(opened.fileno())
-            if kept.get("index", "of", (0, "")) == (VERSION, str(self._root)):
-                self.tree, self._stamps = Tree(kept), kept.get("index", "stamps", {})
+                saved = LookupFile(opened.fileno())
+            if saved.get("index", "of", (0, "")) == (VERSION, str(self._root)):
+                self.tree, self._stamps = FileTree(saved), saved.get("index", "stamps", {})
         except (OSError, ValueError, TypeError, EOFError):
-            self.tree, self._stamps = Tree(), {}
+            self.tree, self._stamps = FileTree(), {}
 
     def _save(self) -> None:
-        """Keep it for hooks and for the next process. Where that cannot be written, it is made again."""
+        """Save the index for hooks and for the next process, if it can be written."""
         if self.file is None:
             return
-        own = [("index", "of", packed((VERSION, str(self._root)))), ("index", "stamps", packed(self._stamps))]
-        write(self.file, file_of([*own, *self.tree.entries()]))
+        own = [("index", "of", pack((VERSION, str(self._root)))), ("index", "stamps", pack(self._stamps))]
+        replace_file(self.file, build_file([*own, *self.tree.entries()]))
 
 
-def write(file: Path, content: bytes) -> None:
-    """Replace a file as a whole; others see the old one or the new one. A folder that is full or closed is let be."""
+def replace_file(file: Path, content: bytes) -> None:
+    """Replace a file atomically. If the folder is full or read-only, nothing happens."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -94,21 +94,22 @@ def write(file: Path, content: bytes) -> None:
         draft.chmod(0o600)
         draft.replace(file)
     except OSError:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def index_file(home: Path, *, space: str, root: Path) -> Path:
-    """Where the index of a working tree is kept."""
+    """The file for the saved index of a working tree."""
     name = blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return home / "navigation" / f"{space}-{name}.index"
 
 
-def document(text: str | None, *, size_bytes: int) -> Document:
-    """What an index keeps of a text; of what is no text, its size."""
+def index_text(text: str | None, *, size_bytes: int) -> IndexedFile:
+    """The index entry of a text; for a file that is not text, only its size."""
     if text is None:
-        return Document(size_bytes=size_bytes)
-    return Document(
-        terms=counted(terms(text)),
-        symbols=tuple(dict.fromkeys(name for name, _ in definitions(text))),
+        return IndexedFile(size_bytes=size_bytes)
+    return IndexedFile(
+        terms=count_terms(terms(text)),
+        symbols=tuple(dict.fromkeys(name for name, _ in find_definitions(text))),
         size_bytes=size_bytes,
     )

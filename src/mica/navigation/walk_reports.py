@@ -1,6 +1,6 @@
-"""Walks that others tell of: an orchestrator or build workflow writes a line for each task that it has watched.
+"""Walks reported by an orchestrator or build workflow, one line of JSON per task.
 
-A line is named by its `id`, else by what it says, so that telling it again changes nothing.
+A line is identified by its `id`, or else by its content, so importing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput
 from mica.model.event import MARK, Context, Event, Origin, event_id, make_event, sequence_named, writer_named
-from mica.model.walk import OUTCOME, Outcome, fields_of, workflow_task
+from mica.model.walk import OUTCOME, Outcome, step_fields, workflow_task
 from mica.redact import redact
 
 WRITER = writer_named("walks")
@@ -23,8 +23,8 @@ STEPS_MAX = 10_000  # of one walk
 COMPLAINTS_MAX = 5  # that an error names
 
 
-class Reported(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line: a task, what was opened and changed for it in order, and how it ended."""
+class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line: a task, the files opened and changed for it in order, and its outcome."""
 
     task: Annotated[str, msgspec.Meta(min_length=1)]
     steps: Annotated[list[dict[str, object]], msgspec.Meta(max_length=STEPS_MAX)]
@@ -37,8 +37,8 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     id: str | None = None
 
 
-def reported(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
-    """The events of these lines of JSON. Raises InvalidInput, naming the lines, where one is no walk."""
+def parse_walks(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
+    """The events of these lines of JSON. Raises InvalidInput naming the invalid lines."""
     events: list[Event] = []
     wrong: list[str] = []
     walks = 0
@@ -59,19 +59,19 @@ def reported(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
 
 
 def _events(line: bytes, *, now: datetime) -> list[Event]:
-    told = msgspec.json.decode(line, type=Reported)
-    if not told.task.strip():
+    report = msgspec.json.decode(line, type=WalkReport)
+    if not report.task.strip():
         raise InvalidInput("a task needs a text")
-    name = told.id or blake2b(msgspec.json.encode(told, order="sorted"), digest_size=16).hexdigest()
-    at = told.at or now
+    name = report.id or blake2b(msgspec.json.encode(report, order="sorted"), digest_size=16).hexdigest()
+    at = report.at or now
     if at.tzinfo is None:
         raise InvalidInput(f"{at.isoformat()} has no time zone")
-    task = None if told.workflow is None else workflow_task(told.workflow)
-    context = Context(session=told.session, agent=told.agent, task=task)
+    task = None if report.workflow is None else workflow_task(report.workflow)
+    context = Context(session=report.session, agent=report.agent, task=task)
     mark = make_event(
         event_id(WRITER, sequence_named(name)),
         MARK,
-        {"text": redact(told.task), "tags": ["prompt"]},
+        {"text": redact(report.task), "tags": ["prompt"]},
         at=at,
         context=context,
         origin="user",
@@ -80,17 +80,19 @@ def _events(line: bytes, *, now: datetime) -> list[Event]:
 
     def follow(name_of: str, data: Mapping[str, object], *, failed: bool) -> None:
         identifier = event_id(WRITER, sequence_named(f"{name}:{len(events)}"))
-        after = at + timedelta(microseconds=len(events))  # in the order in which they are told
+        after = at + timedelta(microseconds=len(events))  # keeps their order
         origin: Origin = "user" if name_of == OUTCOME else "tool"
         events.append(
             make_event(identifier, name_of, data, at=after, context=context, parent=mark, origin=origin, error=failed)
         )
 
-    for step in told.steps:
-        name_of, data, failed = fields_of(step)
+    for step in report.steps:
+        name_of, data, failed = step_fields(step)
         follow(name_of, data, failed=failed)
-    if told.outcome != "unknown":
+    if report.outcome != "unknown":
         follow(
-            OUTCOME, {"outcome": told.outcome} | ({"reason": redact(told.reason)} if told.reason else {}), failed=False
+            OUTCOME,
+            {"outcome": report.outcome} | ({"reason": redact(report.reason)} if report.reason else {}),
+            failed=False,
         )
     return events

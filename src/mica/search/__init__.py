@@ -1,1 +1,1 @@
-"""What matters now: sources offer passages, one deadline gathers them, a ranker orders them, a budget cuts them."""
+"""Search: the ranker, the second query, dates and vectors."""

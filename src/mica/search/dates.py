@@ -1,7 +1,7 @@
-"""What people call a time: "last Tuesday", "in March", "two weeks ago", "2026-W45", by the asker's clock and zone.
+"""Times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
 
-Days begin at midnight where the asker is, weeks on Monday. Memory looks back: a weekday or a month without a year is
-the latest that has begun.
+They are read by the user's clock and time zone. Days begin at midnight, weeks on Monday. A weekday, or a month without
+a year, is the latest that has begun.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mica.errors import InvalidInput
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A stretch of time that somebody named."""
+    """A period of time that a text names."""
 
     start_at: datetime
     end_at: datetime  # exclusive
-    words: str = ""  # by which it was named
+    words: str = ""  # the phrase that names it
 
-    def told(self, zone: tzinfo | None = None) -> str:
-        """How it was understood, for people: by the clocks of a zone, which is named where it was chosen."""
+    def describe(self, zone: tzinfo | None = None) -> str:
+        """The phrase with its start and end in this time zone, for people."""
         start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
         return f"{self.words}: {start} to {end}{f' ({zone})' if zone else ''}"
 
 
-def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """The stretches of time that a text names, in its order. Without a zone, that of this machine."""
+def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
+    """The periods that a text names, in its order. The default time zone is that of this machine."""
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -44,50 +44,63 @@ def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Pe
                     end_at = max(now, start_at)
             except (ValueError, OverflowError):  # 31 April, or the year 0
                 continue
-            found.append((match.start(), _bounded(text, match, start_at, end_at, now)))
+            found.append((match.start(), _apply_bound(text, match, start_at, end_at, now)))
         rest = pattern.sub(lambda match: " " * len(match[0]), rest)
     return tuple(period for _, period in sorted(found, key=lambda pair: pair[0]))
 
 
-def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment that a text names: ISO 8601, how long ago (90s, 2h, 3d, 1w, an hour ago), or where a phrase begins.
+def parse_moment(given: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """The moment that a text names: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or the start of a period.
 
-    Raises InvalidInput when it names none, more than one, or anything else beside it: what is half understood would be
-    another time than was meant.
+    An aware time is returned as it is. Raises InvalidInput for a time without a zone, and if the text names no time,
+    several, or contains anything else: a text that is understood in part could mean another time.
     """
-    text = text.strip()
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+        return given
+    text = given.strip()
     if match := re.fullmatch(r"(\d{1,6})([smhdw])", text):
         try:
             return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError:
-            raise InvalidInput(f"{text!r} is before all time") from None
+            raise InvalidInput(f"{text!r} is before the first date that can be represented") from None
     if match := _JUST_AGO.fullmatch(text):
         return now - timedelta(**{f"{match['unit'].lower()}s": _count(match["count"])})
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        named = periods(text, now=now, zone=zone)
-        if len(named) != 1 or not _is_all(text, named[0].words):
+        named = find_periods(text, now=now, zone=zone)
+        if len(named) != 1 or not _is_whole_text(text, named[0].words):
             raise InvalidInput(
                 f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, 2026-W46, 'last Tuesday', 'two weeks ago', "
-                f"or 2h, 3d, 1w for «ago»"
+                f"or an age such as 2h, 3d or 1w"
             ) from None
         return named[0].start_at
     try:
         return (given.replace(tzinfo=zone) if given.tzinfo is None and zone else given).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{text!r} is beyond all calendars") from None
+        raise InvalidInput(f"{text!r} is outside the dates that can be represented") from None
 
 
-def _is_all(text: str, words: str) -> bool:
-    """Whether a phrase is all that a text says, but for words that lead to it; not to what is before it."""
+def resolve_time(given: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
+    """An aware time, or the moment that a text names; None stays None. Raises InvalidInput for a naive time."""
+    if isinstance(given, str):
+        return parse_moment(given, now=now, zone=zone)
+    if given is not None and given.tzinfo is None:
+        raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+    return given
+
+
+def _is_whole_text(text: str, words: str) -> bool:
+    """True if a text is this phrase, with at most a preposition before it; "before" and "until" do not count."""
     whole = text.lower().strip(" .,")
     if whole.startswith(("before ", "until ", "till ")):
         return False
-    for phrase in (words, words.partition(" ")[2]):  # with and without the word that bounds it
-        said = phrase.lower().strip(" .,")
-        if said and whole.endswith(said):
-            return _LEADING.issuperset(whole.removesuffix(said).split())
+    for phrase in (words, words.partition(" ")[2]):  # with and without a preposition
+        ending = phrase.lower().strip(" .,")
+        if ending and whole.endswith(ending):
+            return _LEADING.issuperset(whole.removesuffix(ending).split())
     return False
 
 
@@ -97,15 +110,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _midnight(day: date, zone: tzinfo | None) -> datetime:
-    """When this day begins; where clocks change, a day may have 23 or 25 hours."""
+    """The start of a day; where clocks change, it may have 23 or 25 hours."""
     return datetime.combine(day, time_of_day(), zone).astimezone(UTC)
 
 
 _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re.IGNORECASE)
 
 
-def _bounded(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """The stretch of a phrase, with the word before it: since and until reach further than the phrase itself."""
+def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
+    """The period of a phrase, extended by a "since", "after", "before" or "until" in front of it."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -123,7 +136,7 @@ def _bounded(text: str, match: re.Match[str], start_at: datetime, end_at: dateti
 
 # -- Phrases --------------------------------------------------------------------------------------------------
 
-Days = tuple[date, date]  # the first, and the first that does not belong to it any more
+Days = tuple[date, date]  # the first day, and the day after the last
 _MONTHS = "January February March April May June July August September October November December".split()
 _WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 _NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()
@@ -176,12 +189,12 @@ def _previous(match: re.Match[str], today: date) -> Days:
     return _whole(match["unit"], _back(today, match["unit"], back))
 
 
-def _lately(match: re.Match[str], today: date) -> Days:
+def _last_units(match: re.Match[str], today: date) -> Days:
     return _back(today, match["unit"], _count(match["count"] or "one")), today + timedelta(days=1)
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """The latest such day; a last one is not today."""
+    """The latest such weekday; "last Monday" is never today."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7
@@ -206,7 +219,7 @@ def _back(day: date, unit: str, count: int) -> date:
 
 
 def _whole(unit: str, day: date) -> Days:
-    """The day, week, weekend, month or year that this day is in."""
+    """The day, week, weekend, month or year that contains this day."""
     match unit.lower():
         case "day":
             return day, day + timedelta(days=1)
@@ -223,7 +236,7 @@ def _whole(unit: str, day: date) -> Days:
 
 
 def _later(first: date, *, months: int) -> date:
-    """The first day of the month that comes so much later."""
+    """The first day of the month so many months later."""
     number = first.year * 12 + first.month - 1 + months
     return date(number // 12, number % 12 + 1, 1)
 
@@ -234,9 +247,9 @@ def _phrase(pattern: str) -> re.Pattern[str]:
 
 _RECENT = _phrase(rf"\b(?:last|past) {_COUNT} {_UNIT}")
 _UNTIL_NOW = {_RECENT}
-_JUST_AGO = _phrase(rf"{_COUNT} (?P<unit>second|minute|hour)s? ago")  # a moment; no stretch of days
+_JUST_AGO = _phrase(rf"{_COUNT} (?P<unit>second|minute|hour)s? ago")  # a moment, not a period of days
 _PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], Days | None]]] = [
-    # The first that fits takes the words with it.
+    # The first pattern that matches consumes the words.
     (_phrase(r"\bweek (?P<week>\d{1,2})(?: of (?P<year>(?:19|20)\d\d))?\b"), _iso_week),
     (re.compile(r"\b(?P<year>(?:19|20)\d\d)-?W(?P<week>\d\d)\b"), _iso_week),
     (re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<number>\d\d)-(?P<day>\d\d)\b"), _calendar),
@@ -248,7 +261,7 @@ _PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], Days | Non
     (re.compile(rf"\b{_YEAR}"), _calendar),
     (_phrase(r"\b(?:today|yesterday|last night)\b"), _day_word),
     (_phrase(rf"\b{_COUNT} {_UNIT} ago\b"), _ago),
-    (_RECENT, _lately),
+    (_RECENT, _last_units),
     (_phrase(r"\b(?P<which>last|past|this) (?P<unit>day|week|weekend|month|year)\b"), _previous),
     (_phrase(rf"\b(?:(?P<which>last|past|this|on) )?(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _weekday),
 ]

@@ -1,31 +1,32 @@
-"""Search: the store's candidates, ranked by one pure formula."""
+"""Search for marks: candidates from the store, ranked by one pure formula."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
 import msgspec
 
-from mica.model.event import MARK, EventQuery, Mark, Postings, Text
-from mica.search.corrections import corrected
+from mica.model.event import MARK, EventId, EventQuery
+from mica.model.hit import Hit
+from mica.model.mark import Mark, Postings, Text
 from mica.search.dates import Period
-from mica.search.ranker import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
-from mica.search.repeated import latest_raised
-from mica.search.second_query import CLASS, KEPT, broader, joined, kept_first
+from mica.search.ranker import NEIGHBOURS, SHORTLIST, ParsedQuery, parse, rank, shortlist
+from mica.search.second_query import CLASS, PINNED, broaden, join_hits, select_pinned
 from mica.search.vectors import NEAREST
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog, Store, TextIndex
 
-CANDIDATES = 500  # marks whose words are weighed: measured, 300 find what 4,000 do
-FEW, SHORTLIST_OF_FEW = 20, 100  # where so few are shown, the rest of a shortlist changes next to nothing of them
-QUICK_LOOK = 20  # candidates that are read first, for who cannot wait
-CHOOSING = 400  # candidates that are read at once to see which of them fit
+CANDIDATES = 500  # marks whose words are weighed; measured: 300 find what 4,000 do
+FEW, SHORTLIST_OF_FEW = 20, 100  # up to 20 shown hits, a longer shortlist changes almost nothing
+QUICK_LOOK = 20  # candidates that are read first, for callers with a deadline
+CHOOSING = 400  # candidates that are read at once to apply filters
 CHOOSING_MAX = 4_000  # and in all
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mark must be, whatever it says."""
+    """Conditions on a mark other than its text."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -34,7 +35,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_text(self) -> bool:
-        """Whether a mark must be read to know."""
+        """True if a mark must be read to decide."""
         return self.agent is not None or bool(self.tags)
 
     def fits(self, mark: Mark) -> bool:
@@ -50,19 +51,19 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The marks that answer, best first, and how the question was understood."""
+    """The matching marks, best first, with the parsed query."""
 
-    asked: Query
+    query: ParsedQuery
     statistics: Postings  # how many marks contain its terms
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The times that it names."""
-        return self.asked.periods
+        """The times that the query names."""
+        return self.query.periods
 
 
-async def unknown(_: Query) -> None:
-    """No model is there."""
+async def no_likeness(_: ParsedQuery) -> None:
+    """The likeness without an embedding model: unknown."""
 
 
 async def search(
@@ -73,82 +74,83 @@ async def search(
     now: datetime,
     zone: tzinfo | None = None,
     filters: Filters = ALL,
-    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
+    likeness: Callable[[ParsedQuery], Awaitable[Mapping[int, float] | None]] = no_likeness,
     shown: int | None = None,
-    tell: Callable[[list[Hit]], None] | None = None,
+    on_partial: Callable[[list[Hit]], None] | None = None,
 ) -> Hits:
-    """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning.
+    """The marks that match the query and the filters, best first; `likeness` compares marks with it by meaning.
 
-    Where only the first of them are `shown`, less is read. What stays of the first asking need not be asked for again:
-    that fills what follows. `tell` hears of a quick look as soon as there is one: the marks that say most of the words,
-    before anything around them is weighed; and then of the first asking's answer.
+    If only the first `shown` hits will be used, less is read. `on_partial` receives early results: first the marks
+    with most of the query's words, before their neighbours are weighed, then the hits of the first query.
     """
-    asked = parse(query, now=now, zone=zone, speakers=await store.agents())
-    near = await likeness(asked)
+    parsed = parse(query, now=now, zone=zone, speakers=await store.chains.agents())
+    near = await likeness(parsed)
     shown = limit if shown is None else shown
     read = SHORTLIST if shown > FEW else SHORTLIST_OF_FEW
-    asking = Asking(store, limit=max(limit, read), read=read, filters=filters, likeness=near, tell=tell)
-    first = await asking.answers(asked, limit=max(CLASS, limit) if asked.is_bare or shown <= KEPT else CLASS)
+    marks = MarkQuery(
+        store.texts, limit=max(limit, read), read=read, filters=filters, likeness=near, on_partial=on_partial
+    )
+    first = await marks.rank(parsed, limit=max(CLASS, limit) if parsed.is_bare or shown <= PINNED else CLASS)
     hits = Hits()
-    if len(kept_first(first)) < shown and first:
-        if tell is not None:
-            tell(first)
-        second = await asking.answers(broader(asked, first), limit=max(limit, read))
-        hits.extend(corrected(latest_raised(joined(asked, first, second))[:limit]))
+    if len(select_pinned(first)) < shown and first:
+        if on_partial is not None:
+            on_partial(first)
+        second = await marks.rank(broaden(parsed, first), limit=max(limit, read))
+        hits.extend(put_corrections_first(raise_latest_repeats(join_hits(parsed, first, second))[:limit]))
     else:
-        hits.extend(corrected(latest_raised(first)[:limit]))
-    hits.asked, hits.statistics = asked, asking.listed
-    if not asked.wanted and asked.periods:
-        hits.extend(await _within(store, asked.periods, filters, limit))
+        hits.extend(put_corrections_first(raise_latest_repeats(first)[:limit]))
+    hits.query, hits.statistics = parsed, marks.postings
+    if not parsed.wanted and parsed.periods:
+        hits.extend(await _read_periods(store.log, store.texts, parsed.periods, filters, limit))
     return hits
 
 
-async def _within(store: Store, periods: Sequence[Period], filters: Filters, limit: int) -> list[Hit]:
-    """The latest marks of the times that a question names, where it asks for nothing else."""
+async def _read_periods(
+    log: EventLog, texts: TextIndex, periods: Sequence[Period], filters: Filters, limit: int
+) -> list[Hit]:
+    """The latest marks of these periods, for a query that names nothing but times."""
     events = [
         event
         for period in periods
-        for event in await store.events(
-            EventQuery(names=(MARK,), since=period.start_at, until=period.end_at, limit=limit)
-        )
+        for event in await log.query(EventQuery(names=(MARK,), since=period.start_at, until=period.end_at, limit=limit))
     ]
-    standing = await store.texts([event.position or 0 for event in events], neighbours=0)
+    standing = await texts.read([event.position or 0 for event in events], neighbours=0)
     marks = sorted((text.mark for text in standing if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True)
     return [Hit(mark=mark, score=1 / rank, parts={"own": 1.0}) for rank, mark in enumerate(marks[:limit], start=1)]
 
 
-class Asking:
-    """What is asked of a store, once or again. What was read before is not read twice, and stays a candidate."""
+class MarkQuery:
+    """A search of one text index that can be repeated with another query; marks that were read stay candidates."""
 
     def __init__(
         self,
-        store: Store,
+        index: TextIndex,
         *,
         limit: int,
         read: int,
         filters: Filters,
         likeness: Mapping[int, float] | None,
-        tell: Callable[[list[Hit]], None] | None = None,
+        on_partial: Callable[[list[Hit]], None] | None = None,
     ) -> None:
-        self._store = store
+        self._index = index
         self._limit = limit
-        self._read = max(read, limit // 2)  # with their neighbours they are more than can be shown
+        self._read = max(read, limit // 2)  # with their neighbours these are more than the limit
         self._filters = filters
         self._likeness = likeness
-        self._tell = tell
-        self._listed: Postings | None = None
+        self._on_partial = on_partial
+        self._postings: Postings | None = None
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
 
     @property
-    def listed(self) -> Postings:
-        """What was read of the terms asked for."""
-        assert self._listed is not None, "something was asked"
-        return self._listed
+    def postings(self) -> Postings:
+        """The postings of the latest query."""
+        assert self._postings is not None, "`rank` was called"
+        return self._postings
 
-    async def answers(self, query: Query, *, limit: int) -> list[Hit]:
-        """The marks that answer and fit, best first; more than the limit where it must be seen whether they fit."""
-        self._listed = postings = await self._store.postings(
+    async def rank(self, query: ParsedQuery, *, limit: int) -> list[Hit]:
+        """The matching marks, best first; with filters, possibly more than the limit."""
+        self._postings = postings = await self._index.postings(
             query.wanted,
             weights={term.term: term.weight for term in (*query.learned, *query.terms)},
             limit=CHOOSING_MAX if self._filters.needs_text else max(CANDIDATES, self._limit),
@@ -159,10 +161,10 @@ class Asking:
         if len(fitting) >= self._read:  # not all of them
             fitting = list(dict.fromkeys([*fitting, *await self._of_periods(query)]))
         chosen = [position for position in fitting if position not in self._chosen]
-        if self._tell is not None:
-            await self._look(query, postings, chosen[:QUICK_LOOK])
+        if self._on_partial is not None:
+            await self._report_early(query, postings, chosen[:QUICK_LOOK])
         self._chosen.update(chosen)
-        for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
+        for text in await self._index.read(chosen, neighbours=NEIGHBOURS):
             self._texts[text.position] = text
         texts = [self._texts[position] for position in sorted(self._texts)]
         postings = await self._completed(query, postings)
@@ -170,11 +172,11 @@ class Asking:
             return rank(query, texts, postings, self._likeness, limit=limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
-    async def _of_periods(self, query: Query) -> list[int]:
-        """The best candidates of the times that a question names: too many others may stand before them."""
+    async def _of_periods(self, query: ParsedQuery) -> list[int]:
+        """The best candidates within the periods of the query, which other marks could crowd out."""
         found: list[int] = []
         for period in query.periods:
-            listed = await self._store.postings(
+            listed = await self._index.postings(
                 query.wanted,
                 weights={term.term: term.weight for term in (*query.learned, *query.terms)},
                 limit=self._read,
@@ -184,26 +186,26 @@ class Asking:
             found += shortlist(query, listed, limit=self._read)
         return found
 
-    async def _look(self, query: Query, postings: Postings, chosen: Sequence[int]) -> None:
-        """Tell what the best candidates say, once: whoever cannot wait for the answer has this."""
-        tell, self._tell = self._tell, None
-        if tell is not None:
-            texts = await self._store.texts(chosen, neighbours=0)
+    async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
+        """Pass the best candidates to `on_partial`, once."""
+        on_partial, self._on_partial = self._on_partial, None
+        if on_partial is not None:
+            texts = await self._index.read(chosen, neighbours=0)
             hits = rank(query, texts, postings, self._likeness)
-            tell([hit for hit in hits if self._filters.fits(hit.mark)])
+            on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
-    async def _completed(self, query: Query, postings: Postings) -> Postings:
-        """The postings with what those texts say that are not listed: neighbours, and what answered before."""
-        unlisted = [term for term in query.wanted if postings.held(term) > len(postings.by_term[term])]
+    async def _completed(self, query: ParsedQuery, postings: Postings) -> Postings:
+        """The postings, extended by those of texts outside the list: neighbours, and candidates of the first query."""
+        unlisted = [term for term in query.wanted if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
             return postings
         known = {posting.position for found in postings.by_term.values() for posting in found}
-        there = await self._store.postings_at(unlisted, list(self._texts.keys() - known))
+        there = await self._index.postings_at(unlisted, list(self._texts.keys() - known))
         more = {term: (*postings.by_term[term], *found) for term, found in there.items()}
         return postings.with_postings(postings.by_term | more)
 
-    async def _fitting(self, query: Query, postings: Postings) -> Sequence[int]:
-        """The candidates that fit, best first: by their words, and the nearest by their meaning."""
+    async def _fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
+        """The candidates that pass the filters, best first: by their words, and the nearest by meaning."""
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
             return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
@@ -211,9 +213,74 @@ class Asking:
         found: list[int] = []
         for start in range(0, len(candidates), CHOOSING):
             some = candidates[start : start + CHOOSING]
-            texts = await self._store.texts(some, neighbours=0)
+            texts = await self._index.read(some, neighbours=0)
             fitting = {text.position for text in texts if self._filters.fits(text.mark)}
             found += [position for position in some if position in fitting]
             if len(found) >= self._limit:
                 break
         return found[: self._limit]
+
+
+# -- Repeated texts -------------------------------------------------------------------------------------------
+
+
+def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits, best first, where the latest of several equal texts takes the best score among them.
+
+    A text of a period that the query names goes before later ones. `again` in its parts is the factor.
+    """
+    alike: defaultdict[str, list[Hit]] = defaultdict(list)
+    for hit in hits:
+        alike[hit.text].append(hit)
+    if len(alike) == len(hits):
+        return list(hits)
+    raised: dict[int, Hit] = {}
+    for group in alike.values():
+        first = max(group, key=lambda hit: ("period" in hit.parts, hit.at, hit.position))
+        if first is not group[0] and first.score:
+            factor = group[0].score / first.score
+            raised[first.position] = msgspec.structs.replace(
+                first, score=group[0].score, parts=first.parts | {"again": factor}
+            )
+    ordered = [raised.get(hit.position, hit) for hit in hits]
+    return sorted(ordered, key=lambda hit: (-hit.score, hit.position not in raised))
+
+
+# -- Corrections ----------------------------------------------------------------------------------------------
+
+
+CORRECTION = "correction"  # the tag of a mark that corrects its parent
+
+
+def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits, best first, where a correction ranks above the mark it corrects, whatever their scores.
+
+    Of several corrections of one mark the latest comes first; `corrected_by` of the others names it.
+    """
+    if not any(CORRECTION in hit.mark.tags for hit in hits):
+        return list(hits)
+    by_id = {hit.id: hit for hit in hits}
+    lines: defaultdict[EventId, list[Hit]] = defaultdict(list)
+    steps: dict[EventId, int] = {}  # number of corrections between a hit and its original
+    for hit in hits:
+        first, steps[hit.id] = _find_original(hit, by_id)
+        lines[first].append(hit)
+    ordered: list[Hit] = []
+    for line in lines.values():
+        newest_first = sorted(line, key=lambda hit: (steps[hit.id] > 0, hit.at, steps[hit.id], hit.id), reverse=True)
+        scores = sorted((hit.score for hit in line), reverse=True)
+        ordered.append(msgspec.structs.replace(newest_first[0], score=scores[0]))
+        ordered += [
+            msgspec.structs.replace(hit, score=score, corrected_by=newest_first[0].id)
+            for hit, score in zip(newest_first[1:], scores[1:], strict=True)
+        ]
+    return sorted(ordered, key=lambda hit: (-hit.score, hit.corrected_by is not None))  # stable for equal scores
+
+
+def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
+    """The hit that a chain of corrections began with, and the number of steps to it; the hit itself if it is none."""
+    seen = {hit.id}
+    while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in seen:
+        hit = above
+        seen.add(hit.id)
+    return hit.id, len(seen) - 1

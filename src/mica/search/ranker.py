@@ -1,6 +1,6 @@
-"""Which marks answer a question, best first: one pure ranker for every store.
+"""The ranker: orders marks for a query, the same for every store.
 
-A store returns postings and texts; whatever decides the order is here, so that all engines answer alike.
+A store returns postings and texts; everything that decides the order is here, so that all engines answer alike.
 The formula in words, the values tried and where it loses are in docs/ranking.md.
 """
 
@@ -15,38 +15,39 @@ from operator import add
 
 import msgspec
 
-from mica.model.event import EventId, Mark, Posting, Postings, Text
-from mica.search.dates import Period, periods
-from mica.store.protocol import rarity
+from mica.model.hit import Hit
+from mica.model.mark import Posting, Postings, Text
+from mica.search.dates import Period, find_periods
+from mica.store.candidates import rarity
 from mica.words import terms, terms_of, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
 QUERY_CHARACTERS_MAX = 10_000  # longer than any question; a pasted log must not cost the deadline
 TERMS_MAX = 64  # a pasted prompt has hundreds of words; beyond this they cost time and add noise
-GENERIC_WEIGHT = 0.3  # words that say what kind of answer is wanted, not what it is about
+GENERIC_WEIGHT = 0.3  # of words that name the kind of answer wanted, not its subject
 SATURATION, LENGTH_SHARE = 0.9, 0.4  # BM25's k1 and b for marks; the length factor does the rest
-SESSION_SATURATION, SESSION_LENGTH_SHARE = 1.2, 0.75  # the same for whole sessions, as in every textbook
+SESSION_SATURATION, SESSION_LENGTH_SHARE = 1.2, 0.75  # the same for whole sessions: the textbook values
 SESSION_WEIGHT = 0.6
-NEIGHBOURS = 2  # a mark is lent something by so many before it and after it; the store fetches as many
-NEIGHBOUR_SHARE, QUESTION_SHARE = 0.6, 1.0  # of their own scores; all of it by a question that it follows
-GATE_TOKENS = 80  # a neighbour of this length lends half: a long answer would lend its words to everything near it
-LENDING_CUT = 0.8  # what of it is lost where lengths differ most: there, marks are long enough to speak for themselves
+NEIGHBOURS = 2  # marks before and after one that lend it score; the store fetches as many
+NEIGHBOUR_SHARE, QUESTION_SHARE = 0.6, 1.0  # of a neighbour's own score; a question lends all of it to the next mark
+GATE_TOKENS = 80  # a neighbour of this length lends half; a long one would lend its words to everything near it
+LENDING_CUT = 0.8  # share of it that is lost where lengths differ most; such marks are long enough on their own
 TOKENS_PER_WORD = 1.3  # English prose
-LENGTH_OFFSET_TOKENS = 100  # among marks shorter than this, length says little
+LENGTH_OFFSET_TOKENS = 100  # below this, length matters little
 SPEAKER_FACTOR = 1.3
 MEANING_WEIGHT = 0.3  # of the best score by words
-ALIKE_MIN = 0.25  # how much nearer than most a mark must be to be found without a word of the question
-MEANING_CUT = 0.5  # what of it is lost where lengths differ most: a vector of a long mark says less of it
+ALIKE_MIN = 0.25  # likeness from which a mark is found without a word of the query
+MEANING_CUT = 0.5  # share of it that is lost where lengths differ most; the vector of a long mark is less precise
 USER_FACTOR = 1.5
-OPENING_FACTOR = 1.2  # people say first what a session is about
-QUESTION_FACTOR = 0.85  # a mark that asks seldom answers
-COMPLETE_FACTOR = 1.5  # a mark that says all words of a bare list, beside one whose neighbours say the rest of them
+OPENING_FACTOR = 1.2  # the first mark of a session usually states its subject
+QUESTION_FACTOR = 0.85  # a question is seldom the answer
+COMPLETE_FACTOR = 1.5  # for a mark with every word of a bare list
 DATE_FACTOR = 2.0
-PERIOD_FACTOR = 1.0001  # besides, for what is of that time itself: between equals, as people tell of events later, too
-MARKED_FACTOR = 20.0  # the same where the time says when it was marked: hardly anything else comes before it
-REMEMBERED = timedelta(days=8)  # so long ago is a day of which people know that it was that day
-ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
-REPORTED = timedelta(days=20)  # and so long after
+PERIOD_FACTOR = 1.0001  # also, within the named period: decides between equals, because people report events later, too
+MARKED_FACTOR = 20.0  # the same if the period means when the mark was made: it outweighs almost everything
+REMEMBERED = timedelta(days=8)  # people know the day of an event for about a week
+ANNOUNCED = timedelta(days=2)  # how long before an event people mention it
+REPORTED = timedelta(days=20)  # and how long after it
 
 GENERIC = frozenset(
     terms(
@@ -57,86 +58,85 @@ GENERIC = frozenset(
 )
 
 
-# -- What is asked --------------------------------------------------------------------------------------------
+# -- The query ------------------------------------------------------------------------------------------------
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
-    """A term to look for, and how much it says about what is wanted."""
+    """A term of a query and its weight."""
 
     term: str
     weight: float
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, read once."""
+class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query, parsed once."""
 
     text: str
     terms: tuple[QueryTerm, ...] = ()
-    learned: tuple[QueryTerm, ...] = ()  # what nobody asked for, and a first answer made likely
-    speakers: frozenset[str] = frozenset()  # those of the known ones whom it names
+    learned: tuple[QueryTerm, ...] = ()  # added by the second query
+    speakers: frozenset[str] = frozenset()  # the known speakers that it names
     periods: tuple[Period, ...] = ()
-    is_bare: bool = False  # nothing but words to look for, no sentence: whoever writes so wants them together
-    wants_user: bool = False  # asked in the first person, and not for what the agent said
+    is_bare: bool = False  # a list of words and no sentence: all of them are wanted together
+    wants_user: bool = False  # in the first person, and not about what the agent said
     speaker_factor: float = SPEAKER_FACTOR
     neighbour_share: float = NEIGHBOUR_SHARE
     period_factor: float = PERIOD_FACTOR
 
     @property
     def wanted(self) -> list[str]:
-        """The terms to ask a store for."""
+        """All terms to look up in a store."""
         return [term.term for term in (*self.terms, *self.learned)]
 
 
-def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> Query:
-    """What a question asks for; of a long one only its beginning counts.
+def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> ParsedQuery:
+    """A parsed query; of a long one only the first QUERY_CHARACTERS_MAX count.
 
-    `speakers` are the agents of marks: a name among its words asks for their marks. Times are read by the asker's
-    clock and zone.
+    `speakers` are the agents of marks: a query that names one prefers their marks. Times are read by the user's clock
+    and time zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
-    said = words(query)
-    asked = " ".join(said)
-    named = [name for name in speakers if (spoken := " ".join(words(name))) and f" {spoken} " in f" {asked} "]
-    times = periods(query, now=now, zone=zone)
-    is_bare = is_list(without_times(query, times)) if times else is_list(query)
-    return Query(
+    query_text = " ".join(words(query))
+    named = [name for name in speakers if (phrase := " ".join(words(name))) and f" {phrase} " in f" {query_text} "]
+    times = find_periods(query, now=now, zone=zone)
+    is_bare = is_bare_list(remove_times(query, times)) if times else is_bare_list(query)
+    return ParsedQuery(
         text=query,
-        terms=weighted_terms(query, without=[name for name in named if name[0].isupper()], is_bare=is_bare),
+        terms=weigh_terms(query, without=[name for name in named if name[0].isupper()], is_bare=is_bare),
         speakers=frozenset(named),
         periods=times,
         is_bare=is_bare,
-        period_factor=MARKED_FACTOR if is_bare or all(is_remembered(each, now) for each in times) else PERIOD_FACTOR,
+        period_factor=MARKED_FACTOR if is_bare or all(is_recent_day(each, now) for each in times) else PERIOD_FACTOR,
         wants_user=bool(_FIRST_PERSON.search(query)) and not _ABOUT_THE_AGENT.search(query),
     )
 
 
-def is_remembered(period: Period, now: datetime) -> bool:
-    """Whether it is a day of late: who says "yesterday" or "last Tuesday" asks for what was marked then."""
-    is_day = period.end_at - period.start_at <= timedelta(hours=25)  # of which one has 25
+def is_recent_day(period: Period, now: datetime) -> bool:
+    """True for a recent day such as "yesterday" or "last Tuesday", which means marks made on that day."""
+    is_day = period.end_at - period.start_at <= timedelta(hours=25)  # one day a year has 25
     return is_day and now - REMEMBERED <= period.start_at <= now and bool(_OF_LATE.search(period.words))
 
 
 _OF_LATE = re.compile(r"\b(?:today|yesterday|last|past|ago)\b", re.IGNORECASE)
 
 
-def is_list(query: str) -> bool:
-    """Whether it is nothing but words to look for."""
+def is_bare_list(query: str) -> bool:
+    """True if a query is a list of search words without any stop word."""
     said = words(query)
     return len(terms_of(said)) == len(said)
 
 
-def without_times(query: str, times: Iterable[Period]) -> str:
-    """A question without the words by which it names times."""
+def remove_times(query: str, times: Iterable[Period]) -> str:
+    """The query without the phrases that name these periods."""
     for period in times:
         query = re.sub(re.escape(period.words), " ", query, count=1, flags=re.IGNORECASE)
     return query
 
 
-def weighted_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
-    """The distinct terms of a question and their weights, at most TERMS_MAX, the most frequent first.
+def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
+    """The distinct terms of a query with their weights, at most TERMS_MAX, the most frequent first.
 
-    The names of people are left out: who says "Thanks, Tim" is not Tim. A name alone is a term like any other. In a
-    bare list of words none says what kind of answer is wanted.
+    Names in `without` are left out, because the author of "Thanks, Tim" is not Tim, unless the query has no other
+    word. In a bare list no word counts as generic.
     """
     generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
@@ -162,14 +162,14 @@ _ABOUT_THE_AGENT = re.compile(
 SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 
-def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
-    """The positions worth reading, best first, by their own words and their length; of equal ones the latest.
+def shortlist(query: ParsedQuery, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
+    """The positions worth reading, best first, by their own words and length; ties go to the latest.
 
-    Linear in the postings.
+    Linear in the number of postings.
     """
     factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
-    for posting, score in scored((*query.terms, *query.learned), postings):
+    for posting, score in score_postings((*query.terms, *query.learned), postings):
         if (factor := factors.get(posting.length)) is None:
             factor = factors[posting.length] = length_factor(posting.length, postings)
         scores[posting.position] += score * factor
@@ -181,47 +181,17 @@ def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> li
 # -- The order ------------------------------------------------------------------------------------------------
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A mark that answers, and why.
-
-    Of its parts `own`, `learned`, `neighbours`, `session` and `meaning` are added, the others multiply.
-    """
-
-    mark: Mark
-    score: float
-    parts: dict[str, float]
-    corrected_by: EventId | None = None  # another of the hits, which says how it really is
-
-    @property
-    def id(self) -> EventId:
-        return self.mark.id
-
-    @property
-    def text(self) -> str:
-        return self.mark.text
-
-    @property
-    def at(self) -> datetime:
-        return self.mark.at
-
-    @property
-    def position(self) -> int:
-        assert self.mark.position is not None, "what is found is stored"
-        return self.mark.position
-
-
 def rank(
-    query: Query,
+    query: ParsedQuery,
     texts: Sequence[Text],
     postings: Postings,
     likeness: Mapping[int, float] | None = None,
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """The marks that contain a term of the question or stand beside one that does, best first; of equals the latest.
+    """The marks that contain a term of the query, or are next to one that does, best first; ties go to the latest.
 
-    The texts are in order of position. `likeness` says how much more a text is about the same as the question than
-    most are, by position; where it is known, a mark may also be found by its meaning alone.
+    The texts are in order of position. With `likeness`, by position, a mark may also be found by its meaning alone.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -230,36 +200,36 @@ def rank(
 
 
 class Scoring:
-    """What texts are worth for a question: computed for all of them, explained for those that are shown.
+    """The scores of texts for a query: computed for all of them, broken down only for those that are shown.
 
-    Everything is kept by a text's place among the texts; scores of hundreds of texts are most of what a search costs.
+    All lists are indexed by the place of a text, because scoring hundreds of texts is most of the cost of a search.
     """
 
     def __init__(
-        self, query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None
+        self, query: ParsedQuery, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None
     ) -> None:
         self._query = query
         self._texts = texts
         self._near = [likeness.get(text.position, 0.0) for text in texts] if likeness else []
-        self._own, self._learned, sessions = spoken(query, texts, postings)
+        self._own, self._learned, sessions = score_terms(query, texts, postings)
         self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
-        self._lent = borrowed(query, texts, list(map(add, self._own, self._learned)), postings)
-        whole = complete(query, postings.by_term)
+        self._lent = score_neighbours(query, texts, list(map(add, self._own, self._learned)), postings)
+        whole = find_complete(query, postings.by_term)
         said_all = [place for place, text in enumerate(texts) if text.position in whole] if whole else []
         for place in said_all:
-            self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # it is the whole of it
+            self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # neighbours add nothing
         best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0
         weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
-        self._meanings = [weight * score for score in meaning_scores(query, texts, self._near, postings)]
+        self._meanings = [weight * score for score in score_meaning(query, texts, self._near, postings)]
         lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
         self._lengths = [lengths[text.length] for text in texts]
-        self._besides: defaultdict[int, dict[str, float]] = defaultdict(dict)  # factors by name, where there are some
-        for name, factor, places in (*raised(query, texts), ("complete", COMPLETE_FACTOR, said_all)):
+        self._besides: defaultdict[int, dict[str, float]] = defaultdict(dict)  # factors by name; most places have none
+        for name, factor, places in (*find_boosts(query, texts), ("complete", COMPLETE_FACTOR, said_all)):
             for place in places:
                 self._besides[place][name] = factor
 
     def best(self, limit: int | None) -> list[tuple[int, float]]:
-        """The places of the texts that answer, at most so many, with their scores; of equal ones the latest first."""
+        """The places of the best texts with their scores; ties go to the latest."""
         factors = self._lengths[:]
         for place, besides in self._besides.items():
             for factor in besides.values():
@@ -273,11 +243,11 @@ class Scoring:
             if own or learned or lent or alike >= ALIKE_MIN
         }
         times = [text.mark.at for text in self._texts]
-        latest = sorted(scores, key=times.__getitem__)[::-1]  # of one time, first what was stored last
+        latest = sorted(scores, key=times.__getitem__)[::-1]  # at the same time, the last stored first
         return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
     def parts(self, place: int) -> dict[str, float]:
-        """What is added up, and what it is multiplied by, by name."""
+        """The summands and factors of a score, by name."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
@@ -290,20 +260,20 @@ class Scoring:
 # -- The parts of a score -------------------------------------------------------------------------------------
 
 
-def scored(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
-    """Every posting with what it adds to its mark's own score: BM25."""
+def score_postings(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
+    """Every posting with its BM25 score."""
     constant = SATURATION * (1 - LENGTH_SHARE)
     slope = SATURATION * LENGTH_SHARE / (postings.mean_length or 1.0)
     for term in wanted:
         found = postings.by_term.get(term.term, ())
-        weight = term.weight * rarity(postings.held(term.term), postings.marks) * (SATURATION + 1)
+        weight = term.weight * rarity(postings.count_marks(term.term), postings.marks) * (SATURATION + 1)
         for posting in found:
             count = posting.count
             yield posting, weight * count / (count + constant + slope * posting.length)
 
 
-def complete(query: Query, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """Where all the words are said that somebody looks for, and nothing but them."""
+def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
+    """The positions that contain every term of a bare list; none for a sentence or a single word."""
     if not query.is_bare:
         return frozenset()
     places = [
@@ -314,12 +284,12 @@ def complete(query: Query, by_term: Mapping[str, Iterable[Posting]]) -> frozense
     return frozenset(set.intersection(*places)) if len(places) > 1 else frozenset()
 
 
-def spoken(
-    query: Query, texts: Sequence[Text], postings: Postings
+def score_terms(
+    query: ParsedQuery, texts: Sequence[Text], postings: Postings
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
-    """What the texts' own words are worth, by the terms asked for and by those learned, and their sessions' words.
+    """BM25 scores: of each text by the query's terms, of each text by learned terms, and of each session.
 
-    Both are BM25; a session is taken as one document.
+    For the last, a session counts as one document.
     """
     place_of = {text.position: place for place, text in enumerate(texts)}
     own, learned = [0.0] * len(texts), [0.0] * len(texts)
@@ -327,7 +297,7 @@ def spoken(
         text.mark.session: text.session_length for text in texts if text.mark.session is not None
     }
     mean_length = sum(lengths.values()) / len(lengths) if lengths else 1.0
-    total = postings.marks * postings.mean_length / (mean_length or 1.0)  # nobody counts sessions; words are counted
+    total = postings.marks * postings.mean_length / (mean_length or 1.0)  # estimated, because sessions are not counted
     session_constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
     session_slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
     sessions: dict[str | None, float] = defaultdict(float)
@@ -335,12 +305,12 @@ def spoken(
         for term in wanted:
             counts: dict[str | None, int] = defaultdict(int)
             found = 0
-            for posting, score in scored([term], postings):
+            for posting, score in score_postings([term], postings):
                 if (place := place_of.get(posting.position)) is not None:
                     into[place] += score
                 counts[posting.session] += posting.count
                 found += 1
-            containing = round(len(counts) * postings.held(term.term) / found) if found else 0
+            containing = round(len(counts) * postings.count_marks(term.term) / found) if found else 0
             weight = term.weight * rarity(containing, max(total, containing)) * (SESSION_SATURATION + 1)
             for session, count in counts.items():
                 if (length := lengths.get(session)) is not None:
@@ -348,8 +318,8 @@ def spoken(
     return own, learned, sessions
 
 
-def raised(query: Query, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
-    """What raises or lowers marks besides their words: its name, the factor, and the places of these texts."""
+def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
+    """Factors that depend on something other than words: the name, the factor, and the places of the texts."""
     marks = [text.mark for text in texts]
     if query.speakers and query.speaker_factor != 1:
         yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
@@ -365,15 +335,18 @@ def raised(query: Query, texts: Sequence[Text]) -> Iterator[tuple[str, float, It
         yield "period", query.period_factor, [at for at, factors in enumerate(of_time) if "period" in factors]
 
 
-def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings: Postings) -> list[float]:
-    """What every text is lent by the marks around it in its session.
+def score_neighbours(
+    query: ParsedQuery, texts: Sequence[Text], own: Sequence[float], postings: Postings
+) -> list[float]:
+    """The score that every text borrows from the marks around it in its session.
 
-    A mark lends less the longer it is, because a short one depends on what stands beside it, and all of it to the next
-    when it asks.
+    The longer a mark is, the less it lends. A question lends all of its score to the next mark.
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
-    lending: dict[str | None, tuple[dict[int, float], dict[int, float]]] = {}  # of a session: to any, to the next
+    lending: dict[
+        str | None, tuple[dict[int, float], dict[int, float]]
+    ] = {}  # by session: to any mark, to the next one
     for text, score in zip(texts, own, strict=True):
         if score and (session := text.mark.session) is not None:
             has = score * cut / (1 + (gate * text.length) ** 2)
@@ -395,16 +368,16 @@ def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings
     return lent
 
 
-def meaning_scores(query: Query, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """How near every text and its neighbours are to the question in meaning, 1 for the nearest."""
+def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
+    """The likeness of every text and its neighbours to the query, scaled to 1 for the nearest."""
     own = [max(0.0, each) for each in near]
-    scores = list(map(add, own, borrowed(query, texts, own, postings))) if near else []
+    scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
     return [score / nearest for score in scores]
 
 
-def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str, float]:
-    """What raises something of this time, by name: a question may name the time that it is about."""
+def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
+    """Factors for a mark of this time, by name, if the query names a period at or near it."""
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
     )
@@ -415,14 +388,14 @@ def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str
 
 
 def unevenness(postings: Postings) -> float:
-    """How much the lengths of a space's marks differ, 0 to 1: near 0.4 where people chat, 1 with assistants."""
+    """How much the lengths of a space's marks differ, 0 to 1: about 0.4 in chats, 1 with assistants."""
     return min(1.0, postings.length_spread)
 
 
 def length_factor(length: int, postings: Postings) -> float:
-    """Less for long marks where lengths differ much; 1 for a mark of mean length.
+    """A factor below 1 for long marks and above 1 for short ones; 1 for a mark of mean length.
 
-    In a chat of short turns length means nothing, beside answers of many pages it means everything.
+    It matters only where lengths differ much, as beside answers of many pages.
     """
     tokens, mean_tokens = TOKENS_PER_WORD * length, TOKENS_PER_WORD * postings.mean_length
     return float(((mean_tokens + LENGTH_OFFSET_TOKENS) / (tokens + LENGTH_OFFSET_TOKENS)) ** unevenness(postings))

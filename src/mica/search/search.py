@@ -1,7 +1,7 @@
-"""Marks and crystals in one ranking: the better of a crystal and what it rests on, never both.
+"""Search over marks and crystals in one ranking; of a crystal and its sources only the better one is shown.
 
-A crystal is scored by the formula of marks, as a text of its own. It comes before its marks where it says together what
-they say apart, and after them where one of them says it.
+A crystal is scored as a text of its own, by the formula for marks. It ranks before its marks if it says together what
+they say apart, and after them if one of them says it all.
 """
 
 from __future__ import annotations
@@ -14,82 +14,87 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from mica.errors import InvalidInput
 from mica.model.crystal import LEVELS, Crystal, CrystalQuery, Level
-from mica.model.event import EventId, Posting, Postings
-from mica.search.dates import Period
-from mica.search.mark_search import ALL, FEW, SHORTLIST_OF_FEW, Filters, Hits, search, unknown
+from mica.model.event import EventId
+from mica.model.hit import CrystalHit, Hit
+from mica.model.mark import Posting, Postings
+from mica.search.dates import Period, parse_moment
+from mica.search.mark_search import ALL, FEW, SHORTLIST_OF_FEW, Filters, Hits, no_likeness, search
 from mica.search.ranker import (
     COMPLETE_FACTOR,
     SESSION_WEIGHT,
     SHORTLIST,
-    Hit,
-    Query,
-    complete,
+    ParsedQuery,
+    find_complete,
     length_factor,
-    scored,
+    score_postings,
     time_factors,
 )
-from mica.store.protocol import Store
+from mica.store.protocol import CrystalIndex, Store
 from mica.words import words
 
-CRYSTALS_MAX = 2_000  # the latest that are looked at: years of one person's sessions, days and weeks
-OFFERED_MAX = 50  # of those, that are read
-REORDERED = 3  # times as many as are shown are looked at again: what is far behind is not what was asked for
+CRYSTALS_MAX = 2_000  # the latest that are searched: years of one person's sessions, days and weeks
+OFFERED_MAX = 50  # of those, the number that is read
+REORDERED = 3  # times the limit: hits further behind are not reordered
 BESIDE_MARKS = 0.5  # of a crystal's score: marks are the evidence; docs/ranking.md has the values tried
 
 Depth: TypeAlias = Level | Literal["mark"]
 DEPTHS: tuple[Depth, ...] = ("mark", *LEVELS)
 
 
-class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal that answers, and why. `own` and `whole` are added, the other parts multiply."""
-
-    crystal: Crystal
-    score: float
-    parts: dict[str, float]
-    in_place_of: tuple[EventId, ...] = ()  # what lies beneath it and answers too, best first
-
-    @property
-    def id(self) -> EventId:
-        return self.crystal.id
-
-    @property
-    def text(self) -> str:
-        return self.crystal.text
-
-    @property
-    def at(self) -> datetime:
-        return self.crystal.end_at
-
-    @property
-    def position(self) -> int:
-        assert self.crystal.position is not None, "what is found is stored"
-        return self.crystal.position
-
-
 Reorder: TypeAlias = Callable[[list[Hit | CrystalHit]], Awaitable[list[Hit | CrystalHit]]]
 
 
-class Found(list[Hit | CrystalHit]):
-    """The marks and crystals that answer, best first, and which times the question was understood to name."""
+class SearchResults(list[Hit | CrystalHit]):
+    """The matching marks and crystals, best first, and the periods that the query names."""
 
     periods: tuple[Period, ...] = ()
 
     @property
     def marks(self) -> list[Hit]:
-        """The marks among them."""
+        """The hits that are marks."""
         return [hit for hit in self if isinstance(hit, Hit)]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the two, and which crystals."""
+class SearchScope(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether marks, crystals or both are searched, and which crystals."""
 
-    level: Depth | None = None  # None: all of them
-    with_sources: bool = False  # a crystal and what it rests on may stand beside each other
-    with_superseded: bool = False  # also crystals that do not stand any more
+    level: Depth | None = None  # None: marks and crystals of every level
+    with_sources: bool = False  # show a crystal and its sources side by side
+    with_superseded: bool = False  # include superseded and retracted crystals
 
 
-BOTH = Wanted()
+EVERYTHING = SearchScope()
+
+
+def parse_filters(
+    query: str,
+    *,
+    limit: int,
+    since: datetime | str | None,
+    until: datetime | str | None,
+    agent: str | None,
+    tags: str | Sequence[str],
+    level: Depth | None,
+    now: datetime,
+    zone: tzinfo | None,
+) -> Filters:
+    """The filters of a search. Raises InvalidInput if they, the query, the limit or the level are invalid."""
+    if not isinstance(query, str):
+        raise InvalidInput(f"a query is a text, not {query!r}")
+    if not any(map(str.isalnum, query)):
+        raise InvalidInput(f"the query {query[:60]!r} has no word to search for; name what was observed")
+    if limit < 0:
+        raise InvalidInput(f"a limit of {limit} is not possible; give 0 or more")
+    if level is not None and level not in DEPTHS:
+        raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
+    return Filters(
+        since=None if since is None else parse_moment(since, now=now, zone=zone),
+        until=None if until is None else parse_moment(until, now=now, zone=zone),
+        agent=agent,
+        tags=tuple(tag.lstrip("#") for tag in ([tags] if isinstance(tags, str) else tags)),
+    )
 
 
 async def find(
@@ -100,14 +105,14 @@ async def find(
     now: datetime,
     zone: tzinfo | None = None,
     filters: Filters = ALL,
-    wanted: Wanted = BOTH,
-    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
+    scope: SearchScope = EVERYTHING,
+    likeness: Callable[[ParsedQuery], Awaitable[Mapping[int, float] | None]] = no_likeness,
     reorder: Reorder | None = None,
-) -> Found:
-    """The marks and crystals that answer the query and fit, best first.
+) -> SearchResults:
+    """The marks and crystals that match the query and the filters, best first.
 
-    A crystal fits a time that it overlaps, and an agent or tags when a mark beneath it fits and answers. `reorder` is
-    given the best, some more than are wanted, and may know better.
+    A crystal passes a time filter that it overlaps, and a filter by agent or tags if a matching mark that it covers
+    does. `reorder` may put the best hits, a few more than the limit, into another order.
     """
     marks = await search(
         store,
@@ -119,41 +124,41 @@ async def find(
         likeness=likeness,
         shown=limit,
     )
-    crystals = [] if wanted.level == "mark" else await _crystals(store, marks, filters, wanted)
-    above = await store.above([hit.position for hit in (*marks, *crystals)]) if crystals else {}
+    crystals = [] if scope.level == "mark" else await _search_crystals(store.crystals, marks, filters, scope)
+    above = await store.crystals.above([hit.position for hit in (*marks, *crystals)]) if crystals else {}
     if filters.needs_text:
         fitting = frozenset[int]().union(*(above[hit.position] for hit in marks)) if above else frozenset[int]()
         crystals = [hit for hit in crystals if hit.position in fitting]
-    ranking = one_ranking(() if wanted.level in LEVELS else marks, crystals, above, wanted=wanted)
+    ranking = merge_rankings(() if scope.level in LEVELS else marks, crystals, above, scope=scope)
     if reorder is not None:
         ranking = await reorder(ranking[: REORDERED * limit])
-    found = Found(ranking[:limit])
+    found = SearchResults(ranking[:limit])
     found.periods = marks.periods
     return found
 
 
-async def _crystals(store: Store, marks: Hits, filters: Filters, wanted: Wanted) -> list[CrystalHit]:
-    asked = marks.asked
+async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, scope: SearchScope) -> list[CrystalHit]:
+    query = marks.query
     of_level = CrystalQuery(
-        level=None if wanted.level == "mark" else wanted.level,
+        level=None if scope.level == "mark" else scope.level,
         since=filters.since,
         until=filters.until,
-        is_live=None if wanted.with_superseded else True,
+        is_live=None if scope.with_superseded else True,
         limit=CRYSTALS_MAX,
     )
-    said = await store.crystal_postings([term.term for term in asked.terms], of_level) if asked.terms else {}
-    best = sorted(own_scores(asked, said, marks.statistics).items(), key=lambda pair: (-pair[1][0], pair[0]))
+    postings = await index.postings([term.term for term in query.terms], of_level) if query.terms else {}
+    best = sorted(score_crystals(query, postings, marks.statistics).items(), key=lambda pair: (-pair[1][0], pair[0]))
     scores = dict(best[:OFFERED_MAX])
     if not scores:
         return []
-    standing = None if wanted.with_superseded else False
-    read = await store.crystals(
-        CrystalQuery(positions=frozenset(scores), is_live=of_level.is_live, is_stale=standing, limit=None)
+    is_stale = None if scope.with_superseded else False
+    read = await index.query(
+        CrystalQuery(positions=frozenset(scores), is_live=of_level.is_live, is_stale=is_stale, limit=None)
     )
-    whole = complete(asked, said)
+    whole = find_complete(query, postings)
     return [
-        crystal_hit(
-            asked,
+        make_crystal_hit(
+            query,
             crystal,
             *scores[crystal.position or 0],
             statistics=marks.statistics,
@@ -163,21 +168,21 @@ async def _crystals(store: Store, marks: Hits, filters: Filters, wanted: Wanted)
     ]
 
 
-def own_scores(
-    query: Query, said: Mapping[str, tuple[Posting, ...]], statistics: Postings
+def score_crystals(
+    query: ParsedQuery, postings: Mapping[str, tuple[Posting, ...]], statistics: Postings
 ) -> dict[int, tuple[float, int]]:
-    """What the words of crystals are worth, and how many they have, by position. Rare is what few marks say."""
+    """BM25 score and number of words of each crystal, by position. A term is rare if few marks contain it."""
     scores: dict[int, tuple[float, int]] = {}
-    for posting, score in scored(query.terms, msgspec.structs.replace(statistics, by_term=dict(said))):
+    for posting, score in score_postings(query.terms, msgspec.structs.replace(statistics, by_term=dict(postings))):
         before, _ = scores.get(posting.position, (0.0, 0))
         scores[posting.position] = before + score, posting.length
     return scores
 
 
-def crystal_hit(
-    query: Query, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
+def make_crystal_hit(
+    query: ParsedQuery, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
 ) -> CrystalHit:
-    """A crystal with its score. Where a mark is helped by its session, a crystal is the whole of it."""
+    """A crystal with its score; its own words take the place of the session score of a mark."""
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
     factors |= time_factors(query, crystal.start_at, crystal.end_at)
@@ -186,29 +191,29 @@ def crystal_hit(
     return CrystalHit(crystal=crystal, score=score, parts=parts | factors)
 
 
-def one_ranking(
+def merge_rankings(
     marks: Sequence[Hit],
     crystals: Sequence[CrystalHit],
     above: Mapping[int, frozenset[int]],
     *,
-    wanted: Wanted = BOTH,
+    scope: SearchScope = EVERYTHING,
 ) -> list[Hit | CrystalHit]:
-    """All of them, best first; of a crystal and what lies beneath it the better one, unless both are wanted.
+    """Marks and crystals in one list, best first; of a crystal and its sources only the better one is shown.
 
-    `above` says which crystals rest on what is at a position.
+    `above` has the positions of the crystals that cover a position.
     """
     every: list[Hit | CrystalHit] = [*marks, *crystals]
-    ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # equal ones as they stand
-    if wanted.with_sources or not crystals:
+    ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # stable for equal scores
+    if scope.with_sources or not crystals:
         return ordered
     shown: dict[int, Hit | CrystalHit] = {}
     beneath: dict[int, list[EventId]] = {}
-    over: set[int] = set()  # what rests on something shown
+    over: set[int] = set()  # crystals that cover a shown hit
     for hit in ordered:
-        standing = above[hit.position] & shown.keys()
-        for position in standing:
+        covering = above[hit.position] & shown.keys()
+        for position in covering:
             beneath.setdefault(position, []).append(hit.id)
-        if not standing and hit.position not in over:
+        if not covering and hit.position not in over:
             shown[hit.position] = hit
             over |= above[hit.position]
     return [
@@ -219,10 +224,10 @@ def one_ranking(
     ]
 
 
-def collapsed(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """Hits of which each says something else than those before it, and how often each is said.
+def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
+    """The distinct hits in order, each with the number of hits that have the same words.
 
-    Two say the same whose words are the same, whatever their case, punctuation and blanks.
+    Case, punctuation and blanks make no difference.
     """
     first: dict[tuple[str, ...], Hit | CrystalHit] = {}
     times: Counter[tuple[str, ...]] = Counter()

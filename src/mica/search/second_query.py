@@ -1,39 +1,39 @@
-"""Asking a second time: with words that the best answers taught, and members of the kind of thing that is asked for.
+"""The second query: the first one extended by words of its best hits and by members of the kind it asks for.
 
-The best of the first asking keep their places, and so does whatever says all words of a bare list of them; the second
-fills what comes after. A question for several things
-("which cities", "how many pets") has its answer in many sessions: there the second asking listens to the named speaker,
-lets neighbours lend less, and takes from each session in turn.
+The best hits of the first query keep their places, and so do hits that contain every word of a bare list; hits of the
+second query follow. A question for several things ("which cities", "how many pets") has its answer in many sessions:
+there the second query prefers the named speaker, lets neighbours lend less, and takes from each session in turn.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 
 import msgspec
 
-from mica.search import kinds
-from mica.search.ranker import GENERIC, Hit, Query, QueryTerm
+from mica.model.hit import Hit
+from mica.search.ranker import GENERIC, ParsedQuery, QueryTerm
 from mica.words import terms, terms_of, words
 
 # Weights were measured on the development split; docs/ranking.md has the values tried.
-KEPT = 5  # hits of the first asking that stay in front
-BEHIND = 0.999  # the best of the second asking beside the last that was kept
-TEACHERS = 10  # hits whose words are learned
-CLASS = 50  # hits among which a word is common or rare
-WORDS_MAX = 100  # of a hit: an answer of many pages would teach only its own words
-CHARACTERS_MAX = 20 * WORDS_MAX  # that are looked at for them
-LEARNED = 10  # words
+PINNED = 5  # hits of the first query that keep their places
+SECOND_FACTOR = 0.999  # the best score of the second query relative to the last pinned hit
+TEACHERS = 10  # hits whose words are added to the query
+CLASS = 50  # hits that decide whether a word is common or rare
+WORDS_MAX = 100  # of a hit; a longer one would contribute only its own vocabulary
+CHARACTERS_MAX = 20 * WORDS_MAX  # read of a hit
+LEARNED = 10  # words added
 LEARNED_WEIGHT = 0.2  # of the best of them
 MEMBER_WEIGHT = 0.4
-REACH = 4  # words after "which" or "how many" among which the kind stands
+REACH = 4  # words after "which" or "how many" that may name the kind
 SEVERAL_SPEAKER_FACTOR = 2.5
 SEVERAL_NEIGHBOUR_SHARE = 0.3
-SEVERAL_SPREAD = 0.85  # what a hit keeps of its score for every better one of its session
+SEVERAL_SPREAD = 0.85  # factor on a hit's score for every better hit of the same session
 
 _ASKS_FOR = frozenset({"what", "which", "many"})
 _SEVERAL = re.compile(
@@ -43,14 +43,14 @@ _SEVERAL = re.compile(
 
 
 def asks_for_several(query: str) -> bool:
-    """Whether a question wants a list: it asks how many, or which of something in the plural."""
+    """True if a question wants a list: "how many …", or "which …" with a plural."""
     return _SEVERAL.search(query) is not None
 
 
-def broader(query: Query, hits: Sequence[Hit]) -> Query:
-    """The question to ask the second time, knowing what the first answered."""
+def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
+    """The second query: the first one with the words that its hits suggest."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
-    added = {term.term: term for term in (*learned(hits, known), *members(query, known))}
+    added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
     return msgspec.structs.replace(
         query,
@@ -60,8 +60,8 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
     )
 
 
-def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
-    """The words that the best hits say more than the hits after them do, best first."""
+def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
+    """The words that are typical of the best hits rather than of all hits, best first."""
     speakers = {term for agent in {hit.mark.agent for hit in hits[:CLASS]} if agent for term in terms(agent)}
     said = [terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX]) for hit in hits[:CLASS]]
     common = Counter(chain.from_iterable(map(set, said)))
@@ -76,8 +76,8 @@ def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
     return [QueryTerm(term, LEARNED_WEIGHT * weights[term] / weights[best[0]]) for term in best]
 
 
-def members(query: Query, known: set[str]) -> list[QueryTerm]:
-    """The members of the kinds that a question asks for."""
+def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
+    """The members of the kinds that a question names, for example "dog" for "which pets"."""
     said = words(query.text)
     near = {
         word for place, word in enumerate(said) if word in _ASKS_FOR for word in said[place + 1 : place + 1 + REACH]
@@ -87,41 +87,116 @@ def members(query: Query, known: set[str]) -> list[QueryTerm]:
         member: term.weight
         for term in query.terms
         if term.term in asked_for
-        for member in kinds.members().get(term.term, ())
+        for member in members_by_kind().get(term.term, ())
         if member not in known
     }
     return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in found.items()]
 
 
-def kept_first(first: Sequence[Hit]) -> list[Hit]:
-    """The hits of the first asking that stay in front: the best, and those with all words of a bare list of them."""
-    return [hit for place, hit in enumerate(first) if place < KEPT or "complete" in hit.parts]
+def select_pinned(first: Sequence[Hit]) -> list[Hit]:
+    """The hits of the first query that keep their places: the best, and those with every word of a bare list."""
+    return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
-def joined(query: Query, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Both answers as one, by falling score: what stays of the first, then the second without them."""
-    kept = kept_first(first)
+def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
+    """The pinned hits of the first query, then the other hits of the second, by falling score."""
+    kept = select_pinned(first)
     there = {hit.mark.position for hit in kept}
     rest = [hit for hit in second if hit.mark.position not in there]
     if asks_for_several(query.text):
-        rest = spread(rest, kept)
+        rest = spread_over_sessions(rest, kept)
     if not kept or not rest:
         return kept + rest
-    factor = min(1.0, BEHIND * kept[-1].score / rest[0].score)  # what the two scored cannot be compared otherwise
-    return kept + [_times(hit, second=factor) for hit in rest]
+    factor = min(1.0, SECOND_FACTOR * kept[-1].score / rest[0].score)  # scores of two queries are not comparable
+    return kept + [_multiply(hit, second=factor) for hit in rest]
 
 
-def spread(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """The hits in a new order: each loses something for every better one of its session."""
+def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
+    """The hits reordered so that sessions alternate: each hit loses score for every better one of its session."""
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []
     for hit in hits:
-        placed.append(_times(hit, spread=SEVERAL_SPREAD ** better[hit.mark.session]))
+        placed.append(_multiply(hit, spread=SEVERAL_SPREAD ** better[hit.mark.session]))
         if hit.mark.session is not None:
             better[hit.mark.session] += 1
-    return sorted(placed, key=lambda hit: -hit.score)  # equal ones as they stand
+    return sorted(placed, key=lambda hit: -hit.score)  # stable for equal scores
 
 
-def _times(hit: Hit, **factor: float) -> Hit:
+def _multiply(hit: Hit, **factor: float) -> Hit:
     (value,) = factor.values()
     return msgspec.structs.replace(hit, score=hit.score * value, parts=hit.parts | factor)
+
+
+# -- Kinds and their members ----------------------------------------------------------------------------------
+
+
+KINDS = """
+pet animal: dog puppy cat kitten hamster rabbit bunny parrot bird fish turtle snake lizard horse duck
+sport team: basketball football soccer baseball tennis golf hockey volleyball rugby cricket badminton boxing karate
+ swimming cycling surfing skiing snowboarding climbing skating gymnastics marathon bowling rowing
+hobby activity pastime interest: painting drawing reading cooking baking gardening photography dancing singing knitting
+ camping fishing hiking running swimming yoga chess puzzle pottery writing cycling climbing kayaking surfing gaming
+ sewing woodworking meditation volunteering picnic museum concert
+exercise workout fitness: gym yoga running jogging cycling swimming weights pilates cardio hiking stretching
+instrument: piano guitar violin drums flute cello saxophone trumpet ukulele clarinet harp keyboard bass
+music genre: song band album concert jazz rock pop classical blues folk metal rap singer playlist orchestra
+game: chess monopoly cards puzzle scrabble poker nintendo playstation xbox console
+country nation abroad: france italy spain germany england scotland ireland portugal greece turkey norway sweden finland
+ denmark poland switzerland austria japan china india thailand vietnam indonesia korea australia canada mexico brazil
+ argentina peru chile egypt morocco kenya africa iceland netherlands belgium
+city town: london paris rome milan berlin munich madrid barcelona lisbon amsterdam vienna prague athens istanbul tokyo
+ kyoto beijing shanghai singapore bangkok sydney melbourne toronto vancouver montreal chicago boston seattle miami
+ denver austin dallas houston atlanta york francisco angeles vegas diego dublin edinburgh
+state: california texas florida oregon washington colorado arizona nevada michigan ohio georgia virginia minnesota
+ alaska hawaii montana utah massachusetts pennsylvania illinois
+place location spot: park beach mountain lake forest museum gallery restaurant cafe city town trail river island garden
+ zoo library theater stadium market hotel castle
+book novel: author read series fantasy mystery story chapter library fiction memoir biography
+movie film: cinema watch trilogy thriller comedy documentary actor theater director drama
+show: series episode season sitcom
+food snack cuisine ingredient: pizza pasta sushi salad soup burger bread cheese chicken beef fish curry rice noodle taco
+ sandwich cake chocolate cookie steak egg
+dish meal recipe: breakfast lunch dinner brunch pizza pasta sushi salad soup burger curry rice taco sandwich roast stew
+dessert treat: cake cookie pie chocolate brownie pudding tart cupcake
+drink beverage: coffee tea wine beer juice water cocktail smoothie soda
+fruit: apple banana orange grape strawberry blueberry mango peach pear lemon
+vegetable: carrot tomato potato onion pepper broccoli spinach lettuce cucumber
+job profession occupation career: teacher nurse engineer doctor lawyer designer developer manager chef writer artist
+ accountant intern hired promotion salary boss
+family relative: mother father mom dad sister brother aunt uncle cousin grandma grandpa grandmother grandfather wife
+ husband son daughter parent child
+sibling: sister brother
+parent: mother father mom dad
+partner: girlfriend boyfriend wife husband fiance fiancee spouse
+friend: buddy pal neighbor roommate colleague
+color colour: red blue green yellow orange purple pink black white brown grey
+vehicle transport: car bike bicycle truck bus motorcycle van scooter boat train plane subway taxi
+trip travel vacation: trip travel vacation holiday journey visit flight tour cruise
+health illness injury symptom: doctor hospital sick flu fever cough infection surgery pain hurt broke knee headache
+ allergy medicine diet stress
+emotion feeling mood: happy sad excited proud nervous anxious scared grateful stressed angry lonely
+clothes clothing outfit: shirt dress jacket shoes boots jeans coat sweater hat
+furniture: sofa couch table chair desk bed shelf lamp
+device gadget: phone laptop tablet computer camera headphones watch speaker monitor console
+education study: school college university degree class course graduate exam
+language: english spanish french german italian japanese chinese portuguese korean russian arabic
+holiday celebration: christmas easter thanksgiving halloween birthday anniversary wedding
+art craft: painting drawing sculpture pottery gallery sketch canvas
+plant flower: rose tulip orchid lily sunflower herb seed cactus tree
+award achievement: prize trophy medal winner won champion certificate promotion
+event: party concert festival wedding conference meeting ceremony workshop fundraiser tournament
+error failure problem issue: exception traceback crash bug broken timeout refused
+database store: sqlite postgres postgresql mysql redis mongodb
+editor client agent: claude codex cursor copilot gemini opencode vim emacs vscode
+"""
+
+
+@cache
+def members_by_kind() -> dict[str, tuple[str, ...]]:
+    """The terms of the members of each kind, by the term of the kind."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for line in KINDS.strip().replace("\n ", " ").splitlines():
+        heads, _, member_terms = line.partition(":")
+        for head in terms(heads):
+            found[head].update(dict.fromkeys(term for term in terms(member_terms) if term != head))
+    return {head: tuple(member_terms) for head, member_terms in found.items()}

@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Ask all sources about a concept at once, and make one account of their answers."""

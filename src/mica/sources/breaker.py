@@ -1,15 +1,15 @@
-"""When a source that failed is left alone, and when it is asked again."""
+"""The circuit breaker of a source: when one that failed is left alone, and when it is tried again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-FAILURES_MAX = 5  # in a row, or answers that came too late; then nobody waits for it
-OPEN_S = 0.5  # short: whoever restarted a database wants to see it used within seconds, and one question is cheap
+FAILURES_MAX = 5  # in a row, late answers included; then the source is left alone
+OPEN_S = 0.5  # short: a restarted database is used again within seconds, and one trial call is cheap
 
 
-class Breaker:
-    """Leaves a source alone that failed several times in a row; then one question at a time tries it again."""
+class SourceBreaker:
+    """Opens after several failures in a row; then one call at a time tries the source again."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -23,7 +23,7 @@ class Breaker:
         return self.failures >= FAILURES_MAX
 
     def allows(self) -> bool:
-        """Whether to ask now. Who is allowed while it is open is the one that tries."""
+        """Whether to call now. A caller that is let through while it is open must report how the call went."""
         if not self.is_open:
             return True
         if self._is_probing or self._monotonic() < self._open_until:
@@ -40,10 +40,10 @@ class Breaker:
         if self.is_open:
             self._open_until = self._monotonic() + OPEN_S
 
-    def left(self) -> None:
-        """Whoever asked waits no more, and nothing is known; the next may try."""
+    def abandoned(self) -> None:
+        """The caller stopped waiting, so nothing is known; the next caller may try."""
         self._is_probing = False
 
-    def told(self) -> str:
-        """Why it is left alone."""
+    def describe(self) -> str:
+        """Why the source is left alone."""
         return f"left alone after {self.failures} failures: {self.reason}"

@@ -1,4 +1,4 @@
-"""One account of what sources stated: duplicates once, conflicts decided and shown. A pure function.
+"""Coherence: one account of many fragments, without duplicates, with conflicts decided and listed. Pure functions.
 
 Of statements about one key, the order is validity, rank of the source, confidence, recency, and then what makes it the
 same everywhere (K-22). Text is never blended; numbers are where every source calls its own an estimate. Coherence is
@@ -14,46 +14,46 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
 
 from mica.model.event import EventId
+from mica.model.text_cache import remember_texts
 from mica.sources.protocol import PHI_INV, PHI_INV_3, Fragment, Value, weight
 
-STATED_MAX = 5  # fragments in one account; more are hard to hold in mind
-ALONE = 0.5  # of what is above an even chance, that a key keeps which one source alone speaks of
+STATED_MAX = 5  # statements in one account; a reader cannot hold more in mind
+ALONE = 0.5  # a key with a single source keeps this share of its agreement above one half
 ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
 
-SENTENCE_BLANKS = 3  # a text of four words or more says the same whatever its key
+SENTENCE_BLANKS = 3  # a text of four words or more has the same meaning under any key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
-RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # how the fence around recalled text begins
+RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # the beginning of the fence around recalled text
 
 
 class Origin(msgspec.Struct, frozen=True, order=True):
-    """Where a statement was found: the source, and the row, file or event in it."""
+    """Where a statement comes from: the source, and the row, file or event in it."""
 
     source: str
     locator: str = ""
 
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that stands: what is said of a key, and everyone who says so."""
+    """The accepted statement about a key, with all sources that agree."""
 
     key: str
     text: str
     value: Value = None
-    confidence: float  # as it may be shown: what one source alone claims is capped
+    confidence: float  # to show; capped for a single source
     at: datetime
-    source: str  # whose words these are
+    source: str  # the source of the text
     origins: tuple[Origin, ...]
     sources: tuple[EventId, ...] = ()
     blended: tuple[tuple[str, float], ...] = ()  # of an estimate: every source with its number
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that lost against another about the same key. It is kept, and shown."""
+    """A statement that lost against another about the same key. It is listed, not dropped."""
 
     key: str
     text: str
@@ -67,31 +67,31 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, same in all else
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the fragments that are not shown. Nothing goes without being counted."""
+class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of fragments that are not shown, by reason."""
 
     duplicates: int = 0  # the same claim about the same key, or the same words again
     unsure: int = 0  # below the least confidence
-    expired: int = 0  # not valid now, and nothing that is valid was said of their key
+    expired: int = 0  # not valid now, and no valid fragment has their key
     junk: int = 0  # without words
     loops: int = 0  # recalled text that a source had copied from a brief
-    beyond: int = 0  # statements that stand, but are more than fit into one account
+    beyond: int = 0  # accepted statements beyond STATED_MAX
 
 
 class Coherent(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of a concept, its statements in the order of their times."""
+    """The statements about a concept, ordered by time, and its conflicts."""
 
     fragments: tuple[Stated, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
-    coherence: float | None = None  # from 0 to 1; None when nothing was said
-    speaking: tuple[str, ...] = ()  # the sources that had something to say
-    counts: Counts = Counts()
+    coherence: float | None = None  # from 0 to 1; None without statements
+    speaking: tuple[str, ...] = ()  # the sources with a usable fragment
+    counts: CohereCounts = CohereCounts()
 
 
 def cohere(
     fragments: Iterable[Fragment], *, ranks: Mapping[str, int], now: datetime, limit: int = STATED_MAX
 ) -> Coherent:
-    """The account that these fragments give, in whichever order they came. `ranks` are those of the sources by name."""
+    """The account of these fragments; their order does not matter. `ranks` are the ranks of the sources by name."""
     keys: dict[str, list[Fragment]] = defaultdict(list)
     speaking: set[str] = set()
     loops = junk = unsure = 0
@@ -112,7 +112,7 @@ def cohere(
     expired = duplicates = 0
     for about in sorted(keys):
         order = keys[about]
-        if len(order) == 1 and _validity(order[0], now) == 0:  # most keys: one source, one word
+        if len(order) == 1 and _validity(order[0], now) == 0:  # most keys have one fragment
             standing.append(order[0])
             agreements.append(ALONE_AGREEMENT)
             continue
@@ -132,14 +132,14 @@ def cohere(
             standing.append(_stated(won, now))
             losing = others
         conflicts += [_conflict(claim, won[0], ranks, now) for claim in losing]
-    once = _said_once(standing, ranks)
+    once = _merge_repeated(standing, ranks)
     shown = [_alone(each) for each in _chosen(once, limit)]
     return Coherent(
         fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
         conflicts=tuple(conflicts),
         coherence=math.fsum(agreements) / len(agreements) if agreements else None,
         speaking=tuple(sorted(speaking)),
-        counts=Counts(
+        counts=CohereCounts(
             duplicates=duplicates + len(standing) - len(once),
             unsure=unsure,
             expired=expired,
@@ -151,7 +151,7 @@ def cohere(
 
 
 def canonical(value: Value) -> str:
-    """What is compared: `8080` and "8080" are one value, `True` and "true" too, and blanks and case do not count."""
+    """The normalized value: `8080` equals "8080", `True` equals "true", and blanks and case do not matter."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -170,24 +170,24 @@ def _folded(text: str) -> str:
     return " ".join((text if text.isascii() else unicodedata.normalize("NFKC", text)).split()).casefold()
 
 
-_folded_key = lru_cache(maxsize=2_000)(_folded)  # sources speak of the same keys again and again
+_folded_key = remember_texts(2_000)(_folded)  # sources use the same keys again and again
 
 
-def _said(fragment: Fragment) -> str:
+def _claim_value(fragment: Fragment) -> str:
     return canonical(fragment.text if fragment.value is None else fragment.value)
 
 
 def _validity(fragment: Fragment, now: datetime) -> int:
-    """0 while it is valid, 1 once it was, 2 as long as it is not yet."""
+    """0 for valid, 1 for expired, 2 for not valid yet."""
     if fragment.valid_until is not None and fragment.valid_until <= now:
         return 1
     return 2 if fragment.valid_from is not None and fragment.valid_from > now else 0
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """K-22: the first of these is the one that holds."""
+    """The fragments in the order of K-22: the first one wins."""
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
-    if any(one[0] == other[0] for one, other in pairwise(places)):  # what is left makes it the same everywhere
+    if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
     return [each for _, _, each in places]
 
@@ -201,28 +201,28 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
         fragment.source,
         fragment.locator,
         fragment.text,
-        _said(fragment),
+        _claim_value(fragment),
     )
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """Those that say the same, together, by what they say, each in their order: the first of them is the best."""
+    """The fragments by normalized value, each group in the given order, so that its first is its best."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
-        found.setdefault(_said(each), []).append(each)
+        found.setdefault(_claim_value(each), []).append(each)
     return found
 
 
 def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
-    """K-23: the share of the weight of all valid claims that agrees with the first of them.
+    """The agreement of K-23: the weight of the winning claim as a share of all valid claims.
 
-    It goes towards an even chance where one source speaks.
+    With a single source it moves towards one half.
     """
     won = next(iter(valid))
     weights = {
         (each.source, said): weight(ranks[each.source], each.confidence)
         for said, claim in valid.items()
-        for each in reversed(claim)  # the surest word of each source counts, once
+        for each in reversed(claim)  # the most confident fragment of each source counts, once
         if _validity(each, now) == 0
     }
     agreeing = math.fsum(each for (_, said), each in weights.items() if said == won)
@@ -232,13 +232,13 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
 
 
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
-    """One estimate of several that differ; None where one of them is no estimate, or is no number."""
+    """The weighted mean of differing estimates; None if one is not an estimate or not a number."""
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
     numbers: dict[str, tuple[float, Fragment]] = {}
     for each in every:
         if not each.is_estimate or isinstance(each.value, bool) or not isinstance(each.value, int | float):
             return None
-        numbers.setdefault(each.source, (float(each.value), each))  # the first word of a source is its best
+        numbers.setdefault(each.source, (float(each.value), each))  # the first fragment of a source is its best
     if len(valid) < 2 or len(numbers) < 2:
         return None
     weights = {source: weight(ranks[source], each.confidence) for source, (_, each) in numbers.items()}
@@ -262,12 +262,12 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """The confidence that is shown: what one source alone claims is capped."""
+    """The confidence to show, capped for a single source."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
 def _alone(each: Fragment | Stated) -> Stated:
-    """A statement of what one source alone says."""
+    """The statement of a single fragment."""
     if isinstance(each, Stated):
         return each
     return Stated(
@@ -333,20 +333,20 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
     return tuple(dict.fromkeys(event for each in claim for event in each.sources))
 
 
-def _said_once(standing: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Statements without those that repeat the words of another about another key; their origins are not lost.
+def _merge_repeated(standing: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
+    """Statements without repetitions of a text under another key, whose origins are merged.
 
-    Those that stand first come first.
+    The best come first.
     """
     order = [
         (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)
         for number, each in enumerate(standing)
     ]
     once: list[Fragment | Stated] = []
-    places: dict[str, int] = {}  # in `once`, of what was said in these words
+    places: dict[str, int] = {}  # index in `once` of each text
     for *_, number in sorted(order):
         each = standing[number]
-        is_short = each.text.count(" ") < SENTENCE_BLANKS  # "ok" says something else of every key
+        is_short = each.text.count(" ") < SENTENCE_BLANKS  # "ok" means something else for every key
         place = len(once) if is_short else places.setdefault(_folded(each.text), len(once))
         if place == len(once):
             once.append(each)
@@ -361,7 +361,7 @@ def _said_once(standing: Sequence[Fragment | Stated], ranks: Mapping[str, int]) 
 
 
 def _chosen(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """The first of every source before the second of any: a source that says much hides no other."""
+    """The first statement of every source before the second of any, so that a verbose source hides no other."""
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:

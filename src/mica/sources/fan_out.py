@@ -1,7 +1,8 @@
-"""Ask every source about a concept at once, under one deadline. A source that fails or hangs costs only its own say.
+"""Ask all sources at once, under one deadline. A source that fails or hangs costs only its own answer.
 
-What was replied before is used while it is fresh. Of several who ask the same at once, one asks the source. An answer
-that comes too late for this question is kept for the next one.
+This is the one fan-out of mica: for the task of a brief and for a concept alike. About a concept, cached replies are
+used while they are fresh, concurrent askers share one call, and an answer that is late for this question is cached for
+the next. A task is asked once: its calls are neither cached nor shared, and end with the deadline.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import partial
@@ -21,25 +22,36 @@ import msgspec
 from mica.errors import MicaError, SourceFailed
 from mica.model.event import Clock
 from mica.redact import redact
-from mica.sources.breaker import Breaker
+from mica.sources.breaker import SourceBreaker
 from mica.sources.changes import Changes
-from mica.sources.protocol import FRAGMENTS_MAX, IN_PART, Concept, Declared, Fragment, FragmentSource, Partial
-from mica.sources.replies import Kept, Replies
+from mica.sources.protocol import (
+    FRAGMENTS_MAX,
+    IN_PART,
+    Concept,
+    Fragment,
+    Partial,
+    Question,
+    QuickSource,
+    Source,
+    SourceDeclaration,
+)
+from mica.sources.replies import CachedReply, Replies
 from mica.sources.threads import Pool
-from mica.store.protocol import Store
+from mica.store.priority import observe_failure
+from mica.store.protocol import PurgeLog
 
-COLLECT_SHARE = 0.8  # of the deadline, for collecting
-RESERVE_S = 0.01  # of it, for making an account and writing it down
-STORE_SHARE = 0.25  # of the time for collecting, for the store to say what others were told
-PATIENCE_S = 2.0  # for which a source may go on though nobody waits, so that the next question finds its answer
-CHARACTERS_AT_ONCE = 50_000  # of a reply, that are looked at on the loop; redacting them takes a millisecond or two
-REASON_CHARACTERS_MAX = 500  # of why a source failed; it is recorded with every gather
+COLLECT_SHARE = 0.8  # of the deadline, for collecting; the rest is for making a text of it
+RESERVE_S = 0.01  # of the deadline, at least, for making a text of it
+STORE_SHARE = 0.25  # of the time for collecting, for the store to say what other processes cached
+PATIENCE_S = 2.0  # a shared call may run on for so long without a waiter, so that the next question finds its answer
+CHARACTERS_AT_ONCE = 50_000  # of a reply, that are checked on the loop; redacting them takes a millisecond or two
+REASON_CHARACTERS_MAX = 500  # of the reason for a failure; it is recorded with every gather
 UNLIMITED = nullcontext()  # for a source that limits itself
-LATE_MAX = 32  # questions that go on at once after their deadline; more are cancelled
+LATE_MAX = 32  # shared calls that may run on at once after their deadline; more are cancelled
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that is answered for by what it said earlier."""
+    """A source that could not answer and is represented by an earlier reply."""
 
     source: str
     reason: str
@@ -47,27 +59,51 @@ class Degraded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sources said in time, and which could not."""
+    """The fragments that arrived in time, and the sources that could not answer."""
 
     fragments: tuple[Fragment, ...] = ()
     ranks: dict[str, int] = {}
-    asked: tuple[str, ...] = ()  # every source that may know of the concept
-    cached: tuple[str, ...] = ()  # those that were answered for by what they said earlier
+    asked: tuple[str, ...] = ()  # every source that may know the answer
+    cached: tuple[str, ...] = ()  # those whose cached reply was used
     missing: dict[str, str] = {}
     degraded: tuple[Degraded, ...] = ()
 
+    def withhold_own(self, reason: str, *, name: str = "") -> Collected:
+        """The same without fragments that rest on events of this log; their sources, or `name`, are missing."""
+        own = {each.source for each in self.fragments if each.sources}
+        return msgspec.structs.replace(
+            self,
+            fragments=tuple(each for each in self.fragments if each.source not in own),
+            missing=self.missing | dict.fromkeys([name] if name else own, reason),
+        )
+
+
+class Answer(NamedTuple):
+    """The fragments of one source, and why they are not all it has."""
+
+    fragments: tuple[Fragment, ...]
+    characters: int = 0
+    missing: str = ""
+
 
 class Flight:
-    """A question to a source. It may take as long as the most patient of those who wait, or PATIENCE_S."""
+    """One call of a source. A shared one lasts as long as its most patient waiter, or PATIENCE_S."""
 
-    def __init__(self, asking: Callable[[Flight], Coroutine[object, object, Kept]], *, tick: int) -> None:
+    def __init__(
+        self,
+        call: Callable[[Flight], Coroutine[object, object, CachedReply | Answer]],
+        *,
+        tick: int = 0,
+        is_shared: bool = True,
+    ) -> None:
         self.tick = tick
+        self.is_shared = is_shared
         self.waiting = 0
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._until = self._began + PATIENCE_S
         self._timeout: asyncio.Timeout | None = None
-        self.task = asyncio.ensure_future(asking(self))
+        self.task = asyncio.ensure_future(call(self))
 
     @property
     def is_expired(self) -> bool:
@@ -78,7 +114,7 @@ class Flight:
         return self._until - self._began
 
     def limited(self) -> asyncio.Timeout:
-        """What ends with the time of this flight, though that changes meanwhile."""
+        """A timeout that follows the time of this flight when that changes."""
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
 
@@ -98,124 +134,169 @@ class Flight:
                 self._timeout.reschedule(until)
 
 
-class Collecting:
-    """The sources of a space, and what is known of each."""
+class Begun(NamedTuple):
+    """The state of a question when its calls have started, by source."""
 
-    def __init__(self, store: Store, *, replies: Replies, changes: Changes, pool: Pool, clock: Clock) -> None:
-        self._store = store
+    replies: dict[str, CachedReply | Answer]
+    flights: dict[str, Flight]
+    refused: dict[str, str]  # sources that are not called, with the reason
+
+
+class FanOut:
+    """Calls the sources of a space. It owns their circuit breakers and the calls that are under way."""
+
+    def __init__(self, purges: PurgeLog, *, replies: Replies, changes: Changes, pool: Pool, clock: Clock) -> None:
+        self._purges = purges
         self._replies = replies
         self._changes = changes
         self._pool = pool
         self._clock = clock
-        self._sources: dict[str, FragmentSource] = {}
-        self._versions: dict[
-            str, Callable[[Concept], Awaitable[str]]
-        ] = {}  # of those that can tell what they would read
-        self._breakers: dict[str, Breaker] = {}
+        self._sources: dict[str, Source] = {}  # for questions about concepts
+        self._task_sources: dict[str, Source] = {}  # another name space: a user's source may be called "files"
+        self._versions: dict[str, Callable[[Concept], Awaitable[str]]] = {}  # of sources that can name their version
+        self._breakers: dict[str, SourceBreaker] = {}
         self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest of each
         self._flying: set[Flight] = set()
-        self._late: set[Flight] = set()  # those that nobody waits for
-        self._of_store = Breaker(time.monotonic)
+        self._late: set[Flight] = set()  # those without a waiter
+        self._store_breaker = SourceBreaker(time.monotonic)
 
     @property
-    def sources(self) -> Mapping[str, FragmentSource]:
+    def sources(self) -> Mapping[str, Source]:
+        """The sources that are asked about concepts."""
         return self._sources
 
-    def breaker(self, name: str) -> Breaker:
-        """What a source's questions came to lately."""
+    def breaker(self, name: str) -> SourceBreaker:
+        """The circuit breaker of a source."""
         return self._breakers[name]
 
-    def use(self, sources: Iterable[FragmentSource]) -> None:
-        """Ask these from now on; of two with one name the latter."""
-        current = {source.declared.name: source for source in sources}
+    def use(self, sources: Iterable[Source]) -> None:
+        """Call these sources from now on; of two with one name the latter."""
+        every = list(sources)
+        self._task_sources = {each.declared.name: each for each in every if each.declared.answers_tasks}
+        current = {each.declared.name: each for each in every if each.declared.concepts}
         if current == self._sources:
             return
         for name in [name for name, source in self._sources.items() if current.get(name) is not source]:
             self._replies.drop(name)
             for key in [key for key in self._flights if key[0] == name]:
-                del self._flights[key]  # whoever asked it waits for it still
+                del self._flights[key]  # its waiters still get the answer
         self._sources = current
         self._versions = {
             name: version_of for name, each in current.items() if (version_of := getattr(each, "version_of", None))
         }
-        for name in self._sources.keys() - self._breakers.keys():  # those of others stay: somebody may be asking them
-            self._breakers[name] = Breaker(time.monotonic)
+        for name in self._sources.keys() - self._breakers.keys():  # the breakers of others stay: calls may be under way
+            self._breakers[name] = SourceBreaker(time.monotonic)
         self._replies.know(source.declared for source in self._sources.values())
 
     async def collect(
-        self, concept: Concept, *, deadline_s: float, now: datetime, only_cached: bool = False
+        self, question: Question, *, deadline_s: float, sources: Iterable[Source] | None = None
     ) -> Collected:
-        """What is known of a concept within 80 % of the deadline. Raises nothing for a source, whatever it does.
+        """All answers that arrive within 80 % of the deadline. Never raises for a source: `missing` has the reason.
 
-        With `only_cached` no source is asked.
+        `sources` are asked instead of those in use, as for a question about the past.
         """
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
-        sources = self._sources  # as they are now: others may be used before this question is answered
-        self._changes.hear_own()
-        wanted = _wanted(sources, concept)
+        in_use = self._task_sources if question.concept is None else self._sources
+        used = in_use if sources is None else {each.declared.name: each for each in sources}
+        if question.concept is not None:
+            self._changes.hear_own()  # a source that was empty may have something now
+        wanted = _wanted(used, question)
         missing: dict[str, str] = {}
-        kept = await self._known(wanted, concept, now=now, within_s=window_s * STORE_SHARE, missing=missing)
-        wanted |= _wanted(sources, concept)  # others may have recorded what there was none of
-        cached = tuple(sorted(kept))
-        waiting: dict[str, Flight] = {}
-        refused: dict[str, str] = {}
-        for name, declared in wanted.items():
-            if name in kept:
-                if not only_cached and self._replies.is_ageing(kept[name], declared, concept, now=now):
-                    self._ask_ahead(sources[name], concept)
-            elif only_cached:
-                refused[name] = "nobody asked it lately"
-            elif (flight := self._flight(declared, concept)) is not None and not self._breakers[name].is_open:
-                waiting[name] = flight
-            elif self._breakers[name].allows():
-                waiting[name] = flight or self._fly(sources[name], concept)
-            else:
-                refused[name] = self._breakers[name].told()
-        late = await self._landed(waiting, wanted, began=began, window_s=window_s)
-        refused |= late
-        for name, flight in waiting.items():
-            if name in late:
-                continue
-            if (error := _error(flight.task)) is None:
-                kept[name] = flight.task.result()
+        if question.concept is None:
+            begun = Begun({}, {name: self._call(used[name], question) for name in wanted}, {})
+        else:
+            begun = await self._begin(question, question.concept, used, wanted, window_s=window_s, missing=missing)
+        cached = tuple(sorted(begun.replies))
+        late = await self._wait(begun.flights, wanted, began=began, window_s=window_s)
+        answers, refused = begun.replies, begun.refused | late
+        for name in begun.flights.keys() - late.keys():
+            task = begun.flights[name].task
+            if (error := _error(task)) is None:
+                answers[name] = task.result()
             else:
                 refused[name] = error
-        degraded = []
-        for name, reason in refused.items():
-            stale = self._replies.kept(wanted[name], concept)
-            if stale is None:
-                missing[name] = reason
-            else:
-                kept[name] = stale
-                degraded.append(Degraded(source=name, reason=reason, age_s=(now - stale.at).total_seconds()))
-        missing |= {name: _part(each) for name, each in kept.items() if each.missing}
+        degraded = self._fall_back(refused, late, question, used, answers=answers, missing=missing)
+        missing |= {name: _describe_gap(each) for name, each in answers.items() if each.missing}
         return Collected(
-            fragments=tuple(each for name in sorted(kept) for each in kept[name].fragments),
+            fragments=tuple(each for name in wanted if name in answers for each in answers[name].fragments),
             ranks={name: declared.rank for name, declared in wanted.items()},
             asked=tuple(sorted(wanted)),
             cached=cached,
-            missing=missing,
+            missing=missing | question.missing,
             degraded=tuple(sorted(degraded, key=lambda each: each.source)),
         )
 
+    async def _begin(
+        self,
+        question: Question,
+        concept: Concept,
+        sources: Mapping[str, Source],
+        wanted: dict[str, SourceDeclaration],
+        *,
+        window_s: float,
+        missing: dict[str, str],
+    ) -> Begun:
+        """Cached replies where they are fresh, calls where they are not. `wanted` gains sources that are new."""
+        fresh = await self._known(wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing)
+        wanted |= _wanted(sources, question)  # another process may have recorded something for a source that was empty
+        flights: dict[str, Flight] = {}
+        refused: dict[str, str] = {}
+        for name, declared in wanted.items():
+            if name in fresh:
+                if self._replies.is_ageing(fresh[name], declared, concept, now=question.now):
+                    self._refresh(sources[name], concept)
+            elif (flight := self._flight(declared, concept)) is not None and not self._breakers[name].is_open:
+                flights[name] = flight
+            elif self._breakers[name].allows():
+                flights[name] = flight or self._share_call(sources[name], concept)
+            else:
+                refused[name] = self._breakers[name].describe()
+        return Begun({**fresh}, flights, refused)
+
+    def _fall_back(
+        self,
+        refused: Mapping[str, str],
+        late: Collection[str],
+        question: Question,
+        sources: Mapping[str, Source],
+        *,
+        answers: dict[str, CachedReply | Answer],
+        missing: dict[str, str],
+    ) -> list[Degraded]:
+        """Put an earlier reply, or a quick look, in the place of answers that did not come."""
+        degraded = []
+        for name, reason in refused.items():
+            source = sources[name]
+            if question.concept is None:
+                missing[name] = reason
+                if name in late and isinstance(source, QuickSource) and (found := source.quick(question)):
+                    answers[name] = Answer(tuple(found))
+                    missing[name] += ", this is a quick look"
+            elif (stale := self._replies.cached(source.declared, question.concept)) is None:
+                missing[name] = reason
+            else:
+                answers[name] = stale
+                age_s = (question.now - stale.at).total_seconds()
+                degraded.append(Degraded(source=name, reason=reason, age_s=age_s))
+        return degraded
+
     async def _known(
         self,
-        wanted: Mapping[str, Declared],
+        wanted: Mapping[str, SourceDeclaration],
         concept: Concept,
         *,
         now: datetime,
         within_s: float,
         missing: dict[str, str],
-    ) -> dict[str, Kept]:
-        """The replies that are fresh, of this process or of others; what others recorded is heard."""
+    ) -> dict[str, CachedReply]:
+        """The fresh replies of this process and of others, after events that others recorded were taken in."""
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        if not self._of_store.allows():
-            missing["log"] = self._of_store.told()
+        if not self._store_breaker.allows():
+            missing["log"] = self._store_breaker.describe()
             return await self._unchanged(self._fresh(wanted, concept, now=now), concept, within_s=within_s)
         try:
             problem = await self._changes.look(within_s)
@@ -224,25 +305,29 @@ class Collecting:
                 problem = await self._loaded(wanted, concept, within_s=until - loop.time())
                 found = self._fresh(wanted, concept, now=now)
         except asyncio.CancelledError:
-            self._of_store.left()
+            self._store_breaker.abandoned()
             raise
         if problem is None:
-            self._of_store.succeeded()
+            self._store_breaker.succeeded()
         else:
-            self._of_store.failed(problem)
+            self._store_breaker.failed(problem)
             missing["log"] = problem
         return await self._unchanged(found, concept, within_s=until - loop.time())
 
-    def _fresh(self, wanted: Mapping[str, Declared], concept: Concept, *, now: datetime) -> dict[str, Kept]:
+    def _fresh(
+        self, wanted: Mapping[str, SourceDeclaration], concept: Concept, *, now: datetime
+    ) -> dict[str, CachedReply]:
         found = {}
         for name, declared in wanted.items():
-            kept = None if declared.is_live else self._replies.kept(declared, concept)
+            kept = None if declared.is_live else self._replies.cached(declared, concept)
             if kept is not None and self._replies.is_fresh(kept, declared, concept, now=now):
                 found[name] = kept
         return found
 
-    async def _unchanged(self, found: dict[str, Kept], concept: Concept, *, within_s: float) -> dict[str, Kept]:
-        """Those of them whose source would read the same. One that does not say so in time is asked."""
+    async def _unchanged(
+        self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
+    ) -> dict[str, CachedReply]:
+        """The replies whose source still has the same version. A source that does not say so in time is asked."""
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
         }
@@ -256,193 +341,194 @@ class Collecting:
         same = {name for name, look in looks.items() if _result(look) == found[name].version}
         return {name: kept for name, kept in found.items() if name not in looks or name in same}
 
-    async def _loaded(self, wanted: Mapping[str, Declared], concept: Concept, *, within_s: float) -> str | None:
+    async def _loaded(
+        self, wanted: Mapping[str, SourceDeclaration], concept: Concept, *, within_s: float
+    ) -> str | None:
         try:
             async with asyncio.timeout(max(0.0, within_s)):
                 await self._replies.load(wanted, concept)
         except TimeoutError:
-            return "the store was too slow to say what others were told"
+            return "the store was too slow to say what other processes cached"
         except MicaError as error:
             return str(error)
         return None
 
-    async def _landed(
+    async def _wait(
         self,
-        waiting: Mapping[str, Flight],
-        wanted: Mapping[str, Declared],
+        flights: Mapping[str, Flight],
+        wanted: Mapping[str, SourceDeclaration],
         *,
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each until its share of the time is over; those that were late, with the reason."""
+        """Wait for each source until its share of the time is over; returns the late ones with the reason."""
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
-        for flight in waiting.values():
+        for flight in flights.values():
             flight.join(window_s)
             self._late.discard(flight)
         try:
-            for share in sorted({wanted[name].time_share for name in waiting}):
-                pending = [each.task for name, each in waiting.items() if not each.task.done() and name not in late]
+            for share in sorted({wanted[name].time_share for name in flights}):
+                pending = [each.task for name, each in flights.items() if not each.task.done() and name not in late]
                 if not pending:
                     break
                 await asyncio.wait(pending, timeout=max(0.0, began + window_s * share - loop.time()))
-                for name, flight in waiting.items():
+                for name, flight in flights.items():
                     if wanted[name].time_share == share and not flight.task.done():
                         late[name] = f"no answer within {window_s * share * 1000:.0f} ms"
         finally:
-            for flight in waiting.values():
+            for flight in flights.values():
                 flight.leave()
                 self._let_go(flight)
         for name, reason in late.items():
-            self._breakers[name].failed(reason)
+            if flights[name].is_shared:
+                self._breakers[name].failed(reason)
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Let it go on though nobody waits for it, unless too many do."""
+        """Let a shared call run on without a waiter, unless too many do; cancel any other."""
         if flight.waiting or flight.task.done():
             return
-        if len(self._late) >= LATE_MAX:
+        if not flight.is_shared or len(self._late) >= LATE_MAX:
             flight.task.cancel()
         else:
             self._late.add(flight)
 
-    def _flight(self, declared: Declared, concept: Concept) -> Flight | None:
-        """Who asks the same already; None where its time is over, or something happened since that its answer may not
-        know of (K-24).
-        """
+    def _flight(self, declared: SourceDeclaration, concept: Concept) -> Flight | None:
+        """The call for the same answer that is under way; None if it has expired, or an event made it old (K-24)."""
         flight = self._flights.get((declared.name, concept))
         if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
             return None
         return flight
 
-    def _ask_ahead(self, source: FragmentSource, concept: Concept) -> None:
-        """Ask before the reply is too old, while nobody waits."""
+    def _refresh(self, source: Source, concept: Concept) -> None:
+        """Call a source in the background, before its reply is too old."""
         name = source.declared.name
         is_room = len(self._late) < LATE_MAX
         if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
-            self._let_go(self._fly(source, concept))
+            self._let_go(self._share_call(source, concept))
 
-    def _fly(self, source: FragmentSource, concept: Concept) -> Flight:
+    def _share_call(self, source: Source, concept: Concept) -> Flight:
+        """Call a source about a concept; others who ask the same meanwhile get this answer."""
         name = source.declared.name
         flight = Flight(partial(self._ask, source, concept), tick=self._changes.tick)
         self._flights[name, concept] = flight
         self._flying.add(flight)
 
-        def landed(task: asyncio.Task[Kept]) -> None:
+        def landed(task: asyncio.Task[CachedReply | Answer]) -> None:
             self._flying.discard(flight)
             self._late.discard(flight)
             if self._flights.get((name, concept)) is flight:
                 del self._flights[name, concept]
-            if not task.cancelled():
-                task.exception()  # told to whoever waits
+            observe_failure(task)
 
         flight.task.add_done_callback(landed)
         return flight
 
-    async def _ask(self, source: FragmentSource, concept: Concept, flight: Flight) -> Kept:
+    def _call(self, source: Source, question: Question) -> Flight:
+        """Call a source about a task."""
+        flight = Flight(partial(self._ask_task, source, question), is_shared=False)
+        flight.task.add_done_callback(observe_failure)
+        return flight
+
+    async def _ask_task(self, source: Source, question: Question, _: Flight) -> Answer:
+        """The answer as it is: it quotes the log, where texts were redacted when stored, and the budget limits it."""
+        try:
+            fragments = await source.fragments(question)
+        except SystemExit as error:  # would end the event loop
+            raise SourceFailed(source.declared.name, _describe(error)) from error
+        return Answer(tuple(fragments), missing=fragments.missing if isinstance(fragments, Partial) else "")
+
+    async def _ask(self, source: Source, concept: Concept, flight: Flight) -> CachedReply:
+        """The answer about a concept: checked, redacted and cached. Raises SourceFailed."""
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
-        generation = self._store.generation
+        generation = self._purges.generation
         version_of = self._versions.get(name)
         try:
             async with flight.limited() if version_of or _may_be_late(source) else UNLIMITED:
-                version = "" if version_of is None else await version_of(concept)  # before: what changes then is old
-                said = await source.fragments(concept, now=at)
-            checked = await self._checked(source.declared, said, flight)
+                version = (
+                    "" if version_of is None else await version_of(concept)
+                )  # first: a change during the call counts
+                fragments = await source.fragments(Question(concept=concept, now=at))
+            answer = await self._check(source.declared, fragments, flight)
         except TimeoutError as error:
-            reason = f"no answer within {flight.limit_s:.0f} s" if flight.is_expired else _told(error)
+            reason = f"no answer within {flight.limit_s:.0f} s" if flight.is_expired else _describe(error)
             breaker.failed(reason)
             raise SourceFailed(name, reason) from error
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                breaker.left()  # by us: that says nothing of it
+                breaker.abandoned()  # cancelled by mica, so nothing is known of the source
             else:
                 breaker.failed("it was cancelled")
             raise
         except (Exception, SystemExit) as error:
-            breaker.failed(_told(error))
-            raise SourceFailed(name, _told(error)) from error
+            breaker.failed(_describe(error))
+            raise SourceFailed(name, _describe(error)) from error
         breaker.succeeded()
-        kept = Kept(
-            fragments=checked.fragments,
-            missing=(_harmless(said.missing) if isinstance(said, Partial) else "") or checked.cut,
+        reply = CachedReply(
+            fragments=answer.fragments,
+            missing=(_clean(fragments.missing) if isinstance(fragments, Partial) else "") or answer.missing,
             at=at,
             tick=tick,
             position=position,
             generation=generation,
-            characters=checked.characters,
+            characters=answer.characters,
             version=version,
         )
         if not source.declared.is_live:
-            self._replies.keep(source.declared, concept, kept)
-        return kept
+            self._replies.keep(source.declared, concept, reply)
+        return reply
 
-    async def _checked(self, declared: Declared, said: object, flight: Flight) -> Checked:
-        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises.
+    async def _check(self, declared: SourceDeclaration, given: object, flight: Flight) -> Answer:
+        """A source's answer, limited and redacted. Raises SourceFailed, or any error of the answer's own iterator.
 
-        Raises TimeoutError when that takes too long: a source that limits itself limits nothing but its answering.
+        Raises TimeoutError when that takes too long: a source's own time limit does not cover its iterator.
         """
-        checked = None
-        if type(said) in (list, tuple, Partial) and len(said) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
-            checked = _checked(declared, said)
-            if checked.characters <= CHARACTERS_AT_ONCE:
-                return _redacted(checked)
-        async with flight.limited():  # it might block, or take long
-            return await self._pool.run(declared.name, lambda: _redacted(checked or _checked(declared, said)))
+        answer = None
+        if type(given) in (list, tuple, Partial) and len(given) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
+            answer = _limit(declared, given)
+            if answer.characters <= CHARACTERS_AT_ONCE:
+                return _redact(answer)
+        async with flight.limited():  # an iterator may block, or take long
+            return await self._pool.run(declared.name, lambda: _redact(answer or _limit(declared, given)))
 
     async def close(self) -> None:
-        """Stop waiting for anybody. The sources are their owner's to close."""
-        asking = [flight.task for flight in self._flying]
-        for task in asking:
+        """Cancel all calls. The owner of the sources closes them."""
+        calls = [flight.task for flight in self._flying]
+        for task in calls:
             task.cancel()
-        if asking:
-            await asyncio.wait(asking, timeout=PATIENCE_S)
+        if calls:
+            await asyncio.wait(calls, timeout=PATIENCE_S)
         self._pool.close()
 
 
-def without_own(collected: Collected, reason: str) -> Collected:
-    """The same without what rests on events of this log, and why its sources are missing."""
-    own = {each.source for each in collected.fragments if each.sources}
-    return msgspec.structs.replace(
-        collected,
-        fragments=tuple(each for each in collected.fragments if each.source not in own),
-        missing=collected.missing | dict.fromkeys(own, reason),
-    )
+def _describe_gap(answer: CachedReply | Answer) -> str:
+    """The part that an answer lacks, worded so that it is not mistaken for no answer."""
+    return f"{IN_PART}{answer.missing}" if answer.fragments else answer.missing
 
 
-def _part(kept: Kept) -> str:
-    """What an answer lacks, said so that nobody takes it for none."""
-    return f"{IN_PART}{kept.missing}" if kept.fragments else kept.missing
-
-
-def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str, Declared]:
-    """The sources that may know of a concept, without those of ours that are known to have nothing at all."""
+def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
+    """The sources to ask, without those that are known to have nothing about any concept."""
     return {
         name: source.declared
         for name, source in sources.items()
-        if source.declared.knows(concept) and getattr(source, "are_any", None) is not False
+        if source.declared.answers(question)
+        and (question.concept is None or getattr(source, "are_any", None) is not False)
     }
 
 
-class Checked(NamedTuple):
-    """What of a source's answer is used, and why not all of it is."""
-
-    fragments: tuple[Fragment, ...]
-    characters: int
-    cut: str
-
-
-def _may_be_late(source: FragmentSource) -> bool:
-    """Whether a source may go on when nobody waits any more: those that are declared have a limit of their own."""
+def _may_be_late(source: Source) -> bool:
+    """Whether a call may outlast PATIENCE_S; declared sources have a time limit of their own."""
     return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
-def _checked(declared: Declared, said: object) -> Checked:
-    """The first fragments, and why the others are not used."""
+def _limit(declared: SourceDeclaration, given: object) -> Answer:
+    """The first fragments, up to the declared limits, and why the others are not used."""
     fragments: list[Fragment] = []
     cut, characters = "", 0
-    for each in islice(said, declared.fragments_max + 1):  # type: ignore[call-overload]  # what it raises is told
+    for each in islice(given, declared.fragments_max + 1):  # type: ignore[call-overload]  # its error is the answer
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
         size = each.characters
@@ -454,47 +540,47 @@ def _checked(declared: Declared, said: object) -> Checked:
             break
         characters += size
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    return Checked(tuple(fragments), characters, cut)
+    return Answer(tuple(fragments), characters, cut)
 
 
-def _redacted(checked: Checked) -> Checked:
-    """The same without secrets: they go into a cache, and before an agent."""
-    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in checked.fragments])
-    if redact(texts) == texts:  # nearly always, and at once for all of them
-        return checked
+def _redact(answer: Answer) -> Answer:
+    """The answer without secrets: it goes into a cache, and to an agent."""
+    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in answer.fragments])
+    if redact(texts) == texts:  # nearly always, and one call for all of them
+        return answer
     fragments = [
         msgspec.structs.replace(each, **{name: redact(text) for name, text in _texts(each).items()})
-        for each in checked.fragments
+        for each in answer.fragments
     ]
-    return checked._replace(fragments=tuple(fragments), characters=sum(each.characters for each in fragments))
+    return answer._replace(fragments=tuple(fragments), characters=sum(each.characters for each in fragments))
 
 
 def _texts(fragment: Fragment) -> dict[str, str]:
-    """All that somebody wrote, whether a reader is shown it or finds it in a receipt."""
+    """All texts of a fragment by field, including those that only a receipt shows."""
     value = {"value": fragment.value} if isinstance(fragment.value, str) else {}
     return {"key": fragment.key, "text": fragment.text, "locator": fragment.locator, **value}
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, SourceFailed):
-        return _harmless(error.reason)
-    return _harmless(str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}")
+        return _clean(error.reason)
+    return _clean(str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}")
 
 
-def _harmless(reason: str) -> str:
-    """Why something is missing, without secrets and in UTF-8: drivers say what they were given."""
-    said = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
-    return redact(said)[:REASON_CHARACTERS_MAX]
+def _clean(reason: str) -> str:
+    """The reason without secrets and in valid UTF-8: a driver's error may repeat its input."""
+    text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    return redact(text)[:REASON_CHARACTERS_MAX]
 
 
 def _result(look: asyncio.Future[str]) -> str | None:
-    """What was found; None where nothing was, or not yet."""
+    """The result; None if there is none, or not yet."""
     return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
 
-def _error(task: asyncio.Task[Kept]) -> str | None:
-    """Why an answer that was waited for is none."""
+def _error(task: asyncio.Task[CachedReply | Answer]) -> str | None:
+    """Why a call that ended has no answer."""
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()
-    return None if error is None else _told(error)
+    return None if error is None else _describe(error)

@@ -1,6 +1,6 @@
-"""Judgments: what agents decided about a concept, with verdict, confidence and reasons. Events, and a source.
+"""Judgments: decisions of agents about a concept, with verdict, confidence and reasons, as events and as a source.
 
-Verdicts are words of whoever judges; mica knows no scale of them (K-30).
+A verdict is free text; mica knows no scale of verdicts (K-30).
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ from typing import Annotated
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.events.hot import Reads
+from mica.events.hot import ReadLog
 from mica.model.event import Event, EventId, EventQuery
 from mica.redact import redact
-from mica.sources.protocol import JUDGED, JUDGMENT_RETRACTED, RANK_DATABASE, Concept, Declared, Fragment
+from mica.sources.protocol import (
+    JUDGED,
+    JUDGMENT_RETRACTED,
+    RANK_DATABASE,
+    Concept,
+    Fragment,
+    Question,
+    SourceDeclaration,
+)
+from mica.store.protocol import EventLog
 from mica.words import terms
 
-VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; why it was given are the reasons
+VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; the reasons explain it
 REASONS_MAX = 20
 SHOWN_MAX = 20  # of the latest judgments about one concept
-LOOKED_MAX = 1_000  # of the latest of all, where a concept has no word to look for
+LOOKED_MAX = 1_000  # of the latest of all, for a concept without a word to search for
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody decided."""
+    """A decision about a concept."""
 
     id: EventId
     concept: Concept
@@ -38,7 +47,7 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     number: str = ""
 
 
-class _Data(msgspec.Struct):
+class JudgmentData(msgspec.Struct):
     concept: str
     verdict: str
     confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -48,7 +57,7 @@ class _Data(msgspec.Struct):
 def judgment_data(
     concept: Concept, verdict: str, *, confidence: float, reasons: str | Iterable[str]
 ) -> dict[str, object]:
-    """The data of the event that is a judgment, without secrets. Raises InvalidInput when it is none."""
+    """The redacted data of a judgment event. Raises InvalidInput for an invalid verdict, confidence or reason."""
     given = [reasons] if isinstance(reasons, str) else list(reasons)
     if not isinstance(verdict, str) or not verdict.strip() or len(verdict) > VERDICT_CHARACTERS_MAX:
         raise InvalidInput(f"a verdict has 1 to {VERDICT_CHARACTERS_MAX} characters, not {verdict!r:.60}")
@@ -63,25 +72,25 @@ def judgment_data(
         "verdict": redact(verdict.strip()),
         "confidence": float(confidence),
         "reasons": told,
-        "text": f"{concept} {said}",  # by which full text finds it, however many there are
+        "text": f"{concept} {said}",  # full-text search finds it by this
     }
 
 
 def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
-    """The data of the event that retracts a judgment, without secrets."""
+    """The redacted data of the event that retracts a judgment."""
     why = redact(reason.strip())
     return {
         "judgment": judgment.id,
         "concept": str(judgment.concept),
         "reason": why,
-        "text": f"{judgment.concept} retracted: {why}",  # found where its judgment is
+        "text": f"{judgment.concept} retracted: {why}",  # full-text search finds it beside its judgment
     }
 
 
 def judgment_of(event: Event) -> Judgment | None:
-    """The judgment that an event is; None when somebody else's event has its name."""
+    """The judgment in an event; None for another program's event of this name."""
     try:
-        told = msgspec.convert(event.data, _Data)
+        told = msgspec.convert(event.data, JudgmentData)
         concept = Concept.parse(told.concept)
     except (msgspec.ValidationError, InvalidInput):
         return None
@@ -98,38 +107,39 @@ def judgment_of(event: Event) -> Judgment | None:
     )
 
 
-async def judgments(reads: Reads, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
+async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
     """The latest judgments that were not retracted, of all or about one concept, oldest first."""
     if concept is None:
-        gone = await reads.events(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
-        found = [*await reads.events(EventQuery(names=(JUDGED,), limit=limit + len(gone))), *gone]
+        gone = await log.query(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
+        found = [*await log.query(EventQuery(names=(JUDGED,), limit=limit + len(gone))), *gone]
     else:
         text = str(concept) if terms(str(concept)) else None
-        found = await reads.events(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
-    # As text, whatever somebody else's event of this name holds there.
+        found = await log.query(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
+    # As text, because another program's event of this name may hold anything there.
     retracted = {str(event.data.get("judgment")) for event in found if event.name == JUDGMENT_RETRACTED}
     known = [each for event in found if event.name == JUDGED and (each := judgment_of(event)) is not None]
     standing = [each for each in known if each.id not in retracted and concept in (None, each.concept)]
     return standing[-limit:]
 
 
-class Judgments:
-    """The judgments of a space, as a source. A later one takes the place of those before it."""
+class JudgmentSource:
+    """The judgments of a space, as a source. A later judgment replaces those before it."""
 
-    declared = Declared(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
-    made_by = (JUDGED,)  # after which there may be some where there were none
+    declared = SourceDeclaration(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
+    made_by = (JUDGED,)
 
-    def __init__(self, reads: Callable[[], Awaitable[Reads]]) -> None:
-        self._reads = reads
-        self.are_any: bool | None = None  # in this space; None: nobody has looked
+    def __init__(self, log: EventLog, *, stored: Callable[[], Awaitable[None]]) -> None:
+        self._log = log
+        self._stored = stored
+        self.are_any: bool | None = None
 
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
         if self.are_any is False:
             return []
-        reads = await self._reads()
-        known = [each for each in await judgments(reads, concept=concept) if each.at <= now]
+        await self._stored()
+        known = [each for each in await judgments(self._log, concept=question.subject) if each.at <= question.now]
         if not known and self.are_any is None:
-            self.are_any = bool(await judgments(reads, limit=1))
+            self.are_any = bool(await judgments(self._log, limit=1))
         ends = [*(each.at for each in known[1:]), None]
         return [
             Fragment(

@@ -1,6 +1,7 @@
-"""What a source may state about a concept, and how it declares itself: the values that gathering is made of.
+"""The protocol of a source: the question it is asked, the fragments it answers with, and how it declares itself.
 
-A concept is named `domain:type:id`, as in `judgment:code_review:abc123`. A fragment is one source's statement about it.
+A question is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about the task of a brief.
+A fragment is one source's statement.
 """
 
 from __future__ import annotations
@@ -9,48 +10,55 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model.event import EventId, name_pattern
+from mica.model.brief import RECENCY_WEIGHT
+from mica.model.event import SESSION_ENDED, EventId, name_pattern
+from mica.model.text_cache import remember_texts
+from mica.model.walk import STARTED
+
+LIMIT = 200  # fragments of one source for a task; a brief of 4,000 tokens shows about as many short marks
 
 PHI = (1 + math.sqrt(5)) / 2
-PHI_INV = 1 / PHI  # 0.618: the largest share of a budget, and the highest confidence shown of what nobody else says
+PHI_INV = 1 / PHI  # 0.618: the largest share of a budget, and the highest confidence shown for a single source
 PHI_INV_2 = PHI**-2  # 0.382
-PHI_INV_3 = PHI**-3  # 0.236: a source that is less sure says nothing worth a reader's time
+PHI_INV_3 = PHI**-3  # 0.236: fragments with less confidence are dropped
 
 RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
     10,
     20,
     30,
     50,
-)  # what is kept on purpose comes before what is left over
-RANK_STEP = 10  # of a rank, that makes a source weigh φ times less
+)  # stored on purpose ranks above a by-product
+RANK_STEP = 10  # in rank, by which a source weighs φ times less
 RANK_MAX = 1_000
 
-OWN = ("judgments", "mica", "teachings", "trails", "log")  # what mica's own sources are called, and its log
+TASK_NAMES = ("marks", "crystals", "files", "teachings")  # mica's own sources for tasks
+OWN = ("judgments", "mica", "teachings", "trails", "log")  # reserved names: mica's own sources and its log
 JUDGED = "judgment.made"
-JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
-DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
-IN_PART = "told in part: "  # how the gap of a source begins that answered, but not with all it has
-GATHERED = "defrag"  # the event that records what was gathered about a concept
+JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reason
+DEGRADED = "quality.degraded"  # records that replies about a concept, or about all, disagree too much
+ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about one concept
+REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which something is gathered at once
+IN_PART = "told in part: "  # the beginning of the gap of a source that answered in part
+GATHERED = "defrag"  # the event that records a gather
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
 KEY_CHARACTERS_MAX = 500
-TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader is shown some 200 of them, and `mica why` all
-FRAGMENTS_MAX = 1_000  # from one source for one concept, whatever it declares
-CHARACTERS = 200_000  # of one reply, unless declared: twice fifty texts of the longest that tables make
-CHARACTERS_MAX = 2_000_000  # whatever it declares; looking through so many for secrets takes a tenth of a second
-NUMBER_BITS_MAX = 1_023  # of a whole number; longer ones are no floats, and numbers of sources are compared as such
+TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader sees about 200 of them, `mica why` shows all
+FRAGMENTS_MAX = 1_000  # from one source for one concept; no declaration may exceed it
+CHARACTERS = 200_000  # of one reply by default: twice fifty of the longest texts that tables make
+CHARACTERS_MAX = 2_000_000  # no declaration may exceed it; redacting so many takes a tenth of a second
+NUMBER_BITS_MAX = 1_023  # of a whole number; a longer one does not fit a float, and numbers are compared as floats
 
 _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
 
 
 class Concept(msgspec.Struct, frozen=True):
-    """What is asked about: one thing of a type in a domain."""
+    """The subject of a question: one thing of a type in a domain."""
 
     domain: str
     type: str
@@ -71,7 +79,7 @@ class Concept(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Concept:
-        """The concept of this name; an id may hold `:`. Raises InvalidInput when it is none."""
+        """The concept of this name; an id may contain `:`. Raises InvalidInput for an invalid name."""
         parts = text.split(":", 2) if isinstance(text, str) else []
         if len(parts) < 3:
             raise InvalidInput(f"{text!r:.80} is not a concept; name it domain:type:id, as judgment:code_review:abc123")
@@ -95,15 +103,15 @@ def covers(pattern: str, concept: Concept) -> bool:
 
 
 def check_pattern(pattern: object) -> None:
-    """Raise InvalidInput when this covers no concept, whatever it is."""
+    """Raise InvalidInput for an invalid pattern."""
     if not isinstance(pattern, str) or not pattern.isprintable() or len(pattern) > ID_CHARACTERS_MAX:
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
     _parts(pattern)
 
 
-@lru_cache(maxsize=1_024)
+@remember_texts(1_024)
 def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
-    """What each part must match; None where anything does."""
+    """The pattern of each part; None where any text matches."""
     parts = pattern.split(":", 2)
     if not all(parts) or (len(parts) < 3 and parts[-1] != "*"):
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
@@ -114,13 +122,13 @@ Value = str | int | float | bool | None
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidInput when a source cannot be called that, because one of mica's own is."""
+    """Raise InvalidInput when the name is reserved for a source of mica's own."""
     if name in OWN:
         raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a text that can be kept and shown: half of a surrogate pair cannot."""
+    """Whether this is a text that UTF-8 can encode: half of a surrogate pair cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -130,7 +138,7 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Whether sources can be compared by this."""
+    """Whether this is a valid value of a fragment."""
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -147,12 +155,12 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     UTF-8 has no bytes for.
     """
 
-    key: str  # what it is a statement about: fragments of one key agree or conflict
-    text: str  # what a reader is shown
-    value: Value = None  # what is compared between sources; None: the text is
+    key: str  # its subject: fragments of one key agree or conflict
+    text: str  # the text to show
+    value: Value = None  # is compared between sources; None: the text is
     is_estimate: bool = False  # only numbers that every source calls estimates may be blended
     confidence: float = 1.0  # from 0 to 1, as the source states it
-    at: datetime  # when it was true or said
+    at: datetime  # when it was true or stated
     valid_from: datetime | None = None
     valid_until: datetime | None = None  # exclusive
     source: str  # the name of the source
@@ -175,7 +183,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
             and self.sources == ()
             and self.valid_from is None is self.valid_until
         ):
-            return  # nearly always; what follows finds what is wrong
+            return  # nearly always; the checks below name the invalid field
         self._check(is_text(self.key) and 1 <= len(self.key.strip()) <= KEY_CHARACTERS_MAX, "key", self.key)
         self._check(is_text(self.text) and len(self.text) <= TEXT_CHARACTERS_MAX, "text", self.text)
         self._check(0 <= self.confidence <= 1, "confidence", self.confidence)
@@ -187,7 +195,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def characters(self) -> int:
-        """How much somebody wrote, whether a reader is shown it or finds it in a receipt."""
+        """The number of characters in all its texts."""
         said = len(self.value) if isinstance(self.value, str) else 0
         return len(self.key) + len(self.text) + len(self.locator) + said
 
@@ -205,10 +213,33 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"a fragment of {self.source!r:.60} has the {what} {value!r:.60}; give {wanted}")
 
 
-class Partial(tuple[Fragment, ...]):
-    """What a source knows, where that is not all: a table was cut, a line could not be read. `missing` says what.
+class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
+    """What sources are asked: about a concept, or without one about the task of a brief, which may be empty."""
 
-    A gather shows the fragments and names the rest.
+    now: datetime
+    concept: Concept | None = None
+    task: str = ""
+    limit: int = LIMIT
+    recency_weight: float = RECENCY_WEIGHT  # of a crystal's score; the rest is how well it matches the task
+    budget_tokens: int = 0  # of the whole brief
+    slow_s: float | None = None  # how long a model, or another slow step, may take; None: no limit
+    missing: dict[str, str] = {}  # parts of the answer that a source has to do without, by name, with the reason
+
+    @property
+    def subject(self) -> Concept:
+        """The concept. Only sources that declare `answers_tasks` are asked without one."""
+        assert self.concept is not None, "this source was asked about a task"
+        return self.concept
+
+    def renew(self) -> Question:
+        """The same question, to be asked again from the beginning."""
+        return msgspec.structs.replace(self, missing={})
+
+
+class Partial(tuple[Fragment, ...]):
+    """An incomplete answer: a table was cut, a line could not be read. `missing` says what is missing.
+
+    A gather shows the fragments and names the gap.
     """
 
     missing: str
@@ -219,19 +250,20 @@ class Partial(tuple[Fragment, ...]):
         return self
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source says of itself. Raises InvalidInput when it cannot be used."""
+class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of a source. Raises InvalidInput for an invalid field."""
 
     name: str
     rank: int = RANK_OTHER  # the lower, the more authoritative: databases 10, files 20, live objects 30
     ttl_s: float | None = None  # how long an answer may be used again; None: by the kind of concept, see K-24
-    concepts: tuple[str, ...] = ("*",)  # patterns of what it knows something about
+    concepts: tuple[str, ...] = ("*",)  # patterns of the concepts it knows
     time_share: float = 1.0  # of the time for collecting
-    invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, after which its answers are old
+    invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, that make its replies old
     is_live: bool = False  # asked each time, never cached
     fragments_max: int = 50
     characters_max: int = CHARACTERS  # of all fragments of a reply together
-    version: str = ""  # of what it asks, where and how; what another version replied is not used
+    version: str = ""  # of its query and place; replies of another version are not used
+    answers_tasks: bool = False  # also asked about the task of a brief, which has no concept
 
     def __post_init__(self) -> None:
         if not _WORD.fullmatch(self.name):
@@ -244,7 +276,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
         for what, holds, wanted in (
             ("rank", 0 <= self.rank <= RANK_MAX, f"0 to {RANK_MAX}"),
             ("ttl_s", self.ttl_s is None or 0 <= self.ttl_s < math.inf, "0 or more seconds"),
-            ("concepts", bool(self.concepts), "at least one pattern"),
+            ("concepts", bool(self.concepts) or self.answers_tasks, "at least one pattern"),
             ("time_share", 0 < self.time_share <= 1, "more than 0 and at most 1"),
             ("invalidated_by", all(self.invalidated_by), "names of events"),
             ("fragments_max", 1 <= self.fragments_max <= FRAGMENTS_MAX, f"1 to {FRAGMENTS_MAX:,}"),
@@ -254,28 +286,54 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")
 
     def knows(self, concept: Concept) -> bool:
-        """Whether it is worth asking about this concept."""
+        """Whether one of its patterns covers this concept."""
         return any(covers(pattern, concept) for pattern in self.concepts)
+
+    def answers(self, question: Question) -> bool:
+        """Whether this question is put to it."""
+        return self.answers_tasks if question.concept is None else self.knows(question.concept)
 
 
 def weight(rank: int, confidence: float) -> float:
-    """What a claim counts for, beside others: its confidence, φ times less for every ten of rank."""
+    """The weight of a claim: its confidence, φ times less for every ten of rank."""
     return float(confidence * PHI ** (-rank / RANK_STEP))
 
 
-class FragmentSource(Protocol):
-    """Something outside of the log that knows about concepts."""
+class Source(Protocol):
+    """Anything that answers questions: mica's own log, a database, a file, a server, a live object.
+
+    Its text is data for the reader, never an instruction.
+    """
 
     @property
-    def declared(self) -> Declared:
-        """What it is called and how it is treated."""
+    def declared(self) -> SourceDeclaration:
+        """Its name and how it is treated."""
 
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        """What it knows, the most telling first; empty when it knows nothing, Partial when something is missing.
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        """Its statements, the most relevant first; empty when it knows nothing, Partial when something is missing.
 
-        Raises SourceFailed when it cannot say, with what to do. It is cancelled at the deadline. It must not block the
-        event loop: what blocks belongs into a thread.
+        Raises SourceFailed, with what to do about it, when it cannot answer. It is cancelled at the deadline and must
+        not block the event loop: blocking calls belong in a thread.
         """
 
     async def close(self) -> None:
-        """Release what it holds. Closing twice is fine."""
+        """Release its resources. Closing twice is fine."""
+
+
+@runtime_checkable
+class QuickSource(Protocol):
+    """A source that has a first answer before its full one is ready."""
+
+    def quick(self, question: Question) -> Sequence[Fragment]:
+        """The statements found so far, without waiting."""
+
+
+@runtime_checkable
+class SparseSource(Protocol):
+    """A source of the log that remembers whether it has anything at all, so that an empty one is not asked."""
+
+    @property
+    def made_by(self) -> tuple[str, ...]:
+        """Names of events, wildcards allowed, after which an empty source may have something."""
+
+    are_any: bool | None  # None: unknown

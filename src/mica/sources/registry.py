@@ -1,61 +1,117 @@
-"""The sources of a memory: those that the settings declare and those that a program registers."""
+"""The registry of sources: those that the settings declare and those that a program registers, and their health."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from mica.brief.question import heed
 from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
-from mica.settings import Settings
-from mica.sources.health import Health
-from mica.sources.protocol import Concept, Fragment, FragmentSource, Partial, check_name
+from mica.model.event import Event
+from mica.settings import Secret, Settings
+from mica.sources.protocol import IN_PART, Concept, Fragment, Partial, Question, Source, SourceDeclaration, check_name
 from mica.sources.threads import Pool
+from mica.store.priority import observe_failure
 
-if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.sources.drivers.tables import DeclaredSource, Explained
+if TYPE_CHECKING:
+    from mica.sources.drivers.tables import SourceQueryPreview
 
-PREPARE_S = 1.0  # for all sources to be connected to, ahead of a deadline; who takes longer is asked all the same
-LOADED_MAX = 2_000  # concepts that are remembered as loaded for; looking once more takes some microseconds
-CLOSE_S = 10.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
+PREPARE_S = 1.0  # for connecting to all sources ahead of a deadline; a slower one is asked all the same
+LOADED_MAX = 2_000  # concepts whose drivers are known to be loaded; looking once more takes some microseconds
+CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a process from ending
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """What one source says of one concept, now."""
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one source about one concept, asked by hand."""
 
     source: str
     concept: str
     fragments: tuple[Fragment, ...]
-    missing: str  # what the answer lacks; empty when it is whole
-    error: str  # why there is none; empty when there is one
+    missing: str  # the part that the answer lacks; empty when it is whole
+    error: str  # why there is no answer; empty when there is one
     milliseconds: float
 
 
-class Sources:
-    """What a memory can be told by, apart from its own log. Names are unique; the order is that of declaring."""
+@runtime_checkable
+class DriverSource(Protocol):
+    """A source of one of mica's drivers: it connects, checks and explains itself."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises InvalidSettings when a table cannot be used. Nothing is connected to before it is asked."""
+    @property
+    def declared(self) -> SourceDeclaration: ...
+    @property
+    def driver(self) -> str: ...
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules that its queries need."""
+
+    async def connect(self) -> None:
+        """Open connections that are held between questions. Raises SourceFailed."""
+
+    async def check(self) -> str:
+        """A sentence that says that it answers. Raises SourceFailed when it does not."""
+
+    def explain(self, concept: Concept) -> SourceQueryPreview:
+        """The query it would run."""
+
+    def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
+        """A query with its parameters."""
+
+
+@runtime_checkable
+class LiveSource(Protocol):
+    """A source that reads a live object of the program."""
+
+    def hold(self, thing: object) -> None:
+        """Read this object from now on."""
+
+
+class Drivers(Protocol):
+    """The drivers of sources: the module `mica.sources.drivers.declarations`, loaded when it is first needed."""
+
+    def open_declared(
+        self,
+        tables: Mapping[str, Mapping[str, object]],
+        *,
+        pool: Pool,
+        folder: Path,
+        variables: Mapping[str, Secret],
+        file: Path | None,
+    ) -> Sequence[Source]:
+        """The sources that settings declare. Raises InvalidSettings."""
+
+    def open_live(self, name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> Source:
+        """A source for a live object, without one yet. Raises InvalidSettings and ValueError."""
+
+
+class SourceRegistry:
+    """The sources outside mica's own log, by name, in the order of their declaration."""
+
+    def __init__(self, settings: Settings, drivers: Callable[[], Drivers]) -> None:
+        """Raises InvalidSettings when a table cannot be used. Nothing is connected to yet."""
+        self._drivers = drivers
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
-        self._sources: dict[str, FragmentSource] = {}
-        self._loaded: set[Concept] = set()  # for which everything was loaded that is installed
+        self._sources: dict[str, Source] = {}
+        self._loaded: set[Concept] = set()  # concepts whose drivers are loaded
         if settings.sources:
-            from mica.sources.drivers.declarations import opened
-            from mica.sources.drivers.tables import Around
+            opened = drivers().open_declared(
+                settings.sources,
+                pool=self._pool,
+                folder=self._folder,
+                variables=settings.variables,
+                file=settings.file,
+            )
+            self._sources = {each.declared.name: each for each in opened}
 
-            around = Around(self._pool, self._folder, settings.variables)
-            self._sources = {each.name: each for each in opened(settings.sources, around, file=settings.file)}
-
-    def __iter__(self) -> Iterator[FragmentSource]:
+    def __iter__(self) -> Iterator[Source]:
         return iter(list(self._sources.values()))
 
     def __len__(self) -> int:
@@ -64,7 +120,7 @@ class Sources:
     def __contains__(self, name: object) -> bool:
         return name in self._sources
 
-    def __getitem__(self, name: str) -> FragmentSource:
+    def __getitem__(self, name: str) -> Source:
         """Raises InvalidInput when there is no such source."""
         if name not in self._sources:
             raise InvalidInput(
@@ -73,8 +129,8 @@ class Sources:
             )
         return self._sources[name]
 
-    def add(self, source: FragmentSource) -> None:
-        """Take up a source that a program made itself. Raises InvalidInput when its name is taken."""
+    def add(self, source: Source) -> None:
+        """Add a source that a program made itself. Raises InvalidInput when its name is taken."""
         check_name(source.declared.name)
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
@@ -91,159 +147,216 @@ class Sources:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Let a live object or a function answer under a name.
+        """Make a live object or a function a source; the keywords are those of a table with driver "memory".
 
-        A function is called with the concept, in a thread unless it is a coroutine; it returns rows, fragments or
-        nothing. An object is read each time. What `[sources.NAME]` with driver "memory" may say is said by keywords:
-        `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`, `timeout_s`, `time_share`, `invalidated_by`;
-        where the settings have such a table, it holds, and only the object is given. Registering again replaces the
-        object. Raises InvalidInput for anything else.
+        Without keywords, the object of a source that is there is replaced. Raises InvalidInput when the name is taken
+        by another kind of source, or the keywords cannot be used.
         """
-        from mica.sources.drivers.declarations import parsed
-        from mica.sources.drivers.live import MemorySource, MemoryTable
-        from mica.sources.drivers.tables import Around
-
         check_name(name)
-        given: dict[str, object] = {"driver": "memory", **declared}
+        table: dict[str, object] = {**declared}
         if concepts is not None:
-            given["concepts"] = [concepts] if isinstance(concepts, str) else list(concepts)
-        given |= {key: dict(value) for key, value in (("fragment", fragment), ("where", where)) if value is not None}
+            table["concepts"] = [concepts] if isinstance(concepts, str) else list(concepts)
+        table |= {key: dict(value) for key, value in (("fragment", fragment), ("where", where)) if value is not None}
         before = self._sources.get(name)
-        if before is not None and not isinstance(before, MemorySource):
+        if before is not None and not isinstance(before, LiveSource):
             raise InvalidInput(f"there is a source {name!r} already, of another kind; give another name")
-        if before is not None and len(given) == 1:
+        if before is not None and not table:
             before.hold(thing)
             return
         try:
-            table = parsed(name, given)
-            assert isinstance(table, MemoryTable)
-            source = MemorySource(name, table, Around(self._pool, self._folder))
+            source = self._drivers().open_live(name, table, pool=self._pool, folder=self._folder)
         except InvalidSettings as error:
             raise InvalidInput(str(error)) from error
         except ValueError as error:
             raise InvalidInput(f"source {name!r}: {error}") from error
+        assert isinstance(source, LiveSource)
         source.hold(thing)
         self._sources[name] = source
 
     def unregister(self, name: str) -> None:
-        """Forget what was registered under a name. Raises InvalidInput when nothing was."""
-        from mica.sources.drivers.live import MemorySource
-
-        if not isinstance(self[name], MemorySource):
+        """Remove a registered object. Raises InvalidInput when there is none of this name."""
+        if not isinstance(self[name], LiveSource):
             raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
         del self._sources[name]
 
     def hanging(self, name: str) -> int:
-        """How many calls of a source have not come back though nobody waits for them."""
+        """The number of calls of a source that have not returned after their caller stopped waiting."""
         return self._pool.hanging(name)
 
-    async def test(
-        self, name: str, concept: Concept, *, now: datetime, among: Mapping[str, FragmentSource] | None = None
-    ) -> Tested:
-        """Ask one source about a concept, outside of every cache. Its failure is told, not raised.
-
-        It may be one of others, `among`, as mica's own are.
-        """
-        source, begun = (among or {}).get(name) or self[name], time.perf_counter()
-        found: Sequence[Fragment] = ()
-        failure = ""
-        try:
-            found = await source.fragments(concept, now=now)
-        except MicaError as error:
-            failure = str(error)
-        return Tested(
-            source=name,
-            concept=str(concept),
-            fragments=tuple(found),
-            missing=found.missing if isinstance(found, Partial) else "",
-            error=failure,
-            milliseconds=(time.perf_counter() - begun) * 1_000,
-        )
-
-    def explain(self, concept: Concept) -> list[Explained]:
-        """What each source that covers a concept would be asked, those that are believed most first."""
-        from mica.sources.drivers.tables import DeclaredSource
-
-        asked = []
-        for source in self:
-            if isinstance(source, DeclaredSource) and source.declared.knows(concept):
-                try:
-                    asked.append(source.explained(concept))
-                except (SourceFailed, ValueError) as error:  # a part of the concept that it would not be asked with
-                    reason = error.reason if isinstance(error, SourceFailed) else str(error)
-                    asked.append(source.asked(f"nothing: {reason}", {}))
-        return sorted(asked, key=lambda each: (each.declared.rank, each.source))
+    def explain(self, concept: Concept) -> list[SourceQueryPreview]:
+        """The query that each source would run about a concept, in the order of their ranks."""
+        previews = []
+        for source in self._covering([concept]):
+            try:
+                previews.append(source.explain(concept))
+            except (SourceFailed, ValueError) as error:  # a part of the concept that it refuses
+                reason = error.reason if isinstance(error, SourceFailed) else str(error)
+                previews.append(source.preview(f"nothing: {reason}", {}))
+        return sorted(previews, key=lambda each: (each.declared.rank, each.source))
 
     async def load(self, concepts: Iterable[Concept]) -> None:
-        """Load what the sources that cover these are asked with, once; what is not installed is told when it is asked.
+        """Load the modules for these concepts once, before a deadline begins: loading one holds up every source.
 
-        Whoever asks under a deadline does this first: a module that is loaded holds up every other source, too.
+        A module that is not installed is reported when its source is asked.
         """
         for concept in concepts:
             if concept in self._loaded:
                 continue
-            tables = self._tables([concept])
-            needed = {each.needs for each in tables} | {
-                "jsonpath" for each in tables if getattr(each.table, "select", None)
-            }
-            for module in sorted(needed - {None} - sys.modules.keys(), key=str):
+            needed = frozenset[str]().union(*(each.modules for each in self._covering([concept])))
+            for module in sorted(needed - sys.modules.keys()):
                 with suppress(ImportError):
-                    await asyncio.to_thread(import_module, str(module))
+                    await asyncio.to_thread(import_module, module)
             if len(self._loaded) < LOADED_MAX:
                 self._loaded.add(concept)
 
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Load what the sources that cover these are asked with, and connect to them, so that no deadline pays for it.
+        """Load the modules for these concepts and connect to their sources, so that no deadline pays for it.
 
-        What is not installed, or does not answer within a second, is told when it is asked.
+        A source that does not connect within a second is reported when it is asked.
         """
         await self.load(concepts)
-        connecting = [asyncio.ensure_future(each.connect()) for each in self._tables(concepts)]
+        connecting = [asyncio.ensure_future(each.connect()) for each in self._covering(concepts)]
         if connecting:
             _, late = await asyncio.wait(connecting, timeout=PREPARE_S)
             for task in connecting:
-                task.add_done_callback(heed)
+                task.add_done_callback(observe_failure)
             for task in late:
                 task.cancel()
 
-    def _tables(self, concepts: Collection[Concept]) -> list[DeclaredSource]:
-        """The sources with a table that cover any of these."""
-        from mica.sources.drivers.tables import DeclaredSource
-
+    def _covering(self, concepts: Collection[Concept]) -> list[DriverSource]:
+        """The sources of drivers that cover any of these."""
         covering = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
-        return [each for each in covering if isinstance(each, DeclaredSource)]
+        return [each for each in covering if isinstance(each, DriverSource)]
 
-    async def health(self, *, timeout_s: float = 3.0) -> list[Health]:
-        """Whether each source answers, all asked at once. None of them is waited for longer than the time."""
-        return list(await asyncio.gather(*(self._checked(source, timeout_s) for source in self)))
+    async def health(self, *, timeout_s: float = 3.0) -> list[SourceHealth]:
+        """Whether each source answers, all asked at once, each for at most this time."""
+        return list(await asyncio.gather(*(self._check(source, timeout_s) for source in self)))
 
-    async def _checked(self, source: FragmentSource, timeout_s: float) -> Health:
-        from mica.sources.drivers.tables import DeclaredSource
-
+    async def _check(self, source: Source, timeout_s: float) -> SourceHealth:
         begun = time.perf_counter()
         is_there = False
         try:
             async with asyncio.timeout(timeout_s):
-                told = await source.check() if isinstance(source, DeclaredSource) else "made by a program"
+                detail = await source.check() if isinstance(source, DriverSource) else "made by a program"
             is_there = True
         except SourceFailed as error:
-            told = error.reason
+            detail = error.reason
         except TimeoutError:
-            told = f"no answer within {timeout_s:g} s; is it running?"
-        return Health(
+            detail = f"no answer within {timeout_s:g} s; is it running?"
+        return SourceHealth(
             source=source.declared.name,
             driver=getattr(source, "driver", "program"),
             is_there=is_there,
             state="answers" if is_there else "missing",
-            told=told,
+            detail=detail,
             milliseconds=(time.perf_counter() - begun) * 1_000,
         )
 
     async def close(self) -> None:
-        """Release everything; a source that hangs is left behind."""
+        """Close all sources; one that hangs is left behind."""
         closing = [asyncio.ensure_future(source.close()) for source in self]
         if closing:
             _, late = await asyncio.wait(closing, timeout=CLOSE_S)
             for task in late:
                 task.cancel()
         self._pool.close()
+
+
+async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
+    """The answer of one source, outside of every cache. Its failure is a field of the result."""
+    begun = time.perf_counter()
+    fragments: Sequence[Fragment] = ()
+    failure = ""
+    try:
+        fragments = await source.fragments(Question(concept=concept, now=now))
+    except MicaError as error:
+        failure = str(error)
+    return ProbeResult(
+        source=source.declared.name,
+        concept=str(concept),
+        fragments=tuple(fragments),
+        missing=fragments.missing if isinstance(fragments, Partial) else "",
+        error=failure,
+        milliseconds=(time.perf_counter() - begun) * 1_000,
+    )
+
+
+# -- Health --------------------------------------------------------------------------------------------------------
+
+TESTED = "source.tested"  # records that a source was asked by hand: {"source", "concept", "error", "milliseconds"}
+FAILING_MIN = 3  # failures in a row, after which a source that is there counts as failing
+
+State = Literal["answers", "failing", "missing"]
+
+
+class SourceHistory(msgspec.Struct, kw_only=True):
+    """How the latest questions to a source went, by the records of gathers and tests."""
+
+    asked: int = 0  # calls; cached replies do not count
+    failed: int = 0
+    failed_in_a_row: int = 0  # the latest
+    tried_at: datetime | None = None  # the last call
+    answered_at: datetime | None = None  # the last call that succeeded
+    failure: str = ""  # the reason of the last failure
+
+    @property
+    def is_failing(self) -> bool:
+        return self.failed_in_a_row >= FAILING_MIN
+
+    def note(self, at: datetime, failure: object) -> None:
+        """Count one call; None means that it succeeded."""
+        self.asked += 1
+        self.tried_at = at
+        if failure is None:
+            self.failed_in_a_row = 0
+            self.answered_at = at
+        else:
+            self.failed += 1
+            self.failed_in_a_row += 1
+            self.failure = str(failure)
+
+
+class SourceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a source."""
+
+    source: str
+    driver: str
+    is_there: bool
+    detail: str  # its own description, or why it does not answer
+    milliseconds: float
+    state: State  # `failing`: it is there, and its latest calls all failed
+    past: SourceHistory = msgspec.field(default_factory=SourceHistory)
+    breaker: str = "closed"  # `open` while it is left alone after several failures, in this process
+
+    def after(self, past: SourceHistory, *, breaker: str) -> SourceHealth:
+        """The same with the history of its calls."""
+        state: State = "failing" if self.is_there and past.is_failing else self.state
+        return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
+
+
+def read_history(records: Iterable[Event]) -> dict[str, SourceHistory]:
+    """The history of each source, by the records of gathers and tests, oldest first."""
+    histories: dict[str, SourceHistory] = {}
+    for event in records:
+        if event.name == TESTED:
+            name, error = event.data.get("source"), event.data.get("error")
+            histories.setdefault(str(name), SourceHistory()).note(event.at, error or None)
+            continue
+        asked, cached = (_names(event.data.get(key)) for key in ("asked", "cached"))
+        missing = event.data.get("missing")
+        failures = {**_stale(event.data.get("degraded")), **(missing if isinstance(missing, Mapping) else {})}
+        for name in asked - cached:
+            failure = failures.get(name)
+            is_part = isinstance(failure, str) and failure.startswith(IN_PART)
+            histories.setdefault(name, SourceHistory()).note(event.at, None if is_part else failure)
+    return histories
+
+
+def _names(value: object) -> set[str]:
+    return {str(each) for each in value} if isinstance(value, list | tuple) else set()
+
+
+def _stale(degraded: object) -> dict[str, object]:
+    """The sources that failed and were represented by an earlier reply, with the reason."""
+    listed = degraded if isinstance(degraded, list | tuple) else ()
+    return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

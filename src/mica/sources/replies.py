@@ -1,8 +1,8 @@
-"""What sources replied, kept for the next who asks: in this process, and in the store for others.
+"""The cache of replies: in this process, and in the store for other processes.
 
-A reply is fresh until its age runs out, or until an event says that it is old; the event always wins (K-24). An old
-one is kept too: it is better than nothing when its source does not answer, and whoever is shown it is told its age.
-What a source of ours stated and somebody took back is not kept: nobody is shown that again, however old it is called.
+A reply is fresh until it expires or an event makes it old, whichever comes first (K-24). Old replies stay cached: when
+a source does not answer, its old reply is shown with its age. A statement of mica's own sources that was withdrawn is
+removed from the cache and never shown again.
 """
 
 from __future__ import annotations
@@ -12,31 +12,41 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import takewhile
 
 import msgspec
 
 from mica.errors import InvalidInput, MicaError
-from mica.model.event import RETRACTED, Reply, name_pattern, split_id
+from mica.model.event import RETRACTED, name_pattern, split_id
+from mica.model.mark import Reply
 from mica.model.teaching import WITHDRAWN
+from mica.model.text_cache import remember_texts
 from mica.model.trail import SUSPENDED
-from mica.sources.changes import Change, Changes
-from mica.sources.protocol import DEGRADED, GATHERED, JUDGMENT_RETRACTED, PHI_INV, Concept, Declared, Fragment, covers
-from mica.store.protocol import Store
+from mica.sources.changes import Changes, LogChange
+from mica.sources.protocol import (
+    DEGRADED,
+    GATHERED,
+    JUDGMENT_RETRACTED,
+    PHI_INV,
+    Concept,
+    Fragment,
+    SourceDeclaration,
+    covers,
+)
+from mica.store.protocol import PurgeLog, ReplyTable
 from mica.store.purges import PURGE
 
-REPLIES_MAX = 2_000  # kept in a process
+REPLIES_MAX = 2_000  # cached in a process
 CHARACTERS_MAX = 16_000_000  # of all their texts
-NOTES_MAX = 1_000  # changes that are remembered for replies of other processes
-SAVE_S = 0.5  # replies gather for so long and are saved in one transaction
-ELSEWHERE_MAX = 20_000  # concepts that others asked about; beyond that nobody is waited for
-CLOSE_S = 2.0  # closing waits for that at most
-UNSAVED_MAX = 1_000  # beyond that the store is stuck, and others ask for themselves
+NOTES_MAX = 1_000  # changes that are remembered, to judge replies of other processes by
+SAVE_S = 0.5  # replies of this span are saved in one transaction
+ELSEWHERE_MAX = 20_000  # concepts that other processes cached; further ones are not looked up
+CLOSE_S = 2.0  # for saving when the process closes
+UNSAVED_MAX = 1_000  # beyond that the store is stuck, and other processes ask for themselves
 
 FIBONACCI = (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
-# Minutes for which replies about a kind of thing may be used, by its domain (K-24).
+# Minutes until replies expire, by the domain of their concept (K-24).
 TTL_MINUTES = {
     "judgment": FIBONACCI[8],
     "learning": FIBONACCI[9],
@@ -45,7 +55,7 @@ TTL_MINUTES = {
 }
 OTHER_TTL_MINUTES = FIBONACCI[6]
 
-# What makes replies old without a source naming it: the events, and what they are about when they do not say so.
+# Events that make replies old for every source, each with the concepts it means when it names none.
 TRIGGERS = {
     "judgment.*": "judgment:*",
     "learning.*": "learning:*",
@@ -53,12 +63,12 @@ TRIGGERS = {
     DEGRADED: "*",
 }
 
-# After these, what was stated does not hold, and is not only old.
-TAKEN_BACK = (RETRACTED, JUDGMENT_RETRACTED, WITHDRAWN, SUSPENDED)
+# After these events a statement no longer holds, so an old reply must not be shown either.
+WITHDRAWING = (RETRACTED, JUDGMENT_RETRACTED, WITHDRAWN, SUSPENDED)
 
 
-def ttl_s(declared: Declared, concept: Concept) -> float:
-    """For how many seconds a reply may be used."""
+def ttl_s(declared: SourceDeclaration, concept: Concept) -> float:
+    """The seconds after which a reply expires."""
     if declared.is_live:
         return 0.0
     if declared.ttl_s is not None:
@@ -66,21 +76,21 @@ def ttl_s(declared: Declared, concept: Concept) -> float:
     return 60.0 * TTL_MINUTES.get(concept.domain, OTHER_TTL_MINUTES)
 
 
-Key = tuple[str, Concept]  # a source by its name, and what it was asked about
+Key = tuple[str, Concept]  # the name of a source, and the concept
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply, and what decides whether it may still be used."""
+class CachedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply with everything that decides whether it may still be used."""
 
     fragments: tuple[Fragment, ...]
-    missing: str = ""  # what the source said that it lacks
-    at: datetime  # when it was asked
+    missing: str = ""  # the part that the source could not give
+    at: datetime  # when the source was called
     tick: int  # of the changes then
     position: int  # of the log then
     generation: int  # of the store then: a purge has passed since when it differs
-    characters: int  # of all that was said
-    is_old: bool = False  # something happened since
-    version: str = ""  # what the source called what it read, if it can tell that without reading
+    characters: int  # of all its fragments
+    is_old: bool = False  # an event made it old
+    version: str = ""  # of the data that the source read, if the source can name one
 
 
 class _Body(msgspec.Struct):
@@ -90,28 +100,29 @@ class _Body(msgspec.Struct):
 
 
 class Replies:
-    """The replies that a process keeps. The store keeps them too, for other processes and the next one."""
+    """The cached replies of a process. They are saved in the store too, for other processes and the next one."""
 
-    def __init__(self, store: Store, *, own: Callable[[], str]) -> None:
-        self._store = store
-        self._writer = own  # who writes the events of this process
-        self._kept: OrderedDict[Key, Kept] = OrderedDict()  # the latest used last
+    def __init__(self, table: ReplyTable, purges: PurgeLog, *, own: Callable[[], str]) -> None:
+        self._table = table
+        self._purges = purges
+        self._writer = own  # the writer of this process's events
+        self._cached: OrderedDict[Key, CachedReply] = OrderedDict()  # least recently used first
         self._characters = 0
-        self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)  # in the order of their ticks
+        self._notes: deque[tuple[LogChange, str]] = deque(maxlen=NOTES_MAX)  # in the order of their ticks
         self._names: dict[str, bool] = {}
-        self._declared: dict[str, Declared] = {}
-        self._forgotten = 0  # the tick before which nothing is kept
-        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is not among the notes any more
-        self._unsaved: dict[Key, tuple[Declared, Kept]] = {}  # each with how its source was declared then
+        self._declared: dict[str, SourceDeclaration] = {}
+        self._forgotten = 0  # replies from before this tick are not cached
+        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that has left the notes
+        self._unsaved: dict[Key, tuple[SourceDeclaration, CachedReply]] = {}  # each with the declaration of its source
         self._saving: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()  # save at once
-        self._elsewhere: set[str] | None = None  # concepts that others were told about; None: nobody has looked
+        self._hurry = asyncio.Event()  # set to save at once
+        self._saved_elsewhere: set[str] | None = None  # concepts that other processes cached; None: not read yet
         self.changes: Changes | None = None
 
     # -- Which changes matter
 
-    def know(self, declared: Iterable[Declared]) -> None:
-        """These are the sources."""
+    def know(self, declared: Iterable[SourceDeclaration]) -> None:
+        """Set the declarations of the sources in use."""
         self._declared = {each.name: each for each in declared}
         self._names.clear()
 
@@ -126,8 +137,8 @@ class Replies:
                 self._names[name] = known
         return known
 
-    def note(self, change: Change) -> None:
-        """Something happened."""
+    def note(self, change: LogChange) -> None:
+        """Mark the replies that a change makes old."""
         if change.event.name == PURGE:
             self.forget()
             return
@@ -139,34 +150,38 @@ class Replies:
         if len(self._notes) == NOTES_MAX:
             self._unnote(self._notes[0][0].tick, self._notes[0][0].position)
         self._notes.append((change, pattern))
-        for key in self._named(pattern) if pattern else list(self._kept):
-            kept, declared = self._kept.get(key), self._declared.get(key[0])
+        for key in self._named(pattern) if pattern else list(self._cached):
+            kept, declared = self._cached.get(key), self._declared.get(key[0])
             if kept is None or declared is None or kept.tick >= change.tick:
                 continue
             if not _touches(change, pattern, declared, key[1]):
                 continue
-            if _is_taken_back(change.event.name, declared):
+            if _is_withdrawn(change.event.name, declared):
                 self._drop(key)
                 self._unsaved.pop(key, None)
             elif not kept.is_old:
-                self._kept[key] = msgspec.structs.replace(kept, is_old=True)
+                self._cached[key] = msgspec.structs.replace(kept, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
-        """What a change may touch that names a concept: that one alone, unless it is a pattern."""
+        """The cached replies that a change about a concept may touch; all of them if it names a pattern."""
         if "*" not in pattern and "?" not in pattern:
             with suppress(InvalidInput):
                 concept = Concept.parse(pattern)
                 return [(source, concept) for source in self._declared]
-        return list(self._kept)
+        return list(self._cached)
 
     def _gathered_by(self, writer: str, concept: str) -> None:
-        """Somebody gathered something. If that was another process, its replies may be in the store by now."""
-        if writer != self._writer() and self._elsewhere is not None and len(self._elsewhere) < ELSEWHERE_MAX:
-            self._elsewhere.add(concept)
+        """Note a gather of another process: its replies may be in the store by now."""
+        if (
+            writer != self._writer()
+            and self._saved_elsewhere is not None
+            and len(self._saved_elsewhere) < ELSEWHERE_MAX
+        ):
+            self._saved_elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Keep nothing, and nothing of what is being asked for: something was purged, or too much has happened."""
-        self._kept.clear()
+        """Empty the cache, and cache no call that is under way: something was purged, or changes were missed."""
+        self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
         self._characters = 0
@@ -176,8 +191,8 @@ class Replies:
             self._unnote(self.changes.tick, self.changes.position)
 
     def drop(self, source: str) -> None:
-        """Keep nothing of a source: another has its name now."""
-        for key in [key for key in self._kept if key[0] == source]:
+        """Drop the replies of a source, because another source has its name now."""
+        for key in [key for key in self._cached if key[0] == source]:
             self._drop(key)
         for key in [key for key in self._unsaved if key[0] == source]:
             del self._unsaved[key]
@@ -186,48 +201,48 @@ class Replies:
         self._unnoted_tick = max(self._unnoted_tick, tick)
         self._unnoted_position = max(self._unnoted_position, position)
 
-    def is_changed(self, declared: Declared, concept: Concept, *, since: int) -> bool:
-        """Whether something happened after a tick that makes what a source says of a concept old, or may have."""
+    def is_changed(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> bool:
+        """Whether a change after a tick made a reply of this source about a concept old, or may have."""
         return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
 
-    def _touching(self, declared: Declared, concept: Concept, *, since: int) -> Iterator[str]:
-        """The names of what happened after a tick and makes what a source says of a concept old, the latest first."""
+    def _touching(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> Iterator[str]:
+        """The names of events after a tick that make a reply about a concept old, the latest first."""
         for change, pattern in takewhile(lambda note: note[0].tick > since, reversed(self._notes)):
             if _touches(change, pattern, declared, concept):
                 yield change.event.name
 
     # -- Replies
 
-    def kept(self, declared: Declared, concept: Concept) -> Kept | None:
-        """What this source replied last, fresh or not."""
+    def cached(self, declared: SourceDeclaration, concept: Concept) -> CachedReply | None:
+        """The last reply of this source, fresh or not."""
         key = declared.name, concept
-        kept = self._kept.get(key)
+        kept = self._cached.get(key)
         if kept is None:
             return None
-        if kept.generation != self._store.generation:
+        if kept.generation != self._purges.generation:
             self._drop(key)
             return None
-        self._kept.move_to_end(key)
+        self._cached.move_to_end(key)
         return kept
 
-    def is_fresh(self, kept: Kept, declared: Declared, concept: Concept, *, now: datetime) -> bool:
+    def is_fresh(self, kept: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
         """Whether a reply may be used as it is."""
         return not kept.is_old and timedelta(0) <= now - kept.at < timedelta(seconds=ttl_s(declared, concept))
 
-    def is_ageing(self, kept: Kept, declared: Declared, concept: Concept, *, now: datetime) -> bool:
-        """Whether a fresh reply should be asked for again, before anybody has to wait for it."""
+    def is_ageing(self, kept: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
+        """Whether a fresh reply should be refreshed in the background, before it expires."""
         return now - kept.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
-    def keep(self, declared: Declared, concept: Concept, kept: Kept) -> None:
-        """Keep a reply, here and soon in the store, unless one is kept that knows of more."""
+    def keep(self, declared: SourceDeclaration, concept: Concept, kept: CachedReply) -> None:
+        """Cache a reply, here and soon in the store, unless a newer one is cached."""
         key = declared.name, concept
-        known = self._kept.get(key)
+        known = self._cached.get(key)
         if kept.tick < self._forgotten or (known is not None and known.tick > kept.tick):
             return
-        if self.is_changed(declared, concept, since=kept.tick):  # it happened while the source was asked
+        if self.is_changed(declared, concept, since=kept.tick):  # during the call
             since = self._touching(declared, concept, since=kept.tick)
-            names = TAKEN_BACK if kept.tick < self._unnoted_tick else since
-            if any(_is_taken_back(name, declared) for name in names):
+            names = WITHDRAWING if kept.tick < self._unnoted_tick else since
+            if any(_is_withdrawn(name, declared) for name in names):
                 return
             kept = msgspec.structs.replace(kept, is_old=True)
         self._put(key, kept)
@@ -236,17 +251,17 @@ class Replies:
             if self._saving is None or self._saving.done():
                 self._saving = asyncio.ensure_future(self._save())
 
-    async def load(self, wanted: Mapping[str, Declared], concept: Concept) -> None:
-        """Take over what other processes were told about a concept. Raises StoreError."""
-        if self._elsewhere is None:
-            self._elsewhere = set(await self._store.replied())
-        if str(concept) not in self._elsewhere:
+    async def load(self, wanted: Mapping[str, SourceDeclaration], concept: Concept) -> None:
+        """Read the replies about a concept that other processes saved. Raises StoreError."""
+        if self._saved_elsewhere is None:
+            self._saved_elsewhere = set(await self._table.concepts())
+        if str(concept) not in self._saved_elsewhere:
             return
-        for reply in await self._store.replies(str(concept)):
+        for reply in await self._table.read(str(concept)):
             declared = wanted.get(reply.source)
             if declared is None or declared.is_live or reply.declared != fingerprint(declared):
                 continue
-            known = self._kept.get((reply.source, concept))
+            known = self._cached.get((reply.source, concept))
             if known is not None and known.at >= reply.at:
                 continue
             is_known = self.changes is not None and await self.changes.reach(reply.position)
@@ -256,18 +271,18 @@ class Replies:
                 for change, pattern in self._notes
                 if change.position > reply.position and _touches(change, pattern, declared, concept)
             ]
-            if any(_is_taken_back(name, declared) for name in (since if is_known else TAKEN_BACK)):
+            if any(_is_withdrawn(name, declared) for name in (since if is_known else WITHDRAWING)):
                 continue
             is_old = not is_known or bool(since)
-            with suppress(msgspec.DecodeError, MicaError):  # of another version: it is asked for again
+            with suppress(msgspec.DecodeError, MicaError):  # written by another version: the source is asked again
                 body = msgspec.json.decode(reply.body, type=_Body)
-                kept = Kept(
+                kept = CachedReply(
                     fragments=body.fragments,
                     missing=body.missing,
                     at=reply.at,
                     tick=0 if self.changes is None else self.changes.tick,
                     position=reply.position,
-                    generation=self._store.generation,
+                    generation=self._purges.generation,
                     characters=sum(each.characters for each in body.fragments),
                     is_old=is_old,
                     version=body.version,
@@ -275,22 +290,22 @@ class Replies:
                 self._put((reply.source, concept), kept)
 
     async def close(self) -> None:
-        """Save what is not saved yet, unless the store takes too long."""
+        """Save the replies that are not saved yet, unless the store takes too long."""
         if self._saving is not None and not self._saving.done():
             self._hurry.set()
             await asyncio.wait([self._saving], timeout=CLOSE_S)
             self._saving.cancel()
             await asyncio.wait([self._saving])
 
-    def _put(self, key: Key, kept: Kept) -> None:
+    def _put(self, key: Key, kept: CachedReply) -> None:
         self._drop(key)
-        self._kept[key] = kept
+        self._cached[key] = kept
         self._characters += kept.characters
-        while len(self._kept) > REPLIES_MAX or (self._characters > CHARACTERS_MAX and len(self._kept) > 1):
-            self._drop(next(iter(self._kept)))
+        while len(self._cached) > REPLIES_MAX or (self._characters > CHARACTERS_MAX and len(self._cached) > 1):
+            self._drop(next(iter(self._cached)))
 
     def _drop(self, key: Key) -> None:
-        kept = self._kept.pop(key, None)
+        kept = self._cached.pop(key, None)
         if kept is not None:
             self._characters -= kept.characters
 
@@ -302,11 +317,11 @@ class Replies:
             try:
                 await self._save_now()
             except MicaError:
-                self._unsaved.clear()  # others ask for themselves
+                self._unsaved.clear()  # other processes ask for themselves
 
     async def _save_now(self) -> None:
         unsaved, self._unsaved = self._unsaved, {}
-        generation = self._store.generation
+        generation = self._purges.generation
         current = [
             Reply(
                 concept=str(concept),
@@ -320,22 +335,22 @@ class Replies:
             if kept.generation == generation
         ]
         if current:
-            await self._store.save_replies(current, generation=generation)
+            await self._table.save(current, generation=generation)
 
 
-@lru_cache(maxsize=256)
-def fingerprint(declared: Declared) -> str:
-    """How a source is declared, in short: a reply of one that was declared otherwise is another's."""
+@remember_texts(256)
+def fingerprint(declared: SourceDeclaration) -> str:
+    """A hash of the declaration of a source; a reply is only used under the same declaration."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 
-def _is_taken_back(name: str, declared: Declared) -> bool:
-    """Whether an event of this name says that something of what this source states does not hold."""
-    return name in TAKEN_BACK and any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by)
+def _is_withdrawn(name: str, declared: SourceDeclaration) -> bool:
+    """Whether an event of this name withdraws statements of this source."""
+    return name in WITHDRAWING and any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by)
 
 
-def _touches(change: Change, pattern: str, declared: Declared, concept: Concept) -> bool:
-    """Whether a change makes what a source says of a concept old."""
+def _touches(change: LogChange, pattern: str, declared: SourceDeclaration, concept: Concept) -> bool:
+    """Whether a change makes replies of a source about a concept old."""
     name = change.event.name
     if any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by):
         return not pattern or _covers(pattern, concept)
@@ -349,4 +364,4 @@ def _covers(pattern: str, concept: Concept) -> bool:
     try:
         return covers(pattern, concept)
     except MicaError:
-        return True  # whatever it means, it may mean this one
+        return True  # an invalid pattern may mean any concept

@@ -1,8 +1,8 @@
-"""Threads for sources that block: few for each, and a hung one costs nothing but itself.
+"""Threads for blocking sources: a few for each, so that a hung source delays no other.
 
-The threads are daemons: one that hangs in a driver for ever does not keep the process from ending. A source may hold
-a few of them at once; its other calls wait for their turn, and never for another source. Calls that nobody waits for
-any more and that do not come back are told of: their source is not asked again.
+The threads are daemons, so one that hangs in a driver does not keep the process from ending. A source has a few threads
+at once; its further calls wait for these, never for another source. A source whose abandoned calls do not return is not
+called again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mica.errors import SourceFailed
 
 R = TypeVar("R")
 
-IDLE_MAX = 8  # threads that are kept for the next calls; others end with theirs
+IDLE_MAX = 8  # threads that wait for the next call; others end with theirs
 PER_SOURCE_MAX = 4  # calls at once; sources wait for disks and sockets, not for a core
 Work = Callable[[], None]
 
 
 class Pool:
-    """A bounded number of threads for each source, started when they are needed. Used from one event loop."""
+    """A bounded number of threads for each source, started on demand. Used from one event loop."""
 
     def __init__(self, *, idle_max: int = IDLE_MAX, per_source_max: int = PER_SOURCE_MAX) -> None:
         self._idle_max = idle_max
@@ -37,21 +37,21 @@ class Pool:
         self._threads = 0
         self._calls = 0  # each with a thread
         self._turns: dict[str, asyncio.Semaphore] = {}
-        self._left: Counter[str] = Counter()  # calls of each source that nobody waits for, and that have not come back
+        self._left: Counter[str] = Counter()  # calls of each source that have not returned after their caller left
         self._is_closed = False
 
     def hanging(self, source: str) -> int:
-        """How many calls of a source have not come back though nobody waits for them."""
+        """The number of calls of a source that have not returned after their caller stopped waiting."""
         return self._left[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
-        """What `work` returns, done in a thread; raises what it raises.
+        """The result of `work`, run in a thread; raises what it raises.
 
         Whoever is cancelled stops waiting at once; the call ends on its own. Raises SourceFailed when too many calls
-        of this source have not come back.
+        of this source have not returned.
         """
         if self._left[source] >= self._per_source_max:
-            raise SourceFailed(source, f"{self._left[source]} calls have not come back; it is not asked again")
+            raise SourceFailed(source, f"{self._left[source]} calls have not returned; it is not asked again")
         turn = self._turns.setdefault(source, asyncio.Semaphore(self._per_source_max))
         await turn.acquire()
         if self._is_closed:
@@ -82,9 +82,9 @@ class Pool:
             try:
                 if not answer.cancelled():
                     result = here.run(work)
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
                 failure = error
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so no caller waits
                 loop.call_soon_threadsafe(settle, result, failure)
 
         self._calls += 1
@@ -99,7 +99,7 @@ class Pool:
             raise
 
     def _fit(self) -> None:
-        """Start a thread for each call that has none; end those beyond what is kept for the next."""
+        """Start a thread for each call that has none; end idle threads beyond the limit."""
         while self._threads < self._calls and not self._is_closed:
             self._threads += 1
             threading.Thread(target=self._work, name="mica-source", daemon=True).start()
@@ -110,7 +110,7 @@ class Pool:
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
-            del work  # what it holds goes now, and not with the next call
+            del work  # free its references now, not with the next call
 
     def close(self) -> None:
         """Let the threads end; one that hangs is left behind."""
@@ -121,7 +121,7 @@ class Pool:
 
 
 async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
-    """Import what a source needs without holding the loop. Raises SourceFailed when it is not installed."""
+    """Import a module that a source needs in a thread. Raises SourceFailed when it is not installed."""
     if module in sys.modules:
         return
     try:

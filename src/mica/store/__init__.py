@@ -1,1 +1,1 @@
-"""Where events are kept: one protocol, and an implementation for each engine."""
+"""Stores: one protocol per role, and an engine for each kind of database."""

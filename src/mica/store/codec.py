@@ -1,4 +1,4 @@
-"""How engines write what they keep: times, large payloads, contexts, and what a ranker sees of a session."""
+"""Encodings that engines share: times, large payloads, labels, and the marks of a session."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SMALL: dict[int, int] = {zstd.CompressionParameter.compression_level: 9, **_CHE
 
 
 def moment(at: int) -> datetime:
-    """The time that `microseconds` wrote."""
+    """The time for a number of microseconds, as `microseconds` returns it."""
     return EPOCH + timedelta(microseconds=at)
 
 
 def digest(body: bytes) -> bytes:
-    """What a payload is named by."""
+    """The digest that a payload is stored under."""
     return blake2b(body, digest_size=16).digest()
 
 
@@ -45,7 +45,7 @@ def compressed(body: bytes) -> bytes:
 
 
 def packed(body: bytes) -> bytes:
-    """As `compressed`, smaller and slower: for what nobody waits for."""
+    """As `compressed`, but smaller and slower, for background work."""
     return zstd.compress(body, options=_SMALL)
 
 
@@ -61,12 +61,12 @@ def labels_text(context: Context) -> str:
 
 
 def labels_of(text: str) -> tuple[tuple[str, str], ...]:
-    """The labels that `labels_text` wrote."""
+    """The labels in a text that `labels_text` returned."""
     return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
 
 
 def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
-    """Put a value into a cache that forgets everything when it is full."""
+    """Put a value into a cache, which is emptied first when it is full."""
     if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value

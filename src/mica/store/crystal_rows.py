@@ -1,4 +1,4 @@
-"""What a log says of its crystals, whichever engine keeps it: the reference's own state, and what `verify` compares."""
+"""The crystal rows that follow from a log: the state of the reference store, and what `verify` expects of an engine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import NamedTuple
 import msgspec
 
 from mica.errors import LawBroken
-from mica.model.crystal import OF_MARKS, Crystal, Fact, check_laws, crystal_of, fact_of, overlap, retracted_by
+from mica.model.crystal import OF_MARKS, Crystal, Fact, check_laws, crystal_of, overlap, retraction_target, source_fact
 from mica.model.event import CRYSTAL, MARK, PURGED, RETRACTED, Event, EventId, microseconds, tombstone_of
 
 
 class SourceRow(NamedTuple):
-    """A source as an engine keeps it."""
+    """A source of a crystal, as an engine stores it."""
 
     crystal: int  # positions
     source: int
     tokens: int
-    is_live: bool  # of a crystal that is not superseded, and belongs to the hierarchy of time
+    is_live: bool  # its crystal is not superseded and belongs to the time hierarchy
 
 
 class CrystalRow(NamedTuple):
-    """A crystal as an engine keeps it."""
+    """A crystal, as an engine stores it."""
 
     position: int
     level: int
@@ -32,42 +32,42 @@ class CrystalRow(NamedTuple):
     start_at: int
     end_at: int
     tokens: int
-    superseded_by: int | None  # the position of what superseded or retracted it
+    superseded_by: int | None  # the position of the event that superseded or retracted it
 
 
 class Rows(NamedTuple):
-    """What an engine keeps beside the log."""
+    """The rows about crystals that an engine stores beside the log."""
 
     crystals: Iterable[CrystalRow]
     sources: Iterable[SourceRow]
     retracted: Collection[str]  # ids
-    marks: Collection[int] | None = None  # positions of those that can be found; None where that is no row
+    marks: Collection[int] | None = None  # positions of searchable marks; None if the engine has no such rows
 
 
 class Derived:
-    """The crystals of a log whose events are added in their order. What a crystal names must come before it.
+    """The crystals of a log, built by adding its events in order. The sources of a crystal must come before it.
 
-    Of a long log only those marks are remembered that are `named` by something, where somebody knows which they are.
+    With `named`, the ids that other events refer to, only those marks are kept in memory.
     """
 
     def __init__(self, named: Collection[EventId] | None = None) -> None:
         self._named = named
-        self._unnamed = array("q")  # positions of marks that nothing names
+        self._unnamed = array("q")  # positions of marks that no event refers to
         self.crystals: dict[EventId, Crystal] = {}
-        self.superseded: dict[EventId, int] = {}  # and at which position
-        self.retracted: dict[EventId, int] = {}  # whether it is there yet or not
-        self.unsupported: dict[EventId, LawBroken] = {}  # crystals that rest on something purged
+        self.superseded: dict[EventId, int] = {}  # to the position of the superseding event
+        self.retracted: dict[EventId, int] = {}  # also of events that have not arrived yet
+        self.unsupported: dict[EventId, LawBroken] = {}  # crystals whose sources were purged
         self._above: dict[EventId, EventId] = {}  # the live crystal of a source
         self._facts: dict[EventId, Fact] = {}
         self._positions: dict[EventId, int] = {}
 
     def add(self, event: Event) -> None:
-        """Apply what this event says. Raises LawBroken, and nothing is changed."""
+        """Apply an event. Raises LawBroken and then changes nothing."""
         position = event.position or 0
         if event.name == CRYSTAL:
             self._crystallize(crystal_of(event), position)
         elif event.name == RETRACTED:
-            self._retract(retracted_by(event), position)
+            self._retract(retraction_target(event), position)
         elif event.name == PURGED:
             told = tombstone_of(event)
             self._supersede(told.supersedes, position)
@@ -77,11 +77,11 @@ class Derived:
         if event.name == MARK and self._named is not None and event.id not in self._named:
             if event.origin != "recalled":
                 self._unnamed.append(position)
-        elif (fact := fact_of(event)) is not None:
+        elif (fact := source_fact(event)) is not None:
             self._facts[event.id], self._positions[event.id] = fact, position
 
     def add_stored(self, events: Iterable[Event]) -> None:
-        """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
+        """Apply events that are stored already. A crystal that has lost a source since is reported as unsupported."""
         for event in events:
             try:
                 self.add(event)
@@ -91,16 +91,16 @@ class Derived:
 
     @property
     def sealed(self) -> set[EventId]:
-        """What is a source of a live crystal in the hierarchy of time."""
+        """The sources of live crystals in the time hierarchy."""
         return set(self._above)
 
     def is_live(self, identifier: EventId) -> bool:
-        """Whether a mark or crystal that is there was neither retracted nor superseded."""
+        """True for a known mark or crystal that is neither retracted nor superseded."""
         return identifier in self._facts and identifier not in self.retracted and identifier not in self.superseded
 
     @property
     def rows(self) -> Rows:
-        """What an engine keeps of this."""
+        """The rows that an engine should store."""
         marks = array("q", self._unnamed)
         marks.extend(
             self._positions[identifier]
@@ -161,37 +161,37 @@ class Derived:
 
 
 def derived(log: Iterable[Event]) -> Derived:
-    """What a whole log says."""
+    """The crystals of a whole log."""
     found = Derived()
     found.add_stored(log)
     return found
 
 
 def named_by(events: Iterable[Event]) -> set[EventId]:
-    """The marks and crystals that crystals, retractions and their tombstones name."""
+    """The ids that crystals, retractions and their tombstones refer to."""
     named: set[EventId] = set()
     for event in events:
         if event.name == CRYSTAL:
             named.update(crystal_of(event).sources)
         elif event.name == RETRACTED:
-            named.add(retracted_by(event))
+            named.add(retraction_target(event))
         elif event.name == PURGED and (gone := tombstone_of(event).retracts) is not None:
             named.add(gone)
     return named
 
 
-NAMING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that name others
+NAMING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that refer to others
 
 
 def broken_crystals(said: Derived, kept: Rows) -> list[str]:
-    """One sentence for every crystal, mark or retraction that is not kept as the log says."""
+    """One sentence for every crystal, mark or retraction whose rows differ from the log."""
     right = said.rows
     problems = [
-        f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystallize` makes "
+        f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystals make` makes "
         "another"
         for identifier, error in said.unsupported.items()
     ]
-    mend = "`mica rebuild` mends it"
+    mend = "`mica upkeep rebuild` mends it"
     names = {crystal.position or 0: crystal.id for crystal in said.crystals.values()}
     found, expected = _by_position(kept), _by_position(right)
     for position in sorted(found.keys() | expected.keys()):
@@ -212,7 +212,7 @@ def broken_crystals(said: Derived, kept: Rows) -> list[str]:
 
 
 def _by_position(rows: Rows) -> dict[int, dict[str, object]]:
-    """What is kept of each crystal, by the name of the column."""
+    """The columns of each crystal, by position."""
     found: defaultdict[int, dict[str, object]] = defaultdict(dict)
     for row in rows.crystals:
         found[row.position] |= row._asdict()

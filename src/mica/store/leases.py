@@ -1,13 +1,14 @@
-"""What a piece of shared work may be called, and for how long it may be held. Every engine asks here."""
+"""Shared work, claims on it, and the checks of names and leases that every engine uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from mica.errors import InvalidInput
-from mica.model.event import Claim, Work
 from mica.store.codec import moment
 
 WORD_CHARACTERS_MAX = 500  # a kind, a session or a day, a machine and its process
@@ -16,8 +17,29 @@ LEASE_MAX = timedelta(days=1)  # the work of a holder that died waits for so lon
 COLUMNS = "kind, about, due_at, owner, held_until"
 
 
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of planned background work, and the process that holds it."""
+
+    kind: str
+    about: str = ""  # which of this kind: a session, a day; empty when there is only one
+    due_at: datetime
+    owner: str | None = None  # the process that holds it, or held it last without finishing; None for none
+    held_until: datetime | None = None  # by the store's clock; then another may have it
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to do a piece of work until a time. Only this claim can finish it."""
+
+    id: str
+    kind: str
+    about: str
+    due_at: datetime
+    owner: str
+    held_until: datetime  # by the store's clock
+
+
 def check_words(**words: str) -> None:
-    """Raise InvalidInput when one of these cannot be a name."""
+    """Raise InvalidInput when one of these texts cannot be a name."""
     for what, word in words.items():
         if not isinstance(word, str) or len(word) > WORD_CHARACTERS_MAX or not (word or what == "about"):
             raise InvalidInput(f"{what} {word!r:.60} is not usable; give 1 to {WORD_CHARACTERS_MAX} characters")
@@ -32,7 +54,7 @@ def check_moment(what: str, at: datetime) -> None:
 
 
 def check_lease(lease: timedelta) -> None:
-    """Raise InvalidInput when work cannot be held for so long."""
+    """Raise InvalidInput when a lease is negative or too long."""
     if not timedelta(0) <= lease <= LEASE_MAX:
         raise InvalidInput(f"a lease of {lease} is not possible; give 0 to {LEASE_MAX}, and renew it while you work")
 
@@ -50,8 +72,3 @@ def claim_of(identifier: str, row: Sequence[Any]) -> Claim:
     return Claim(
         id=identifier, kind=kind, about=about, due_at=moment(due_at), owner=owner, held_until=moment(held_until)
     )
-
-
-def nothing_to_hear(ring: Callable[[], None]) -> Callable[[], None]:
-    """How an engine listens that is told nothing."""
-    return lambda: None

@@ -1,7 +1,7 @@
-"""Hearing of appends at once: one connection that is told of them, while somebody follows. A hint, never the truth.
+"""Notifications of appends: one connection that receives them while there are listeners. They are hints.
 
-Whatever is wrong with it, followers look at the log by themselves, so nothing here ever raises: a server that is away
-is tried again, and one that cannot tell is left alone.
+Followers also poll the log, so nothing here raises: a server that is away is tried again, and a server without
+notifications is not asked again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0  # followers lose nothing meanwhile; a server that is away is not to be hurried
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0  # followers poll meanwhile, so there is no hurry
+
+
+class SilentNotices:
+    """`AppendNotices` of an engine that has none: it never notifies."""
+
+    is_live = False
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
 
 class Listener(ABC):
-    """Rings all who listen when something is heard; keeps a connection for it while anybody does."""
+    """Calls every listener on a notification; holds a connection while there are listeners."""
 
     def __init__(self, failures: tuple[type[Exception], ...]) -> None:
         self._failures = failures
@@ -24,7 +33,7 @@ class Listener(ABC):
         self.is_listening = False
 
     def begin(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Ring when something is heard; what is returned ends that, and may be called from any thread."""
+        """Call `ring` on every notification; the returned function ends that, from any thread."""
         loop = asyncio.get_running_loop()
         key = object()
         self._rings[key] = ring
@@ -32,7 +41,7 @@ class Listener(ABC):
             self._task = loop.create_task(self._keep_listening(), name="mica-listening")
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and everything that ran in it has ended
+            with suppress(RuntimeError):  # the loop is closed, and its tasks have ended
                 loop.call_soon_threadsafe(self._end, key)
 
         return end
@@ -44,7 +53,7 @@ class Listener(ABC):
             self._task = None
 
     async def close(self) -> None:
-        """Stop listening, whoever follows."""
+        """Stop listening for everyone."""
         task, self._task = self._task, None
         self._rings.clear()
         if task is not None:

@@ -1,7 +1,7 @@
-"""Who goes first: whoever asks, before work that nobody waits for.
+"""Queries come before background work.
 
-A store does one thing after the other, and Python runs one thread at a time. Work in the background is cut into small
-pieces and gives way between two of them, as long as somebody asks; in a thread of its own, it pauses.
+A store does one thing at a time, and Python runs one thread at a time. Background work is therefore cut into small
+steps, and waits between two of them while a query runs: a coroutine with `give_way`, a thread with `pause`.
 """
 
 from __future__ import annotations
@@ -9,58 +9,80 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeAlias, TypeVar
 
-WAIT_S = 0.5  # at most, before one piece of work: whoever asks without an end slows it down, and never stops it
-PIECE_S = 0.02  # what a thread that has waited so long does before it waits again
+T = TypeVar("T")
+
+Pause: TypeAlias = Callable[[], None]  # called every few microseconds; returns when the work may continue
+
+WAIT_S = 0.5  # the longest wait before one step: endless queries slow background work down, and never stop it
+PIECE_S = 0.02  # how long a thread works after such a wait before it waits again
 
 
-class Turns:
-    """Counts who asks just now in this process."""
+class Priority:
+    """Counts the queries that run in this process, so that background work can wait for them."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._asking = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-        self._quiet_for_threads = threading.Event()
-        self._quiet_for_threads.set()
-        self._goes_on_until_s = 0.0  # threads that have waited long enough
+        self._queries = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._idle_for_threads = threading.Event()
+        self._idle_for_threads.set()
+        self._works_until_s = 0.0  # threads that have waited long enough
 
     @property
-    def is_asked(self) -> bool:
-        """Whether somebody waits for an answer."""
-        return self._asking > 0
+    def is_busy(self) -> bool:
+        """True while a query runs."""
+        return self._queries > 0
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Somebody waits for what is done here."""
-        self._asking += 1
-        self._quiet.clear()
-        self._quiet_for_threads.clear()
+    def query(self) -> Iterator[None]:
+        """Background work waits while this block runs."""
+        self._queries += 1
+        self._idle.clear()
+        self._idle_for_threads.clear()
         try:
             yield
         finally:
-            self._asking -= 1
-            if not self._asking:
-                self._quiet.set()
-                self._quiet_for_threads.set()
+            self._queries -= 1
+            if not self._queries:
+                self._idle.set()
+                self._idle_for_threads.set()
 
     def pause(self) -> None:
-        """In a thread of work: return when nobody asks, or after some time. Costs nothing while nobody does."""
-        if not self._asking or self._clock_s() < self._goes_on_until_s:
+        """Block a background thread while queries run, for at most WAIT_S. Costs nothing when none runs."""
+        if not self._queries or self._clock_s() < self._works_until_s:
             return
-        if not self._quiet_for_threads.wait(WAIT_S):
-            self._goes_on_until_s = self._clock_s() + PIECE_S
+        if not self._idle_for_threads.wait(WAIT_S):
+            self._works_until_s = self._clock_s() + PIECE_S
 
     async def give_way(self, *, wait_s: float = WAIT_S) -> None:
-        """Let others go on, and return when nobody asks any more, or after this time."""
+        """Yield to the event loop, then wait while queries run, for at most `wait_s`."""
         await asyncio.sleep(0)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._quiet.wait()
+                await self._idle.wait()
 
 
-async def nobody_asks() -> None:
-    """For work in a process where nothing else is done: it gives way to nobody."""
+async def never_give_way() -> None:
+    """A `give_way` for a process without queries: it returns at once."""
+
+
+def never_pause() -> None:
+    """A `Pause` for work that need not wait: it returns at once."""
+
+
+def with_pauses(values: Iterable[T], pause: Pause) -> Iterator[T]:
+    """The same values, with a pause before each."""
+    for value in values:
+        pause()
+        yield value
+
+
+def observe_failure(task: asyncio.Future[T]) -> None:
+    """Read the exception of a finished background task, so that asyncio does not log it as never retrieved."""
+    if not task.cancelled():
+        task.exception()

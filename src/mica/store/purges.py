@@ -1,10 +1,9 @@
-"""What a purge takes, and how it is remembered: what engines share, without a word of what was purged.
+"""Purges: which events they select, and how a store applies them to events that arrive later.
 
-A purge chooses events by a `Selection`. Those that are stored become tombstones. Others may still be on their way, in
-the segments of another process or on another machine; for them the store keeps the purge, and its append turns them
-into tombstones when they arrive. What mica tells is made of what it read, maybe before the purge: a record of it that
-says a purged value is taken whenever it was written. A kept `Purge` holds no text that it was asked by, only salted
-digests.
+A purge selects events by a `Selection`. Stored events become tombstones. Others may still be in the segments of another
+process or on another machine, so the store keeps a `Purge`, and its append turns these events into tombstones when they
+arrive. A record of recalled text may repeat what was read before the purge, so purged values are removed from it
+however new it is. A stored `Purge` contains no purged text, only salted digests.
 """
 
 from __future__ import annotations
@@ -23,31 +22,32 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.model.crystal import Crystal, Waiting
-from mica.model.event import Event, EventId, EventQuery, Reply, Tombstone, check_unicode, is_tombstone, tombstone
+from mica.model.event import Event, EventId, EventQuery, Tombstone, check_unicode, is_tombstone, make_tombstone
+from mica.model.mark import Reply
 from mica.model.trail import PUBLISHED
-from mica.store.backwards import EVENTS_AT_ONCE, latest_first
+from mica.store.query import EVENTS_AT_ONCE, QueriedLog, latest_first
 
 PURGE = "log.purged"  # records a purge
 EXPORTED = "log.exported"  # records a file that holds events
-ALLOWED = "log.allowed"  # records that a purged value may be said again
+ALLOWED = "log.allowed"  # records that a purged value is allowed again
 RECORDS = (PURGE, EXPORTED, ALLOWED, PUBLISHED)
 BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
-SPELLED_LETTERS_MIN = 4  # a shorter value is looked for as it is written: other spellings would be other words
-BURY_EVENTS = 500  # in one transaction: others wait for it for some tens of milliseconds
+SPELLED_LETTERS_MIN = 4  # a shorter value is matched literally: other spellings would be other words
+BURY_EVENTS = 500  # per transaction, which blocks other writers for some tens of milliseconds
 BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
-FIRST_EVENTS = 5  # shown before a person agrees
+FIRST_EVENTS = 5  # shown for confirmation
 
-# Where a text that was purged may begin in another: at a word, at a sign, at an underscore.
+# A purged text may begin at a word, at a punctuation mark or at an underscore.
 _BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events a purge takes: those that fit every given condition. Raises InvalidInput when none is given.
+    """The conditions of a purge: it selects the events that meet all of them. Raises InvalidInput without any.
 
-    A value is a text that occurs in a string or key of the data, in the name or in the context: as it is written, or
-    as whole words in another spelling, with other case, accents' encoding, blanks, punctuation or separators.
+    A value is a text in a string or key of the data, in the name or in the context. It matches literally, or as whole
+    words that differ in case, Unicode normalization, spaces, punctuation or separators.
     """
 
     ids: frozenset[EventId] = frozenset()  # any of these
@@ -68,7 +68,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             at = getattr(self, name)
             if not isinstance(at, datetime | None):
                 raise InvalidInput(f"{name} is {at!r}, which is no time; give an aware datetime")
-        EventQuery(since=self.since, until=self.until)  # refuses a time without a zone
+        EventQuery(since=self.since, until=self.until)  # raises for a time without a zone
         for name in ("value", "session", "agent", "user"):
             text = getattr(self, name)
             if not isinstance(text, str | None):
@@ -89,12 +89,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The kinds of conditions, without their values."""
+        """The names of the conditions, without their values."""
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) not in (None, frozenset()))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that every event of this selection holds."""
+        """The texts that every selected event contains."""
         return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
 
     def fits(self, event: Event) -> bool:
@@ -111,23 +111,23 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_said(self, text: str) -> bool:
-        """Whether a text says the value."""
+        """True if a text contains the value."""
         return self.value is not None and _says(text, self.value, Spelled(self.value).letters)
 
     def kept(self, *, at: datetime, told: Tombstone) -> Purge | None:
-        """How a store keeps this purge; None when ids name all that it takes: their tombstones are enough."""
+        """The record of this purge for later arrivals; None for a purge by ids, whose tombstones are enough."""
         if self.ids:
             return None
         salt = secrets.token_bytes(SALT_BYTES)
-        value, is_spelled = (None, False) if self.value is None else _looked_for(self.value)
+        value, is_spelled = (None, False) if self.value is None else _text_to_match(self.value)
         return Purge(
             told=told,
             at=at,
             salt=salt,
-            session=_sealed(self.session, salt),
-            agent=_sealed(self.agent, salt),
-            user=_sealed(self.user, salt),
-            value=_sealed(value, salt),
+            session=_keyed_digest(self.session, salt),
+            agent=_keyed_digest(self.agent, salt),
+            user=_keyed_digest(self.user, salt),
+            value=_keyed_digest(value, salt),
             value_characters=len(value or ""),
             is_spelled=is_spelled,
             since=self.since,
@@ -135,14 +135,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _looked_for(value: str) -> tuple[str, bool]:
-    """What is looked for in place of a value, and whether that is its letters, in any spelling."""
+def _text_to_match(value: str) -> tuple[str, bool]:
+    """The text to match for a value, and True if it is the letters of the value, in any spelling."""
     letters = Spelled(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """A purge as a store keeps it, for events that happened before it and arrive after it."""
+    """The stored record of a purge, for events that happened before it and arrive after it."""
 
     told: Tombstone
     at: datetime
@@ -152,31 +152,31 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     user: bytes | None = None
     value: bytes | None = None
     value_characters: int = 0
-    is_spelled: bool = False  # the digest is that of the letters, in any spelling
+    is_spelled: bool = False  # the digest covers only letters and digits, so that it matches any spelling
     since: datetime | None = None
     until: datetime | None = None
-    lifts: EventId | None = None  # a purge whose value may be said again; then it takes nothing itself
+    lifts: EventId | None = None  # the purge whose value is allowed again; this record then selects nothing
     is_lifted: bool = False
 
     @property
     def is_of_value(self) -> bool:
-        """Whether it takes a value wherever it stands, also when it is said again."""
+        """True if it removes a value everywhere, including from later records of recalled text."""
         others = self.session, self.agent, self.user, self.since, self.until
         return self.value is not None and not self.is_lifted and all(other is None for other in others)
 
     def is_of(self, value: str) -> bool:
-        """Whether it takes this value and no other, wherever it stands."""
-        text, is_spelled = _looked_for(value)
-        return self.is_of_value and self.is_spelled == is_spelled and _sealed(text, self.salt) == self.value
+        """True if it removes exactly this value everywhere."""
+        text, is_spelled = _text_to_match(value)
+        return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
 
     def lifting(self, *, at: datetime, told: Tombstone) -> Purge:
-        """What a store keeps beside it, so that its value may be said again. What happened before it stays taken."""
+        """A record that allows the value again from now on. Events from before the purge stay purged."""
         return Purge(told=told, at=at, salt=b"", lifts=self.told.purge, until=BEFORE_ALL)
 
-    def fits(self, event: Event, said: Iterable[Said] | None = None) -> bool:
-        """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word.
+    def fits(self, event: Event, said: Iterable[SearchedText] | None = None) -> bool:
+        """True if it selects this event. A value matches at the start of a word or punctuation mark, not inside a word.
 
-        `said` are the strings of the event, for whoever asks several purges.
+        `said` are the strings of the event, prepared by callers that check several purges.
         """
         if self.lifts is not None:
             return False
@@ -190,46 +190,46 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if event.name in RECORDS and not named and self.value is None:
             return False
-        if any(_sealed(text, self.salt) != wanted for wanted, text in named):
+        if any(_keyed_digest(text, self.salt) != wanted for wanted, text in named):
             return False
-        return self.value is None or any(map(self.is_in, map(Said, _strings(event)) if said is None else said))
+        return self.value is None or any(map(self.is_in, map(SearchedText, _strings(event)) if said is None else said))
 
-    def is_in(self, said: Said) -> bool:
-        """Whether a text holds the value."""
+    def is_in(self, said: SearchedText) -> bool:
+        """True if a text contains the value."""
         size, text = self.value_characters, said.text
         if len(text) < size:
             return False
         if self.is_spelled:
-            return any(_sealed(part, self.salt) == self.value for part in said.spelled.parts(size))
-        return any(_sealed(part, self.salt) == self.value for part in self._parts(text))
+            return any(_keyed_digest(part, self.salt) == self.value for part in said.spelled.parts(size))
+        return any(_keyed_digest(part, self.salt) == self.value for part in self._parts(text))
 
     def written_in(self, text: str) -> str | None:
-        """How a text writes the value; None when it does not hold it."""
+        """The spelling of the value in a text; None if the text does not contain it."""
         if not self.is_spelled:
-            return next((part for part in self._parts(text) if _sealed(part, self.salt) == self.value), None)
+            return next((part for part in self._parts(text) if _keyed_digest(part, self.salt) == self.value), None)
         written = unicodedata.normalize("NFKC", text)
         words = [(word.start(), word.end(), word[0].casefold()) for word in _LETTERS.finditer(written)]
         for number, (start, _, _) in enumerate(words):
             letters = ""
             for _, end, word in words[number:]:
                 letters += word
-                if len(letters) == self.value_characters and _sealed(letters, self.salt) == self.value:
+                if len(letters) == self.value_characters and _keyed_digest(letters, self.salt) == self.value:
                     return written[start:end]
                 if len(letters) >= self.value_characters:
                     break
         return None
 
     def _parts(self, text: str) -> Iterator[str]:
-        """Every part of a text that is as long as the value, from where a word or a sign begins."""
+        """Every part of a text that has the length of the value and starts at a word or punctuation mark."""
         size = self.value_characters
         starts = (found.start() for found in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
         return (text[start : start + size] for start in starts)
 
 
 class Outstanding:
-    """The purges that a store keeps, as its append applies them.
+    """The stored purges of a space, as its append applies them.
 
-    Events newer than all of them cost one comparison, unless they record what was told.
+    An event newer than all of them costs one comparison, unless it records recalled text.
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
@@ -243,81 +243,78 @@ class Outstanding:
 
     @property
     def takes_recalled(self) -> bool:
-        """Whether records of what was told are looked through, however new they are."""
+        """True if records of recalled text are searched however new they are."""
         return bool(self._values)
 
     def applied(self, event: Event) -> Event:
-        """The event, or its tombstone when a purge took it before it arrived."""
+        """The event, or its tombstone if a purge selects it."""
         if self.latest is None or is_tombstone(event):
             return event
         if event.at > self.latest and not (self.takes_recalled and is_recalled(event)):
             return event
-        said = [Said(text) for text in _strings(event)] if self._has_values else None
+        said = [SearchedText(text) for text in _strings(event)] if self._has_values else None
         taken = next((purge for purge in self.purges if purge.fits(event, said)), None)
-        return event if taken is None else tombstone(event, taken.told)
+        return event if taken is None else make_tombstone(event, taken.told)
 
     def without_purged(self, replies: Sequence[Reply]) -> list[Reply]:
-        """The replies that say no purged value: a source may state it still, but it is not stored again."""
-        return [each for each in replies if not self._values or not any(map(self.asserted, _said_by(each)))]
+        """The replies that contain no purged value, so that a source cannot bring it back."""
+        return [each for each in replies if not self._values or not any(map(self.asserted, _reply_strings(each)))]
 
     def asserted(self, text: str) -> Purge | None:
-        """The purge of a value that this text holds: what was taken away does not come back by being said again."""
+        """The purge of a value that this text contains, or None."""
         if not self._values:
             return None
-        said = Said(text)
+        said = SearchedText(text)
         return next((purge for purge in self._values if purge.is_in(said)), None)
 
 
 def is_recalled(event: Event) -> bool:
-    """Whether it records what was told again: its words were said, and read, before."""
+    """True if it records recalled text: words that are in the log already."""
     return event.origin == "recalled"
 
 
-def may_stand_for(stored: Event, event: Event) -> bool:
-    """Whether an event that is stored is the one given, to the letter, or one of the two is a tombstone of it."""
+def is_same_or_tombstone(stored: Event, event: Event) -> bool:
+    """True if the stored event equals the given one, or either is a tombstone of it."""
     if is_tombstone(stored) or is_tombstone(event):
         return True
     return msgspec.structs.replace(stored, position=None) == msgspec.structs.replace(event, position=None)
 
 
-# -- What is stored and fits ------------------------------------------------------------------------------------
+# -- Stored events that match ------------------------------------------------------------------------------------
 
 
-class Readable(Protocol):
-    """What selecting needs of a store."""
+class SearchedLog(QueriedLog, Protocol):
+    """The methods of a log that a search for selected events needs."""
 
-    async def event(self, identifier: EventId) -> Event | None: ...
-
-    async def events(self, query: EventQuery) -> list[Event]: ...
-
-    async def log(self, after: int, *, limit: int) -> list[Event]: ...
+    async def get(self, identifier: EventId) -> Event | None: ...
+    async def read(self, after: int, *, limit: int) -> list[Event]: ...
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a selection takes, as a person is asked about it."""
+class PurgeMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored events that a selection matches, as shown for confirmation."""
 
     ids: tuple[EventId, ...]
     names: dict[str, int]  # how many of each name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # a few of them, oldest first
-    spellings: dict[str, int] = {}  # how a value is written in them, and in how many, most first
+    spellings: dict[str, int] = {}  # spellings of the value and their number of events, most frequent first
 
 
-async def find(store: Readable, selection: Selection) -> Found:
-    """What of the stored events fits now."""
+async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
+    """The stored events that match now."""
     ids: list[EventId] = []
     names: Counter[str] = Counter()
     sessions: set[str] = set()
     first: list[Event] = []
     spellings: Counter[str] = Counter()
-    async for events in fitting(store, selection):
+    async for events in fitting(log, selection):
         for event in events if selection.value is not None else ():
             spellings.update(_spellings(event, selection.value or ""))
         ids += [event.id for event in events]
         names.update(event.name for event in events)
         sessions.update(event.context.session for event in events if event.context.session is not None)
         first = sorted([*first, *events], key=lambda event: (event.at, event.position or 0))[:FIRST_EVENTS]
-    return Found(
+    return PurgeMatch(
         ids=tuple(ids),
         names=dict(sorted(names.items())),
         sessions=tuple(sorted(sessions)),
@@ -326,16 +323,16 @@ async def find(store: Readable, selection: Selection) -> Found:
     )
 
 
-async def fitting(store: Readable, selection: Selection) -> AsyncIterator[list[Event]]:
-    """The stored events that fit, some at a time, each once."""
+async def fitting(log: SearchedLog, selection: Selection) -> AsyncIterator[list[Event]]:
+    """The stored events that match, in batches, each once."""
     if selection.ids:
-        found = [await store.event(identifier) for identifier in sorted(selection.ids)]
+        found = [await log.get(identifier) for identifier in sorted(selection.ids)]
         read = _once([event for event in found if event is not None])
     elif selection.conditions == ("value",):
-        read = _whole_log(store)
+        read = _whole_log(log)
     else:
         read = latest_first(
-            store,
+            log,
             EventQuery(
                 session=selection.session,
                 agent=selection.agent,
@@ -353,14 +350,14 @@ async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
     yield events
 
 
-async def _whole_log(store: Readable) -> AsyncIterator[list[Event]]:
+async def _whole_log(log: SearchedLog) -> AsyncIterator[list[Event]]:
     after = 0
-    while events := await store.log(after, limit=EVENTS_AT_ONCE):
+    while events := await log.read(after, limit=EVENTS_AT_ONCE):
         yield events
         after = events[-1].position or 0
 
 
-# -- What an event says -----------------------------------------------------------------------------------------
+# -- The strings of an event -----------------------------------------------------------------------------------------
 
 
 def _is_between(event: Event, since: datetime | None, until: datetime | None) -> bool:
@@ -368,7 +365,7 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
 
 
 class Spelled:
-    """A text as its letters and digits, however it is spelled, and where its words begin and end among them."""
+    """The letters and digits of a text without case, spaces and punctuation, and the bounds of its words."""
 
     def __init__(self, text: str) -> None:
         self.letters = ""
@@ -383,12 +380,12 @@ class Spelled:
         self.letters = "".join(words)
 
     def parts(self, size: int) -> Iterator[str]:
-        """Every run of whole words with so many letters."""
+        """Every run of whole words that has `size` letters."""
         return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
 
 
-class Said:
-    """A text that is looked through for several values. Its letters are found once: that is most of the work."""
+class SearchedText:
+    """A text that is searched for several values. Its letters are computed once, because that is most of the work."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -409,12 +406,12 @@ def _contains(event: Event, value: str) -> bool:
 
 
 def _says(text: str, value: str, spelled: str) -> bool:
-    """Whether a text holds a value, given its letters: as it is written or, unless it is short, in another spelling."""
+    """True if a text contains a value literally or, unless the value is short, in another spelling."""
     return value in text or (len(spelled) >= SPELLED_LETTERS_MIN and spelled in Spelled(text).parts(len(spelled)))
 
 
 def _spellings(event: Event, value: str) -> set[str]:
-    """How a value is written in an event that holds it."""
+    """The spellings of a value in an event."""
     letters = Spelled(value).letters
     found: set[str] = set()
     for text in _strings(event):
@@ -431,12 +428,12 @@ def _spellings(event: Event, value: str) -> set[str]:
                 last += 1
             if length == len(letters):
                 found.add(written[start : words[last - 1][1]])
-    # Signs around a value belong to no word, so its own words are not another spelling of it.
+    # Punctuation around a value belongs to no word, so the bare words are not another spelling.
     return {each for each in found if each == value or each not in value or value not in found}
 
 
 def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
-    """Every string of an event. Its data is left out when it cannot contain these bytes."""
+    """Every string of an event. The data is skipped if it cannot contain the bytes `unless_without`."""
     yield event.name
     context = event.context
     for name in context.__struct_fields__:
@@ -444,17 +441,17 @@ def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
             yield text
     for label in context.labels:
         yield from label
-    # Without an escape, a string stands in the JSON as it is.
+    # Without a backslash, every string is in the JSON literally.
     if unless_without in event.body or b"\\" in event.body:
         yield from _texts(event.data)
 
 
-def _said_by(reply: Reply) -> Iterator[str]:
+def _reply_strings(reply: Reply) -> Iterator[str]:
     """Every string of a reply."""
     yield reply.concept
     try:
         yield from _texts(msgspec.json.decode(reply.body))
-    except msgspec.DecodeError:  # of a program of its own
+    except msgspec.DecodeError:  # the body is not JSON
         yield reply.body.decode("utf-8", "replace")
 
 
@@ -472,31 +469,31 @@ def _texts(value: object) -> Iterator[str]:
             waiting += value
 
 
-def _sealed(text: str | None, salt: bytes) -> bytes | None:
+def _keyed_digest(text: str | None, salt: bytes) -> bytes | None:
     if text is None:
         return None
     return blake2b(text.encode("utf-8", "surrogatepass"), key=salt, digest_size=16).digest()
 
 
 def steps(identifiers: Sequence[EventId]) -> Iterator[Sequence[EventId]]:
-    """Identifiers in the portions of one transaction each."""
+    """Identifiers in batches of one transaction each."""
     for start in range(0, len(identifiers), BURY_EVENTS):
         yield identifiers[start : start + BURY_EVENTS]
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """What a purge did, or would do."""
+    """The result of a purge or of its dry run."""
 
     events: int
     ids: tuple[EventId, ...]  # now tombstones
     names: dict[str, int]  # how many events had which name
     sessions: tuple[str, ...]
-    first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
-    spellings: dict[str, int] = {}  # how the value is written in them, and in how many; empty when they are gone
-    record: EventId | None = None  # the event that records the purge; None when it was only tried
-    stands: bool = False  # it is kept, for what happened before it and arrives later
-    exports: tuple[str, ...] = ()  # files that were rewritten, also those of commands
-    removed: tuple[str, ...] = ()  # damaged segments that were removed, and commands of trails that are gone
-    remade: tuple[Crystal, ...] = ()  # crystals that were made anew of what is left
-    ended: tuple[Waiting, ...] = ()  # crystals that stood on what was purged and were not made anew, and why
-    unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each
+    first: tuple[Event, ...]  # the oldest events, to recognise them; empty after the purge
+    spellings: dict[str, int] = {}  # spellings of the value and their number of events; empty after the purge
+    record: EventId | None = None  # the event that records the purge; None for a dry run
+    stands: bool = False  # it is stored for earlier events that arrive later
+    exports: tuple[str, ...] = ()  # rewritten files, including command files
+    removed: tuple[str, ...] = ()  # removed damaged segments, and command files of removed trails
+    remade: tuple[Crystal, ...] = ()  # crystals that were made again from the remaining sources
+    ended: tuple[Waiting, ...] = ()  # crystals over purged events that were not made again, with reasons
+    unreached: tuple[str, ...] = ()  # what is left for the person to do, one sentence each

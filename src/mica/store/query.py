@@ -1,23 +1,36 @@
-"""Whether an event is one that a query asks for: the same answer as a store gives, without a store."""
+"""Queries without an engine: whether one event matches, and how to page backwards through all matches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Protocol
 
-from mica.model.event import Event, EventQuery, name_pattern, searchable_text
-from mica.store.protocol import wanted_terms
+import msgspec
+
+from mica.model.event import Event, EventId, EventQuery, name_pattern
+from mica.model.mark import searchable_text
+from mica.store.candidates import query_terms
 from mica.words import terms
+
+EVENTS_AT_ONCE = 1_000  # read at a time
+
+
+class QueriedLog(Protocol):
+    """The one method of a log that paging needs."""
+
+    async def query(self, query: EventQuery) -> list[Event]: ...
 
 
 def matcher(query: EventQuery) -> Callable[[Event], bool]:
-    """Whether every given field of a query holds for an event; its limit says how many to read, not which.
+    """A function that says whether an event matches a query, exactly as a store would. The limit is ignored.
 
-    Raises InvalidInput when its text has no word to look for.
+    Raises InvalidInput when the text of the query has no word to search for.
     """
-    wanted = frozenset(wanted_terms(query.text)) if query.text is not None else frozenset[str]()
+    wanted = frozenset(query_terms(query.text)) if query.text is not None else frozenset[str]()
     patterns = [name_pattern(pattern) for pattern in query.names]
 
-    def fits(event: Event) -> bool:
+    def matches(event: Event) -> bool:
         context = event.context
         return (
             (query.session is None or context.session == query.session)
@@ -30,4 +43,22 @@ def matcher(query: EventQuery) -> Callable[[Event], bool]:
             and (not wanted or wanted <= set(terms(searchable_text(event) or "")))
         )
 
-    return fits
+    return matches
+
+
+async def latest_first(log: QueriedLog, query: EventQuery) -> AsyncIterator[list[Event]]:
+    """All matching events in pages, from the latest page to the first; within a page oldest first, each event once."""
+    query = msgspec.structs.replace(query, limit=EVENTS_AT_ONCE)
+    seen: set[EventId] = set()
+    while True:
+        events = await log.query(query)
+        yield [event for event in events if event.id not in seen]
+        if query.limit is None or len(events) < query.limit:
+            return
+        oldest = events[0].at
+        seen = {event.id for event in events if event.at == oldest}
+        until = oldest + timedelta(microseconds=1)
+        if until == query.until:  # a whole page of one moment: only a longer page gets past it
+            query = msgspec.structs.replace(query, limit=2 * query.limit)
+        else:
+            query = msgspec.structs.replace(query, until=until, limit=EVENTS_AT_ONCE)

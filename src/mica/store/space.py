@@ -1,19 +1,22 @@
-"""Which space a directory belongs to, and where its data lives: in the user's data folder, never in the repository."""
+"""The space of a directory or an address, and where its data is: in the user's data folder, never in the repository."""
 
 from __future__ import annotations
 
 import errno
 import re
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
+from mica.model.event import new_writer
+
 SUFFIX = ".db"
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """One wall: a name for people, the root that relative paths start from, and the file."""
+    """A space on this machine: its name, the root of relative paths, and the file."""
 
     name: str
     root: Path
@@ -23,15 +26,15 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 def space_of(directory: Path, *, home: Path) -> Space:
     """The space of a directory: its git common directory, which worktrees share, else the directory itself.
 
-    The directory need not exist: transcripts outlive the folders they speak of.
+    The directory need not exist: transcripts outlive the folders that they name.
     """
     return _space_around(directory.expanduser().absolute(), home=home)
 
 
 def space_spoken_of(directory: str, *, home: Path) -> Space | None:
-    """The space of a directory that a transcript names; None when it can be no directory of this machine.
+    """The space of a directory that a transcript names; None when it cannot be a directory of this machine.
 
-    It is taken as written. Completed by where we are or who we are, a foreign path would lead into a space of ours.
+    A relative path or `~` is not completed: a path of another machine would lead into one of our spaces.
     """
     if not directory.startswith("/"):
         return None
@@ -65,7 +68,7 @@ def _space_around(directory: Path, *, home: Path) -> Space:
 
 
 def root_of(directory: Path) -> Path:
-    """The folder that paths of files are relative to, for who works in this directory: its checkout, else itself."""
+    """The root of relative file paths in this directory: its git checkout, or the directory itself."""
     return _space_around(directory, home=Path()).root
 
 
@@ -75,7 +78,7 @@ def is_address(target: Path | str) -> bool:
 
 
 def shown(target: Path | str) -> str:
-    """A target as people may see it: without the passwords that an address may contain."""
+    """A target for display: without the passwords that an address may contain."""
     return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target)))
 
 
@@ -97,4 +100,39 @@ def _git_common_directory(git: Path) -> Path | None:
         common = folder / "commondir"
         return (folder / common.read_text(encoding="utf-8").strip()).resolve() if common.is_file() else folder
     except (OSError, UnicodeDecodeError):
-        return None  # an unreadable .git does not name a repository; the search goes on above it
+        return None  # an unreadable .git names no repository; the search continues above it
+
+
+# -- Spaces at addresses ----------------------------------------------------------------------------------------
+
+
+class KnownSpace(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that remembers which space an address names. It holds no password."""
+
+    address: str
+    space: str
+
+
+def recall_space(home: Path, address: object) -> str | None:
+    """The id of the space at this address, if it was opened from this machine before; None otherwise."""
+    try:
+        known = msgspec.json.decode(_address_file(home, address).read_bytes(), type=KnownSpace)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return known.space if known.address == str(address) else None
+
+
+def remember_space(home: Path, address: object, space: str) -> None:
+    """Write down the id for `recall_space`. Without it, opening the space needs the server."""
+    if recall_space(home, address) == space:
+        return
+    file = _address_file(home, address)
+    draft = file.with_name(f"{file.name}.{new_writer()}")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(msgspec.json.encode(KnownSpace(address=str(address), space=space)))
+        draft.replace(file)
+
+
+def _address_file(home: Path, address: object) -> Path:
+    return home / "addresses" / f"{blake2b(str(address).encode(), digest_size=16).hexdigest()}.json"

@@ -1,12 +1,11 @@
-"""Which store a target names: a file, an address, a store in memory, or that of the current directory."""
+"""The store that a target names: a file, an address, a store in memory, or the space of the current directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from mica.clients.spool import Spools, hooks_folder
 from mica.errors import InvalidInput, UnknownSpace
 from mica.model.event import check_unicode
 from mica.settings import Settings
@@ -15,8 +14,23 @@ from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite.store import SqliteStore
 
 
-async def open_store(target: str | Path | None, *, settings: Settings, must_exist: bool = False) -> Store:
-    """The store that a target names, made if need be; raises UnknownSpace where it must exist and does not."""
+def never_waiting(file: Path) -> bool:
+    """No event waits for a space whose file does not exist yet."""
+    return False
+
+
+async def open_store(
+    target: str | Path | None,
+    *,
+    settings: Settings,
+    must_exist: bool = False,
+    is_waiting: Callable[[Path], bool] = never_waiting,
+) -> Store:
+    """The store that a target names, created if necessary.
+
+    Raises UnknownSpace where it must exist and does not. A space also exists when events wait for its file, as
+    `is_waiting` says.
+    """
     if target == "":
         raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
     if str(target) == ":memory:":
@@ -37,20 +51,20 @@ async def open_store(target: str | Path | None, *, settings: Settings, must_exis
             f"no store for the address {shown(target)!r}; give a file, `postgresql://…`, `http://…` or `:memory:`"
         )
     file = _file(target, settings)
-    if must_exist and not file.exists() and not Spools(hooks_folder(file)).waiting():
+    if must_exist and not file.exists() and not is_waiting(file):
         raise UnknownSpace(str(target or file))
     return await SqliteStore.open(file)
 
 
 async def neighbours(store: Store) -> list[str]:
-    """The names of all spaces of the database that a store is in, as far as its role may enter them; none elsewhere."""
+    """The names of the spaces in the same PostgreSQL database that its role may enter; none for another store."""
     from mica.store.postgres.store import PostgresStore  # an extra
 
     return await store.names() if isinstance(store, PostgresStore) else []
 
 
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
-    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
+    """Create or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
     from mica.store.postgres.store import prepare as prepare_schema  # an extra
 
     await prepare_schema(address, admitted=admitted)
@@ -59,10 +73,10 @@ async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
 def _file(target: str | Path | None, settings: Settings) -> Path:
     if target is None:
         return space_of(Path.cwd(), home=settings.home).file
-    check_unicode("the file", str(target))  # SQLite knows no other names
+    check_unicode("the file", str(target))  # SQLite takes no other names
     file = Path(target).expanduser()
     try:
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # told by who opens it
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # reported by the code that opens it
             file.stat()
     except (OSError, ValueError) as error:  # too long, or with a NUL in it
         reason = error.strerror if isinstance(error, OSError) else str(error)

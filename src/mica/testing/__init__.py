@@ -1,52 +1,21 @@
-"""For tests, ours and yours: the store contract, a clock set by hand, builders of events, models and encoders.
+"""Fakes and builders for tests, ours and yours: events, a clock set by hand, scripted models and providers.
 
-    from mica.testing import StoreContract
+These names need no optional package. The contract of a store is in `mica.testing.contract` and needs pytest and
+hypothesis; random event histories are in `mica.testing.histories` and need hypothesis:
+
+    from mica.testing.contract import StoreContract
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         async def store(self): ...
 
-The contract needs pytest and the builders hypothesis; scripted models need neither. Nothing in the product imports it.
+The product imports nothing of this package.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from mica.testing.builders import HandClock, build
+from mica.testing.models import ScriptedModel, recorded, scripted
+from mica.testing.provider import ScriptedProvider, Turn
 
-if TYPE_CHECKING:
-    from mica.testing.builders import HandClock, History, build, histories
-    from mica.testing.contract.log import StoreContract
-    from mica.testing.models import ScriptedModel, recorded, scripted
-    from mica.testing.provider import ScriptedProvider, Turn
-
-_HOMES = {
-    "HandClock": "builders",
-    "History": "builders",
-    "ScriptedModel": "models",
-    "ScriptedProvider": "provider",
-    "StoreContract": "contract",
-    "Turn": "provider",
-    "build": "builders",
-    "histories": "builders",
-    "recorded": "models",
-    "scripted": "models",
-}
-__all__ = [
-    "HandClock",
-    "History",
-    "ScriptedModel",
-    "ScriptedProvider",
-    "StoreContract",
-    "Turn",
-    "build",
-    "histories",
-    "recorded",
-    "scripted",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__all__ = ["HandClock", "ScriptedModel", "ScriptedProvider", "Turn", "build", "recorded", "scripted"]

@@ -4,7 +4,8 @@ With it an unmodified program runs a whole session, reads files, runs commands a
 a model, an account or a network. One step of the script answers one request that offers tools; requests without them
 (titles, routing) get a word and use no step. After the last step every answer is "Done."
 
-    with Models([Step("Let me look.", calls=[Call("Read", {"file_path": "/srv/shop/src/auth.py"})])]) as models:
+    call = ScriptedCall("Read", {"file_path": "/srv/shop/src/auth.py"})
+    with ScriptedModelServer([ScriptedStep("Let me look.", calls=[call])]) as models:
         environment["ANTHROPIC_BASE_URL"] = models.address
 """
 
@@ -19,54 +20,56 @@ from typing import Any
 
 import msgspec
 
-from mica.testing.local_server import Answering, LocalServer
+from mica.testing.provider import LocalServer, QuietConnection
 
 Body = dict[str, Any]
 USAGE = {"input_tokens": 11, "cache_creation_input_tokens": 222, "cache_read_input_tokens": 3_333, "output_tokens": 44}
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A tool that the model asks for."""
+class ScriptedCall(msgspec.Struct, frozen=True):
+    """A tool call of the model."""
 
     name: str
     input: dict[str, object]
-    namespace: str = ""  # of tools of an MCP server, where a client has such
+    namespace: str = ""  # of the tools of an MCP server, for clients that have namespaces
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One answer."""
+class ScriptedStep(msgspec.Struct, frozen=True):
+    """One answer of the model."""
 
     text: str = ""
-    calls: Sequence[Call] = ()
+    calls: Sequence[ScriptedCall] = ()
 
 
-class Models(LocalServer):
+class ScriptedModelServer(LocalServer):
     """A server that plays a script. `requests` holds the body of every request that offered tools."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[ScriptedStep]) -> None:
         self.requests: list[Body] = []
         self._steps = list(steps)
         self._lock = threading.Lock()
         self._tag = secrets.token_hex(3)
         models = self
 
-        class Conversation(_Conversation):
-            def take(self, body: Body) -> tuple[str, Step]:
+        class Conversation(LoopbackConnection):
+            def take(self, body: Body) -> tuple[str, ScriptedStep]:
                 return models._take(body)
 
         super().__init__(Conversation)
 
-    def _take(self, body: Body) -> tuple[str, Step]:
+    def _take(self, body: Body) -> tuple[str, ScriptedStep]:
         with self._lock:
             if not body.get("tools"):
-                return f"{self._tag}x{secrets.token_hex(3)}", Step("ok")
+                return f"{self._tag}x{secrets.token_hex(3)}", ScriptedStep("ok")
             self.requests.append(body)
             number = len(self.requests)
-            return f"{self._tag}{number:03}", self._steps[number - 1] if number <= len(self._steps) else Step("Done.")
+            return f"{self._tag}{number:03}", self._steps[number - 1] if number <= len(self._steps) else ScriptedStep(
+                "Done."
+            )
 
 
-class _Conversation(Answering):
-    def take(self, body: Body) -> tuple[str, Step]:
+class LoopbackConnection(QuietConnection):
+    def take(self, body: Body) -> tuple[str, ScriptedStep]:
         raise NotImplementedError
 
     def do_HEAD(self) -> None:
@@ -97,7 +100,7 @@ class _Conversation(Answering):
 
     # -- Anthropic ------------------------------------------------------------------------------------------------
 
-    def _messages(self, body: Body, tag: str, step: Step) -> None:
+    def _messages(self, body: Body, tag: str, step: ScriptedStep) -> None:
         blocks: list[Body] = [{"type": "text", "text": step.text}] if step.text else []
         for number, call in enumerate(step.calls):
             blocks.append({"type": "tool_use", "id": f"toolu_{tag}{number}", "name": call.name, "input": call.input})
@@ -129,11 +132,11 @@ class _Conversation(Answering):
 
     # -- OpenAI ---------------------------------------------------------------------------------------------------
 
-    def _responses(self, body: Body, tag: str, step: Step) -> None:
-        said = {"type": "output_text", "text": step.text}
+    def _responses(self, body: Body, tag: str, step: ScriptedStep) -> None:
+        content = {"type": "output_text", "text": step.text}
         output: list[Body] = []
         if step.text:
-            output.append({"type": "message", "role": "assistant", "id": f"msg_{tag}", "content": [said]})
+            output.append({"type": "message", "role": "assistant", "id": f"msg_{tag}", "content": [content]})
         for number, call in enumerate(step.calls):
             named = {"call_id": f"call_{tag}{number}", "id": f"fc_{tag}{number}", "name": call.name}
             if call.namespace:
@@ -155,7 +158,7 @@ class _Conversation(Answering):
             self._event("response.output_item.done", item=entry)
         self._event("response.completed", response={"id": f"resp_{tag}", "usage": usage})
 
-    def _chat(self, body: Body, tag: str, step: Step) -> None:
+    def _chat(self, body: Body, tag: str, step: ScriptedStep) -> None:
         message: Body = {"role": "assistant", "content": step.text or None}
         if step.calls:
             message["tool_calls"] = [
@@ -183,7 +186,7 @@ class _Conversation(Answering):
 
     # -- Google ---------------------------------------------------------------------------------------------------
 
-    def _generated(self, body: Body, step: Step) -> None:
+    def _generated(self, body: Body, step: ScriptedStep) -> None:
         parts: list[Body] = [{"text": step.text if body.get("tools") else "{}"}] if step.text else []
         parts += [{"functionCall": {"name": call.name, "args": call.input}} for call in step.calls]
         usage = {"promptTokenCount": 1_000, "candidatesTokenCount": 50, "cachedContentTokenCount": 800}

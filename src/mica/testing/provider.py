@@ -1,6 +1,6 @@
-"""A model provider on loopback: speaks the protocols of OpenAI and Anthropic over real HTTP, from a script.
+"""A scripted model provider on loopback that speaks the protocols of OpenAI and Anthropic over real HTTP.
 
-With it a test runs the whole path of a hosted model, the provider's own library included, without a network:
+With it a test runs the whole path of a hosted model, including the provider's own library, without a network:
 
     with ScriptedProvider(Turn("Hello")) as provider:
         settings.models.providers["openai-chat"].base_url = provider.address + "/v1"
@@ -9,29 +9,74 @@ With it a test runs the whole path of a hosted model, the provider's own library
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import deque
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
-
-from mica.testing.local_server import Answering, LocalServer
 
 INPUT_TOKENS = 1_000  # every answer reports the same usage, so that sums can be checked by hand
 OUTPUT_TOKENS = 50
 
 
+class LocalServer:
+    """An HTTP server on a free loopback port. It accepts connections at once and answers inside `with`."""
+
+    def __init__(self, connection: type[BaseHTTPRequestHandler]) -> None:
+        self._server = _QuietServer(("127.0.0.1", 0), connection)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class QuietConnection(BaseHTTPRequestHandler):
+    """A connection that logs nothing; subclasses answer the requests."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+class _QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), OSError):  # an OSError means that the client has disconnected
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # passed on
+
+
 class Turn(msgspec.Struct, frozen=True):
-    """One answer: a text, or what a provider does instead."""
+    """One answer of the provider: a text, an error, or a connection that breaks."""
 
     text: str = "Done."
     status: int = 200
     headers: dict[str, str] = {}
-    body: dict[str, Any] | None = None  # of an error
-    breaks_after: int | None = None  # pieces of a stream; then the connection is cut
-    waits: threading.Event | None = None  # the answer comes when this is set
+    body: dict[str, Any] | None = None  # the body of an error
+    breaks_after: int | None = None  # cut the connection after so many pieces of a stream
+    waits: threading.Event | None = None  # answer when this is set
     finish: str = "stop"
-    counts: bool = True  # whether the usage is told
+    counts: bool = True  # whether the answer reports its usage
 
 
 class ScriptedProvider(LocalServer):
@@ -43,7 +88,7 @@ class ScriptedProvider(LocalServer):
         self._lock = threading.Lock()
         provider = self
 
-        class Conversation(_Conversation):
+        class Conversation(ProviderConnection):
             def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
                 with provider._lock:
                     provider.requests.append((self.path, headers, body))
@@ -54,7 +99,7 @@ class ScriptedProvider(LocalServer):
         super().__init__(Conversation)
 
 
-class _Conversation(Answering):
+class ProviderConnection(QuietConnection):
     """One connection."""
 
     def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
@@ -101,7 +146,7 @@ class _Conversation(Answering):
 
     def _responses(self, turn: Turn, body: dict[str, Any]) -> None:
         content = {"type": "output_text", "text": turn.text, "annotations": []}
-        said = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [content]}
+        line = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [content]}
         usage = {
             "input_tokens": INPUT_TOKENS,
             "input_tokens_details": {"cached_tokens": 0},
@@ -115,7 +160,7 @@ class _Conversation(Answering):
             "created_at": 1,
             "model": body["model"],
             "status": "completed",
-            "output": [said],
+            "output": [line],
             "usage": usage,
             "parallel_tool_calls": True,
             "tool_choice": "auto",
@@ -127,16 +172,16 @@ class _Conversation(Answering):
         begun = {**response, "status": "in_progress", "output": [], "usage": None}
         place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
         pieces = [("response.output_text.delta", {**place, "delta": piece}) for piece in _pieces(turn.text)]
-        told: list[tuple[str, dict[str, Any]]] = [
+        events: list[tuple[str, dict[str, Any]]] = [
             ("response.created", {"response": begun}),
-            ("response.output_item.added", {"output_index": 0, "item": {**said, "content": []}}),
+            ("response.output_item.added", {"output_index": 0, "item": {**line, "content": []}}),
             ("response.content_part.added", {**place, "part": {**content, "text": ""}}),
             *pieces,
-            ("response.output_item.done", {"output_index": 0, "item": said}),
+            ("response.output_item.done", {"output_index": 0, "item": line}),
             ("response.completed", {"response": response}),
         ]
         self._stream(
-            [(name, {"type": name, "sequence_number": n, **more}) for n, (name, more) in enumerate(told)], turn
+            [(name, {"type": name, "sequence_number": n, **more}) for n, (name, more) in enumerate(events)], turn
         )
 
     # -- Messages -------------------------------------------------------------------------------------------------
@@ -150,7 +195,7 @@ class _Conversation(Answering):
             self._send({**message, "content": content, "stop_reason": reason, "usage": usage}, turn)
             return
         begun = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-        told: list[tuple[str, dict[str, Any]]] = [
+        events: list[tuple[str, dict[str, Any]]] = [
             ("message_start", {"message": begun}),
             ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
             *(
@@ -161,7 +206,7 @@ class _Conversation(Answering):
             ("message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}),
             ("message_stop", {}),
         ]
-        self._stream([(name, {"type": name, **more}) for name, more in told], turn)
+        self._stream([(name, {"type": name, **more}) for name, more in events], turn)
 
     # -- The wire -------------------------------------------------------------------------------------------------
 
@@ -182,12 +227,12 @@ class _Conversation(Answering):
         self.end_headers()
         texts = 0
         for name, value in events:
-            said = json.dumps(value) if not isinstance(value, str) else value
-            texts += "delta" in said and ("content" in said or "text" in said)
+            line = json.dumps(value) if not isinstance(value, str) else value
+            texts += "delta" in line and ("content" in line or "text" in line)
             if turn.breaks_after is not None and texts > turn.breaks_after:
                 self.close_connection = True  # without the last chunk: the client sees a cut connection
                 return
-            event = (f"event: {name}\n" if name else "") + f"data: {said}\n\n"
+            event = (f"event: {name}\n" if name else "") + f"data: {line}\n\n"
             self.wfile.write(f"{len(event.encode()):x}\r\n{event}\r\n".encode())
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")

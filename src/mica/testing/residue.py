@@ -1,4 +1,4 @@
-"""What is left of a text in the files of a space: raw, compressed, and on pages that nobody uses."""
+"""A search for the remains of a text in the files of a space: raw, compressed, and on free pages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-FRAME = b"\x28\xb5\x2f\xfd"  # how a zstd frame begins
+FRAME = b"\x28\xb5\x2f\xfd"  # the magic number of a zstd frame
 
 
 def residue(folder: Path, needles: list[str]) -> list[str]:
-    """Where needles are found, one sentence for each place."""
+    """One sentence for each place that contains a needle."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         held = path.read_bytes()
-        # Frames are looked for in the raw bytes, so that those on free pages and in the log are opened too.
+        # Frames are searched in the raw bytes, so that those on free pages and in the WAL are included.
         places = {"": held, "a frame of ": b"".join(_opened(held))}
         if held.startswith(b"SQLite format 3"):
             places["a row of "] = b"".join(_values(path))
@@ -34,13 +34,13 @@ def residue(folder: Path, needles: list[str]) -> list[str]:
 
 
 def _opened(held: bytes) -> Iterator[bytes]:
-    """The content of every frame that begins somewhere in these bytes, as far as it goes."""
+    """The content of every frame that starts in these bytes, as far as it can be read."""
     start = held.find(FRAME)
     while start >= 0:
         decoder = zstd.ZstdDecompressor()
         content = b""
         try:
-            for at in range(start, len(held), 512):  # a frame that goes on elsewhere gives up what it has here
+            for at in range(start, len(held), 512):  # a frame that continues on another page yields its first part
                 content += decoder.decompress(held[at : at + 512])
                 if decoder.eof:
                     break
@@ -62,5 +62,5 @@ def _values(path: Path) -> Iterator[bytes]:
 
 
 def opened_frame(value: bytes) -> bytes:
-    """What a stored value holds: itself, and the content of every frame in it."""
+    """A stored value followed by the content of every frame in it."""
     return value + b"".join(_opened(value))

@@ -1,6 +1,6 @@
-"""A space in which agents have worked for some weeks: something to look at, for tests and pictures.
+"""A sample space in which agents have worked for some weeks, for tests and screenshots.
 
-Everything in it is made up. It is told through the public verbs, so it obeys every law.
+Everything in it is made up. It is recorded through the public verbs, so it obeys every law.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mica.model.walk import OFFER, OUTCOME, Outcome
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of task: what is asked, which files it needs, and what is found out each time."""
+    """A kind of task: its prompt, its files, and the findings of each session."""
 
     prompt: str
     paths: tuple[str, ...]
@@ -101,9 +101,9 @@ KINDS = (
         ),
     ),
 )
-NOW = "now"  # the session that goes on
+NOW = "now"  # the active session
 AGENTS = ("claude-code", "codex", "gemini-cli")
-ELSEWHERE = ("clock", "money", "texts", "settings")  # what somebody looks into on the way
+ELSEWHERE = ("clock", "money", "texts", "settings")  # files read by the way
 OPEN = (
     ("Who may see the orders of a deleted customer?", "question"),
     ("The importer stops at files over 2 GB, and nobody knows why", "friction"),
@@ -112,7 +112,7 @@ OPEN = (
 
 
 async def work(memory: Memory, *, now: datetime, weeks: int = 5, offers: bool = True) -> None:
-    """Let three agents work on four kinds of tasks, crystallize what is over, and brief somebody."""
+    """Record the work of three agents on four kinds of tasks, crystallize it, and make two briefs."""
     draw = random.Random(7)  # the same space every time
     begins = now - timedelta(weeks=weeks)
     for day in range(7 * weeks - 1):
@@ -125,7 +125,7 @@ async def work(memory: Memory, *, now: datetime, weeks: int = 5, offers: bool = 
     for text, tag in OPEN:
         memory.mark(text, tags=(tag,), context=memory.here.context.with_(session=NOW, agent=AGENTS[0]), parent=last)
     for level in LEVELS[:3]:
-        await memory.crystallize(level=level)
+        await memory.crystals.make(level=level)
     await memory.trails.evolve()
     with memory.context(session=NOW, agent=AGENTS[0]):
         for trail in await memory.trails.list(state="crystallized", limit=2):
@@ -151,7 +151,7 @@ def _task(memory: Memory, draw: random.Random, *, at: datetime, session: str, of
         tokens = draw.randrange(400, 1_400)
         steps.append({"path": path, "operation": "read", "start_line": 1, "end_line": 80, "tokens": tokens})
     steps.append({"path": paths[0], "operation": "edit"})
-    walk = memory.walk(kind.prompt, steps, session=session, agent=agent, at=at)
+    walk = memory.trails.record(kind.prompt, steps, session=session, agent=agent, at=at)
     memory.emit(OUTCOME, {"outcome": outcome}, parent=walk, context=here, origin="user", at=at + timedelta(minutes=8))
     if offers:
         paths_told = ["README.md"] if draw.random() < 0.15 else list(paths[:2])

@@ -1,50 +1,78 @@
-"""Sources as a user declares them, by the text of a settings file and its variables, or made here of a few facts."""
+"""Sources for tests: declared in the text of a settings file, or scripted with a few facts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mica.model.event import utc_now
 from mica.settings import load_settings
-from mica.sources.protocol import Concept, Declared, Fragment, Value
-from mica.sources.registry import Sources
+from mica.sources.api import Sources
+from mica.sources.changes import Changes
+from mica.sources.drivers import declarations
+from mica.sources.fan_out import FanOut
+from mica.sources.protocol import Concept, Fragment, Question, Source, SourceDeclaration, Value
+from mica.sources.registry import SourceRegistry
+from mica.sources.replies import Replies
+from mica.sources.threads import Pool
+from mica.store.reference.store import EphemeralStore
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ABOUT = Concept("judgment", "code_review", "abc123")
 
 
-def declared(text: str, *, folder: Path, **variables: str) -> Sources:
-    """The sources of a settings file with this text, in a folder that its relative paths start from."""
+def declared(text: str, *, folder: Path, **variables: str) -> SourceRegistry:
+    """The sources of a settings file with this text; relative paths start from `folder`."""
     file = folder / "config.toml"
     file.write_text(text, encoding="utf-8")
-    return Sources(load_settings({"HOME": str(folder), "MICA_CONFIG": str(file), **variables}))
+    return SourceRegistry(
+        load_settings({"HOME": str(folder), "MICA_CONFIG": str(file), **variables}), lambda: declarations
+    )
 
 
-async def ask(sources: Sources, name: str, concept: Concept = ABOUT) -> Sequence[Fragment]:
-    """What one source says of a concept."""
-    return await sources[name].fragments(concept, now=NOW)
+async def ask(sources: SourceRegistry | Sources, name: str, concept: Concept = ABOUT) -> Sequence[Fragment]:
+    """The fragments of one source about a concept."""
+    return await sources[name].fragments(Question(concept=concept, now=NOW))
 
 
-class State:
+class ScriptedSource:
     """A source of a few facts, or of an error. `asked` holds the concepts that it was asked about."""
 
     def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
-        self.declared = Declared(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
+        self.declared = SourceDeclaration(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
         self.facts = facts
         self.error: Exception | None = None
         self.asked: list[str] = []
 
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        self.asked.append(str(concept))
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        self.asked.append(str(question.concept))
         if self.error is not None:
             raise self.error
         return [
             Fragment(
-                key=key, text=f"{key} is {value}", value=value, confidence=0.8, at=now, source="", locator=f"row {key}"
+                key=key,
+                text=f"{key} is {value}",
+                value=value,
+                confidence=0.8,
+                at=question.now,
+                source="",
+                locator=f"row {key}",
             )
             for key, value in self.facts.items()
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Holds no resources."""
+
+
+def task_fan_out(sources: Iterable[Source]) -> FanOut:
+    """A fan-out over sources that answer tasks, beside an empty store."""
+    store = EphemeralStore()
+    replies = Replies(store.replies, store.purges, own=lambda: "")
+    changes = Changes(
+        store.log, unfolded=list, is_wanted=lambda name: False, tell=lambda change: None, lost=lambda: None
+    )
+    fan_out = FanOut(store.purges, replies=replies, changes=changes, pool=Pool(), clock=utc_now)
+    fan_out.use(sources)
+    return fan_out

@@ -1,4 +1,4 @@
-"""A client that speaks JSON-RPC with a server process line by line, as coding agents do; for tests of MCP servers."""
+"""A JSON-RPC client over standard input and output, as coding agents use it, for tests of MCP servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 
 class StdioClient:
-    """Speaks lines with a server."""
+    """Exchanges JSON lines with a server process."""
 
     def __init__(self, words: Sequence[str], *, environment: Mapping[str, str], directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -41,7 +41,7 @@ class StdioClient:
         return msgspec.json.decode(line, type=dict[str, Any])
 
     def request(self, method: str, **params: object) -> Message:
-        """The answer to a request, without asking for any other."""
+        """The answer to a request, which must be the next message."""
         self._count += 1
         self.send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
         answer = self.receive()
@@ -56,12 +56,12 @@ class StdioClient:
         return answer
 
     def call(self, name: str, **arguments: object) -> Message:
-        """What a tool answers."""
+        """The result of a tool call."""
         result: Message = self.request("tools/call", name=name, arguments=arguments)["result"]
         return result
 
     def leave(self) -> tuple[int, str]:
-        """Close the input; returns the exit code and what stands on standard error. All else must have been read."""
+        """Close the input; returns the exit code and standard error. All output must have been read."""
         rest, errors = self.process.communicate(timeout=END_S)
         assert rest == b"", rest
         return self.process.returncode, errors.decode()

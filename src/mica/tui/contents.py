@@ -1,4 +1,4 @@
-"""What the dashboard shows, read from memory at once, and how it is said. Nothing here draws."""
+"""The contents of the dashboard: values read from memory, and their texts. Drawing is in `app`."""
 
 from __future__ import annotations
 
@@ -7,51 +7,52 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from rich.text import Text
 
-from mica.format.lines import counted, harmless, local, one_line
+from mica.format.lines import format_time, one_line, plural, strip_control
 from mica.format.tree import in_tree_order
 from mica.memory import Memory
 from mica.model.crystal import Crystal
-from mica.model.event import MARK, Event, EventId, EventQuery, Mark, mark_of
+from mica.model.event import MARK, Event, EventId, EventQuery
+from mica.model.mark import Mark, mark_of
 
-CRYSTALS_MAX = 500  # the latest; a year of daily work has about as many, and a tree of more is not read
+CRYSTALS_MAX = 500  # the latest: about a year of daily work, and as much as a person reads in a tree
 MARKS_COUNTED_MAX = 10_000
 LABEL_CHARACTERS = 200  # the terminal cuts it
 COLOURS = {"session": "cyan", "day": "green", "week": "yellow", "epoch": "magenta"}
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is, as of one moment."""
+class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a space at one moment."""
 
-    crystals: tuple[Crystal, ...] = ()  # that stand, by their end
-    session: str | None = None  # in which something happens now
+    crystals: tuple[Crystal, ...] = ()  # in force, by their end
+    session: str | None = None  # the latest active session
     session_marks: int = 0
     has_marks: bool = False
 
 
-async def look(memory: Memory) -> Shelf:
-    """What there is now. Raises StoreError when the store is away."""
-    crystals = await memory.crystals(limit=CRYSTALS_MAX)
-    going_on = await memory.open_sessions()
-    session = going_on[-1].session if going_on else None
+async def read_contents(memory: Memory) -> DashboardContents:
+    """The current state. Raises StoreError if the store is unavailable."""
+    crystals = await memory.crystals.list(limit=CRYSTALS_MAX)
+    sessions = await memory.events.open_sessions()
+    session = sessions[-1].session if sessions else None
     query = EventQuery(session=session, names=(MARK,), limit=MARKS_COUNTED_MAX)
-    marks = await memory.events(query) if session is not None else []
-    has_marks = bool(marks) or bool(await memory.events(EventQuery(names=(MARK,), limit=1)))
-    return Shelf(crystals=tuple(crystals), session=session, session_marks=len(marks), has_marks=has_marks)
+    marks = await memory.events.query(query) if session is not None else []
+    has_marks = bool(marks) or bool(await memory.events.query(EventQuery(names=(MARK,), limit=1)))
+    return DashboardContents(crystals=tuple(crystals), session=session, session_marks=len(marks), has_marks=has_marks)
 
 
-# -- How it is said ---------------------------------------------------------------------------------------------
+# -- Texts -----------------------------------------------------------------------------------------------------
 
 
 def node_label(source: Crystal | Mark) -> Text:
     """One line of the hierarchy."""
     if isinstance(source, Mark):
-        said = Text.assemble((f"#{source.position} ", "green"), (" ".join(source.tags) + " ", "cyan"))
-        return said.append(one_line(source.text, LABEL_CHARACTERS))
+        label = Text.assemble((f"#{source.position} ", "green"), (" ".join(source.tags) + " ", "cyan"))
+        return label.append(one_line(source.text, LABEL_CHARACTERS))
     name = one_line(source.label or source.period.partition(":")[2] or source.period, 60)
     return Text.assemble(
         (f"{source.level} ", COLOURS[source.level]),
         (name, "bold"),
-        (f" {counted(source.marks, 'mark')} ", "dim"),
+        (f" {plural(source.marks, 'mark')} ", "dim"),
         _insight(source),
     )
 
@@ -61,51 +62,52 @@ def _insight(crystal: Crystal) -> str:
 
 
 def recent_label(source: Crystal | Mark) -> Text:
-    """One line of the list: what it is, when, and what it says."""
+    """One line of the list of recent crystals or search results."""
     if isinstance(source, Mark):
         return node_label(source)
     return Text.assemble(
         (f"[{source.level}] ", COLOURS[source.level]),
-        (f"{local(source.end_at)} ", "dim"),
+        (f"{format_time(source.end_at)} ", "dim"),
         _insight(source),
     )
 
 
-def status(shelf: Shelf, *, level: str | None) -> str:
-    now = f"session {one_line(shelf.session, 40)}: {counted(shelf.session_marks, 'mark')}" if shelf.session else ""
+def status(contents: DashboardContents, *, level: str | None) -> str:
+    marks = plural(contents.session_marks, "mark")
+    now = f"session {one_line(contents.session, 40)}: {marks}" if contents.session else "no active session"
     chosen = f"{level} crystals" if level else "all levels"
-    return " · ".join(filter(None, [now or "no session goes on", counted(len(shelf.crystals), "crystal"), chosen]))
+    return " · ".join([now, plural(len(contents.crystals), "crystal"), chosen])
 
 
-def nothing(shelf: Shelf) -> str:
-    """What to do where there is nothing to show."""
-    if shelf.has_marks:
-        return "No crystals yet. They are made of marks when a session is over; C makes them now."
+def next_steps(contents: DashboardContents) -> str:
+    """Advice for a space without crystals."""
+    if contents.has_marks:
+        return "No crystals yet. They are made from marks when a session ends; C makes them now."
     return (
         "Nothing here yet.\n\n"
-        "mica up                    imports what your agents did\n"
+        "mica up                    imports the work of your agents\n"
         'mica mark "what you saw"   records an observation\n\n'
-        "Crystals are made of marks when a session is over, or with C."
+        "Crystals are made from marks when a session ends, or with C."
     )
 
 
 def crystal_detail(crystal: Crystal, handles: Mapping[EventId, str]) -> Text:
-    """All that a crystal says, with the marks that each statement cites."""
-    told = (
-        f"{local(crystal.start_at)} – {local(crystal.end_at)}, {counted(crystal.marks, 'mark')}, "
+    """The whole text of a crystal, with the marks that each statement cites."""
+    facts = (
+        f"{format_time(crystal.start_at)} – {format_time(crystal.end_at)}, {plural(crystal.marks, 'mark')}, "
         f"{crystal.tokens} of {crystal.source_tokens} tokens, confidence {crystal.confidence:.2f}, "
         f"{one_line(crystal.method, 40)}, revision {crystal.revision}\n\n"
     )
     text = Text.assemble(
         (f"{crystal.level} {one_line(crystal.label or crystal.period, 80)}", "bold"),
         (f"  #{crystal.position}\n", "green"),
-        (told, "dim"),
+        (facts, "dim"),
     )
     parts = (("", crystal.insight), ("why it matters: ", crystal.significance), ("principle: ", crystal.principles))
     for kind, statements in parts:
         for statement in statements:
             cited = " ".join(handles.get(mark, "(gone)") for mark in statement.sources)
-            text.append(kind, "yellow").append(harmless(statement.text)).append(f"  {cited}\n", "green")
+            text.append(kind, "yellow").append(strip_control(statement.text)).append(f"  {cited}\n", "green")
     if crystal.topics:
         text.append(f"\ntopics: {one_line(', '.join(crystal.topics), 400)}\n", "dim")
     if crystal.open:
@@ -114,22 +116,22 @@ def crystal_detail(crystal: Crystal, handles: Mapping[EventId, str]) -> Text:
 
 
 def expanded_detail(crystal: Crystal, sources: Sequence[Mark] | Sequence[Crystal]) -> Text:
-    """What a crystal rests on, and why something was left out."""
+    """The sources of a crystal, each cited or with the reason why not."""
     cited = {mark for statement in crystal.statements for mark in statement.sources}
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
-    text = Text.assemble(("rests on ", "bold"), f"{counted(len(crystal.sources), 'source')}\n")
+    text = Text.assemble(("made from ", "bold"), f"{plural(len(crystal.sources), 'source')}\n")
     for source in sources:
         is_cited = source.id in cited if isinstance(source, Mark) else source.id not in reasons
         note = ("cited ", "green") if is_cited else (f"{reasons.get(source.id, 'left out')} ", "dim")
         text.append(*note).append_text(node_label(source)).append("\n")
     if gone := len(crystal.sources) - len(sources):
-        text.append(f"{counted(gone, 'source')} cannot be read any more\n", "red")
+        text.append(f"{plural(gone, 'source')} cannot be read any more\n", "red")
     return text
 
 
 def mark_detail(mark: Mark) -> Text:
-    told = [
-        local(mark.at),
+    facts = [
+        format_time(mark.at),
         mark.session and f"session {mark.session}",
         mark.agent and f"agent {mark.agent}",
         mark.origin,
@@ -137,42 +139,43 @@ def mark_detail(mark: Mark) -> Text:
     text = Text.assemble(
         (" ".join(["mark", *mark.tags]), "bold"),
         (f"  #{mark.position}\n", "green"),
-        (one_line(", ".join(filter(None, told)), 300) + "\n\n", "dim"),
-        harmless(mark.text) + "\n",
+        (one_line(", ".join(filter(None, facts)), 300) + "\n\n", "dim"),
+        strip_control(mark.text) + "\n",
     )
     if mark.why:
-        text.append("why: ", "yellow").append(harmless(mark.why) + "\n")
+        text.append("why: ", "yellow").append(strip_control(mark.why) + "\n")
     for principle in mark.principles:
-        text.append("principle: ", "yellow").append(harmless(principle) + "\n")
+        text.append("principle: ", "yellow").append(strip_control(principle) + "\n")
     return text
 
 
 def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Event]) -> Text:
-    """What led to an event, nearest last, and what it led to."""
+    """The events that caused an event, nearest last, and the events it caused."""
     root_depth = ancestors[-1].depth if ancestors else selected.depth
     text = Text.assemble(("tree of ", "bold"), (f"{selected.number}\n", "green"))
     above = [(event, "dim") for event in reversed(ancestors)]
     for event, style in [*above, (selected, "reverse"), *((event, "") for event in in_tree_order(selected.id, below))]:
         data = event.data
-        said = (
+        summary = (
             mark_of(event).text if event.name == MARK else data.get("command") or data.get("path") or data.get("text")
         )
         relation = data.get("relation") if event.name == MARK else None
         name = f"{event.name} {relation}" if isinstance(relation, str) else event.name
         text.append("  " * (event.depth - root_depth)).append(f"{event.number} ", "green")
-        text.append(one_line(f"{name}: {said if isinstance(said, str) else ''}", LABEL_CHARACTERS), style).append("\n")
+        line = one_line(f"{name}: {summary if isinstance(summary, str) else ''}", LABEL_CHARACTERS)
+        text.append(line, style).append("\n")
     return text
 
 
 def preview(crystals: Sequence[Crystal]) -> Text:
-    """What crystallizing would make."""
+    """The crystals that would be made now."""
     text = Text.assemble(("Crystallize now\n\n", "bold"))
     for crystal in crystals:
-        name, marks = one_line(crystal.period, 80), counted(crystal.marks, "mark")
+        name, marks = one_line(crystal.period, 80), plural(crystal.marks, "mark")
         text.append(f"{name}: {marks} in {crystal.tokens} of {crystal.source_tokens} tokens\n")
         text.append(f"  {_insight(crystal)}\n", "dim")
     return (
         text.append("\nEnter or y: make ", "bold")
         .append("them" if len(crystals) > 1 else "it")
-        .append("   Esc or n: not")
+        .append("   Esc or n: cancel")
     )

@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Maintenance of a space: purge, retention, ageing, copies, the schedule."""

@@ -1,4 +1,4 @@
-"""When events age: on demand, and by itself in a process that stays, while nothing else happens."""
+"""Ageing: old events are compressed on demand, and in the background of a long-running process while it is idle."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from datetime import timedelta
 
 from mica.errors import StoreError
 from mica.model.event import Clock
-from mica.store.protocol import Store
-from mica.store.sqlite.block_format import BLOCK_EVENTS
+from mica.store.protocol import BLOCK_EVENTS, StoreFiles
 
-HOT = timedelta(hours=24)  # younger events stay as they are: they are asked for most, and their parents may still come
-BREATH_S = 0.05  # between two steps: whoever waits to write tries at least once meanwhile
-QUIET_S = 30.0  # how long nothing is stored before ageing begins; a command is over by then
-EVERY_S = 3_600.0  # at most so often in one process: a day's events need no hurry
+HOT = timedelta(hours=24)  # younger events stay uncompressed: they are read most, and their parents may still arrive
+BREATH_S = 0.05  # between two steps, so that a waiting writer gets its turn
+QUIET_S = 30.0  # without an append before ageing begins; a command is over by then
+EVERY_S = 3_600.0  # between two runs in one process: a day's events are not urgent
 
 
 async def age(
-    store: Store,
+    files: StoreFiles,
     *,
     now: Clock,
     older_than: timedelta = HOT,
     at_least: int = 1,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Age everything that is due, step by step, and let others work in between; how many events it was."""
+    """Compress all old events, step by step, and yield in between; returns how many."""
     before, total = now() - older_than, 0
-    while count := await store.age(before, at_least=at_least):
+    while count := await files.age(before, at_least=at_least):
         total += count
         on_progress(total)
         await asyncio.sleep(BREATH_S)
@@ -36,21 +35,23 @@ async def age(
 
 
 class Ageing:
-    """Ages what is due in the background, when there is enough for a block and nothing was stored for a while."""
+    """Compresses old events in the background, when they fill a block and nothing was stored for a while."""
 
-    def __init__(self, store: Store, *, now: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._store = store
+    def __init__(
+        self, files: StoreFiles, *, now: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._files = files
         self._now = now
         self._sleep = sleep
         self._is_quiet = True
         self._task = asyncio.get_running_loop().create_task(self._keep_ageing(), name="mica-ageing")
 
     def disturb(self) -> None:
-        """Something was stored: wait for a quiet while again."""
+        """Something was stored: start waiting for an idle period again."""
         self._is_quiet = False
 
     async def close(self) -> None:
-        """End. A step that has begun is one transaction: it is whole or was never there."""
+        """Stop. A step is one transaction: it is either done or not."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -60,6 +61,6 @@ class Ageing:
             await self._sleep(QUIET_S)
             if not self._is_quiet:
                 continue
-            with suppress(StoreError):  # nothing is lost and nobody waits for it: the next hour tries again
-                await age(self._store, now=self._now, at_least=BLOCK_EVENTS)
+            with suppress(StoreError):  # nothing is lost: the next hour tries again
+                await age(self._files, now=self._now, at_least=BLOCK_EVENTS)
             await self._sleep(EVERY_S)

@@ -1,29 +1,28 @@
-"""A purge from beginning to end, and retention, which is a purge by age: the store, segments and files of exports."""
+"""Purging: removing content from the store, segments and exported files. Retention is a purge by age."""
 
 from __future__ import annotations
 
 import asyncio
 import platform
-import re
-import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from functools import _lru_cache_wrapper
 from pathlib import Path
 
 import msgspec
 
+from mica.brief.now import QUOTED, Quoted
 from mica.brief.receipts import quoting
+from mica.clients.spool import Spools
 from mica.crystals.periods import Survivor
-from mica.crystals.requests import Taken
-from mica.crystals.survivors import SURVIVORS, bystanders, survivors
-from mica.crystals.teachings import resting_on
+from mica.crystals.requests import Crystallized, RemovedCrystals
+from mica.crystals.survivors import SURVIVORS, crystals_to_remake, survivors
+from mica.crystals.teachings import teachings_citing
 from mica.errors import InvalidInput
-from mica.events.fold import Folding
 from mica.events.follower import history
-from mica.events.journal import Journal
-from mica.events.log_export import rewrite, written
+from mica.events.log import Log
+from mica.events.log_export import atomic_writer, record_export, rewrite
+from mica.events.references import Reference
 from mica.format.documents import event_line
 from mica.model.crystal import crystal_of
 from mica.model.event import (
@@ -31,100 +30,129 @@ from mica.model.event import (
     EMPTY,
     PURGED,
     REASON_CHARACTERS_MAX,
-    Appended,
     Clock,
     Context,
     Event,
     EventId,
     EventQuery,
+    Ref,
     Tombstone,
+    check_several,
     check_unicode,
     make_event,
-    tombstone,
+    make_tombstone,
     tombstone_of,
 )
 from mica.model.teaching import PROMOTED
-from mica.navigation.trails.records import naming
+from mica.navigation.api import Trails
+from mica.navigation.trails.publication import add_published_files
+from mica.navigation.trails.records import find_naming_events
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
-from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
 from mica.upkeep.retention import OFF, RETENTION, Retained, due
 from mica.upkeep.traces import purge_traces
 
-QUOTED = "log.quoted"  # records a file of people that quotes marks
+LATEST_CRYSTALS = 1_000  # latest ones, among which those made during a purge are searched
 
 
-class Quoted(msgspec.Struct, frozen=True):
-    """A file that was written from crystals, and where."""
+class Purger:
+    """Removes content from one space: from the store, from segments, and from files that mica wrote.
 
-    path: str = ""
-    host: str = ""
-    crystals: tuple[EventId, ...] = ()
-
-
-LATEST_CRYSTALS = 1_000  # among which those are looked for that were made during a purge
-
-
-class Purging:
-    """Takes content out of one space. Its records are events with the next of `ids`."""
+    `trails` gives the trails of the space, whose published files are written again; `remake` makes crystals again that
+    rested on something that is gone.
+    """
 
     def __init__(
         self,
         store: Store,
-        journal: Journal,
-        folding: Folding,
+        log: Log,
         *,
-        append: Callable[[Sequence[Event]], Awaitable[Appended]],
-        ids: Iterator[EventId],
         clock: Clock,
+        spools: Spools | None,
+        trails: Callable[[], Trails],
+        remake: Callable[[RemovedCrystals], Awaitable[Crystallized]],
     ) -> None:
         self._store = store
-        self._journal = journal
-        self._folding = folding
-        self._append = append
-        self._ids = ids
+        self._log = log
         self._clock = clock
-
-    def exported(self, path: Path, *, events: int) -> None:
-        """Record a file that holds events, where a purge finds it again."""
-        if path.is_file():  # not a pipe
-            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
-            self._journal.emit(EXPORTED, told, origin="user")
+        self._spools = spools
+        self._trails = trails
+        self._remake = remake
 
     async def purge(
-        self, selection: Selection, *, reason: str, context: Context, dry_run: bool
-    ) -> tuple[Purged, Taken]:
-        """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput.
-
-        Returns also what crystals were about that went and were not asked for themselves.
-        """
+        self,
+        *,
+        ids: Event | Ref | Iterable[Reference] = (),
+        value: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = BY_HAND,
+        dry_run: bool = False,
+    ) -> Purged:
+        """Remove the content of every event that fits all conditions. `Memory.purge` has the details."""
+        check_several("ids", ids)
+        await self._log.collect()
+        published = () if dry_run else await self._trails().publications()
+        await (self._log.stored() if dry_run else self._log.clear())
+        named = [await self._log.get(each) for each in ([ids] if isinstance(ids, Event | Ref) else ids)]
+        if records := [event.number for event in named if event.name in (PURGE, ALLOWED)]:
+            raise InvalidInput(
+                f"{', '.join(records)} records a purge and stays: tombstones lead to it, and it holds nothing of what "
+                "was purged; leave it out"
+            )
+        known = frozenset([event.id for event in named])
+        selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         _check_reason(reason, selection)
         if dry_run:
-            return _purged(await self._found(selection)), Taken()
-        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
-        # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
+            return _purged(await self._match(selection))
+        names = await self._trails().given_names()
+        purged, taken = await self._remove(selection, reason=reason)
+        self._log.notify_withdrawn()
+        if self._spools is not None:
+            await asyncio.to_thread(self._spools.sweep)
+        await self._log.notify_purged()
+        done = await self._remake(taken)
+        purged = msgspec.structs.replace(purged, remade=done.crystals, ended=taken.ended(done))
+        if names:
+            await self._trails().restore_names(names, without=value)
+        if published:
+            purged = add_published_files(purged, await self._trails().republish(published))
+        await self._log.notify_purged()  # again: caches were filled while crystals were made again
+        return purged
+
+    async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
+        """Purge the stored events that fit, and record it.
+
+        Returns also the crystals that went although they were not selected themselves.
+        """
+        exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
+        at, told = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
+        # Added first: an event stored meanwhile is either found below or purged on arrival.
         if (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.keep_purge(kept)
-        await self._folding.flush()
-        found = await self._found(selection)
+            await self._store.purges.add(kept)
+        await self._log.flush()
+        found = await self._match(selection)
         crystals = await self._named(found, CRYSTAL)
         records = await self._named(found, PURGE)
-        stood = await bystanders(self._store, crystals.values(), selection)
-        left = await survivors(self._store, stood, records.values(), selection)
+        stood = await crystals_to_remake(self._store.crystals, crystals.values(), selection)
+        left = await survivors(self._store.log, stood, records.values(), selection)
         others = [crystal_of(event) for event in crystals.values() if event.id not in selection.ids]
-        taken = Taken.of(others, stood=stood)
+        taken = RemovedCrystals.of(others, stood=stood)
         await self._bury(
             found.ids,
             told,
             conditions=selection.conditions,
             at=at,
-            context=context,
+            context=self._log.here.context,
             selection=selection,
             left=left,
         )
         await self._bury_late(found.ids, told)
-        await self._folding.clear()
+        await self._log.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
         quoting = await self._quoting(found.ids)
@@ -136,54 +164,63 @@ class Purging:
             stands=kept is not None,
             exports=rewritten,
             removed=traces.removed,
-            unreached=(*await self._store.scrub(), *traces.left, *unreached, *quoting),
+            unreached=(*await self._store.purges.scrub(), *traces.left, *unreached, *quoting),
         )
         return purged, taken
 
-    async def allow(self, value: str, *, context: Context) -> list[EventId]:
-        """Let a purged value be said again; returns the purges of it. Raises InvalidInput when there is none."""
-        purges = [purge for purge in await self._store.purges() if purge.is_of(value)]
+    async def allow(self, value: str) -> list[EventId]:
+        """Allow a purged value to be recorded again. `Upkeep.allow` has the details."""
+        await self._log.stored()
+        context = self._log.here.context
+        purges = [purge for purge in await self._store.purges.all() if purge.is_of(value)]
         if not purges:
             raise InvalidInput(
                 f"no purge of the value {value!r} stands here, so nothing refuses it; give the text that was purged, "
                 "in whichever spelling"
             )
         for purge in purges:
-            at, told = self._clock(), Tombstone(purge=next(self._ids), reason="may be said again")
-            await self._store.keep_purge(purge.lifting(at=at, told=told))
+            at, told = self._clock(), Tombstone(purge=next(self._log.ids), reason="may be said again")
+            await self._store.purges.add(purge.lifting(at=at, told=told))
             data = {"purge": purge.told.purge}
-            await self._append([make_event(told.purge, ALLOWED, data, at=at, context=context, origin="user")])
+            await self._log.append([make_event(told.purge, ALLOWED, data, at=at, context=context, origin="user")])
+        await self._log.learn_purges()
         return [purge.told.purge for purge in purges]
 
     async def _quoting(self, purged: Collection[EventId]) -> list[str]:
-        """The status files that were written from crystals which are gone; they are people's, so people see to them."""
+        """Sentences about status files that quote purged crystals; they belong to people, who must check them."""
         gone = set(purged)
-        records = await self._store.events(EventQuery(names=(QUOTED,), limit=None))
+        records = await self._store.log.query(EventQuery(names=(QUOTED,), limit=None))
         quoting = [_quoted(record) for record in records]
         files = dict.fromkeys((each.path, each.host) for each in quoting if not gone.isdisjoint(each.crystals))
         return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
 
-    async def _found(self, selection: Selection) -> Found:
-        """What fits, and before it what rests on it: cut off in the middle, nothing quotes what is gone."""
-        found = await find(self._store, selection)
+    async def _match(self, selection: Selection) -> PurgeMatch:
+        """The matching events, after the events that rest on them: an interrupted purge leaves no quotation behind."""
+        found = await find(self._store.log, selection)
         known = set(found.ids)
-        crystals = [each for each in await self._store.citing(found.ids) if each not in known]
-        teachings = [each for each in await resting_on(self._store, [*found.ids, *crystals]) if each not in known]
-        trails = [each for each in await naming(self._store, found.ids) if each.id not in known]
+        crystals = [each for each in await self._store.crystals.citing(found.ids) if each not in known]
+        teachings = [
+            each for each in await teachings_citing(self._store.log, [*found.ids, *crystals]) if each not in known
+        ]
+        trails = [
+            each
+            for each in await find_naming_events(self._store.log, self._store.trails, found.ids)
+            if each.id not in known
+        ]
         names = Counter({**found.names})
         names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
         names.update(event.name for event in trails)
         ids = (*(event.id for event in trails), *teachings, *crystals, *found.ids)
-        receipts = [each for each in await quoting(self._store, ids) if each.id not in known]
+        receipts = [each for each in await quoting(self._store.log, ids) if each.id not in known]
         names.update(event.name for event in receipts)
         ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
 
-    async def _named(self, found: Found, name: str) -> dict[EventId, Event]:
-        """The events of this name among what is found."""
+    async def _named(self, found: PurgeMatch, name: str) -> dict[EventId, Event]:
+        """The matching events of this name."""
         if not found.names.get(name):
             return {}
-        events = [event for some in steps(found.ids) for event in await self._store.events_of(some)]
+        events = [event for some in steps(found.ids) for event in await self._store.log.get_many(some)]
         return {event.id: event for event in events if event.name == name}
 
     async def _bury(
@@ -202,39 +239,39 @@ class Purging:
         if left:
             data[SURVIVORS] = msgspec.to_builtins(left)
         event = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
-        if selection is not None and selection.fits(event):  # who purges their own events is not named by it
+        if selection is not None and selection.fits(event):  # the record must not name the person
             event = msgspec.structs.replace(event, context=EMPTY)
-        await self._append([event])
+        await self._log.append([event])
         for some in steps(ids):
-            await self._store.bury(some, told)
+            await self._store.purges.bury(some, told)
 
     async def _bury_late(self, ids: Sequence[EventId], told: Tombstone) -> None:
-        """What was made of these events while they were being looked for: crystals, what rests on those, receipts."""
+        """Bury crystals and receipts that were made from these events during the purge."""
         gone = set(ids)
         while True:
-            latest = await self._store.events(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
+            latest = await self._store.log.query(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
             late = [event.id for event in latest if not gone.isdisjoint(crystal_of(event).sources)]
             if not late:
                 break
-            await self._store.bury(late, told)
+            await self._store.purges.bury(late, told)
             gone.update(late)
-        for some in steps([event.id for event in await quoting(self._store, gone)]):
-            await self._store.bury(some, told)
+        for some in steps([event.id for event in await quoting(self._store.log, gone)]):
+            await self._store.purges.bury(some, told)
 
     async def _purge_exports(
-        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
+        self, exports: Iterable[Event], found: PurgeMatch, *, selection: Selection, told: Tombstone
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
+        """Remove purged events from exported files; returns the rewritten files, and sentences about those to check."""
         records = {str(event.data.get("path")): event for event in exports}
-        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
+        stones = await self._store.log.query(EventQuery(names=(PURGED,), limit=None)) if records else []
         tombstones = {event.id: event for event in stones}
 
         def stone_of(identifier: EventId, event: Event | None) -> Event | None:
             stone = tombstones.get(identifier)
             if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
                 return stone
-            # Retention has put it into an archive, where it stays until a person purges it.
-            return tombstone(stone, told) if event is not None and selection.fits(event) else None
+            # Retention moved it into an archive, where it stays until a person purges it.
+            return make_tombstone(stone, told) if event is not None and selection.fits(event) else None
 
         rewritten: list[str] = []
         unreached: list[str] = []
@@ -252,12 +289,12 @@ class Purging:
                 unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
         return tuple(rewritten), tuple(unreached)
 
-    async def retain(self, settings: RetentionSettings, *, context: Context, dry_run: bool) -> Retained:
-        """Purge bulk events whose time is over. Raises InvalidInput while retention is off and this is no dry run."""
+    async def retain(self, settings: RetentionSettings, *, dry_run: bool) -> Retained:
+        """Purge bulk events that are too old. Raises InvalidInput if retention is off, except in a dry run."""
         if not settings.enabled and not dry_run:
             raise InvalidInput(OFF)
-        await self._folding.flush()
-        found = await due(self._store, settings, now=self._clock())
+        await self._log.flush()
+        found = await due(self._store.log, settings, now=self._clock())
         classes = found.classes
         done = Retained(
             enabled=settings.enabled,
@@ -271,13 +308,13 @@ class Purging:
         if settings.archive is not None:
             archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
         for name, ids in classes.items():
-            told = Tombstone(purge=next(self._ids), reason=f"{RETENTION}: {name}")
-            await self._bury(ids, told, conditions=[RETENTION], at=self._clock(), context=context)
-        await self._folding.clear()
-        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
+            told = Tombstone(purge=next(self._log.ids), reason=f"{RETENTION}: {name}")
+            await self._bury(ids, told, conditions=[RETENTION], at=self._clock(), context=self._log.here.context)
+        await self._log.clear()
+        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.purges.scrub()))
 
     async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
-        """Write these events into a new file, and record it, before they go."""
+        """Write these events into a new file and record it, before they are purged."""
         path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
         try:
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
@@ -285,38 +322,24 @@ class Purging:
             raise InvalidInput(
                 f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
             ) from error
-        with written(path) as stream:
-            async for event in history(self._store, EventQuery(), after=0):
+        with atomic_writer(path) as stream:
+            async for event in history(self._store.log, EventQuery(), after=0):
                 if event.id in ids:
                     stream.write(event_line(event) + b"\n")
-        self.exported(path, events=len(ids))
-        await self._folding.flush()
+        record_export(self._log, path, events=len(ids))
+        await self._log.flush()
         return str(path)
-
-
-def forget_texts() -> None:
-    """Empty what functions of this process remember of texts that they were given: stems of words, shapes of prompts.
-
-    All of them at once, so that none that is added has to be named here. A cache without a limit is of a few fixed
-    things, and stays.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("mica."):
-            for value in list(vars(module).values()):
-                if isinstance(value, _lru_cache_wrapper) and value.cache_parameters()["maxsize"] is not None:
-                    value.cache_clear()
-    re.purge()  # patterns that were made of a text
 
 
 def _quoted(record: Event) -> Quoted:
     try:
         return msgspec.json.decode(record.body, type=Quoted)
     except msgspec.DecodeError:
-        return Quoted()  # nothing of ours
+        return Quoted()  # another program's event
 
 
 def _check_reason(reason: str, selection: Selection) -> None:
-    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    """Raise InvalidInput when a tombstone cannot carry this reason, which stays after the purge."""
     if not isinstance(reason, str):
         raise InvalidInput(f"the reason {reason!r} is no text; give a text")
     check_unicode("the reason", reason)
@@ -324,11 +347,11 @@ def _check_reason(reason: str, selection: Selection) -> None:
         raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):
         raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if reason != BY_HAND and any(text in reason for text in selection.texts):  # that one gives nothing away
+    if reason != BY_HAND and any(text in reason for text in selection.texts):  # the default reason gives nothing away
         raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
 
 
-def _purged(found: Found) -> Purged:
+def _purged(found: PurgeMatch) -> Purged:
     return Purged(
         events=len(found.ids),
         ids=found.ids,

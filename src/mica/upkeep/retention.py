@@ -1,4 +1,4 @@
-"""Which events retention takes: bulk events that are old enough and that nothing worth keeping refers to."""
+"""The events that retention purges: bulk events that are old enough and that no kept event refers to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 
 from mica.model.event import Event, EventId, is_tombstone, name_pattern
 from mica.settings import RetentionSettings
-from mica.store.backwards import EVENTS_AT_ONCE
-from mica.store.purges import Readable
+from mica.store.purges import SearchedLog
+from mica.store.query import EVENTS_AT_ONCE
 
-RETENTION = "retention"  # how the reason of its tombstones begins
-OFF = "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
+RETENTION = "retention"  # the beginning of the reason in its tombstones
+OFF = "retention is off, so nothing is purged; `enabled = true` under [retention] in the settings turns it on"
 PINNED, UNPINNED = "log.pinned", "log.unpinned"
 DEEP = 10  # an event further below its root is deep (E-24)
 
@@ -24,18 +24,18 @@ _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """What retention did, or would do."""
+    """The result of retention, or of its dry run."""
 
-    enabled: bool  # while it is off, nothing goes
-    classes: dict[str, int]  # how many events of each class went
-    kept: dict[str, int] = {}  # how many are as old and stay, by the pattern that keeps their name
-    cited: int = 0  # how many are as old and stay, because they are pinned or something that is kept refers to them
-    archive: str | None = None  # the file that they were written to first
+    enabled: bool  # False: nothing is purged
+    classes: dict[str, int]  # the number of purged events, by class
+    kept: dict[str, int] = {}  # the number of old events that stay, by the pattern that keeps their name
+    cited: int = 0  # the number of old events that stay because they are pinned, or a kept event refers to them
+    archive: str | None = None  # the file that holds the purged events
     unreached: tuple[str, ...] = ()
 
 
 def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
-    """The class of an event and how long it is kept; of several that it belongs to, the longest."""
+    """The class of an event and its retention period; of several classes, the one with the longest period."""
     days: list[tuple[float, Class]] = [(settings.default_days, "default")]
     if event.depth > DEEP:
         days.append((settings.deep_days, "deep"))
@@ -46,25 +46,25 @@ def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelt
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """The events whose time is over, by class, and how many of that age stay, as `Retained` counts them."""
+    """The events to purge, by class, and the number of old events that stay, as in `Retained`."""
 
     classes: dict[Class, list[EventId]]
     kept: dict[str, int]
     cited: int
 
 
-async def due(store: Readable, settings: RetentionSettings, *, now: datetime) -> Due:
-    """Which events go.
+async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> Due:
+    """The events to purge now.
 
-    An event stays as long as one that is kept for good descends from it directly or names its id, or it is pinned.
+    An event stays while it is pinned, or a kept event is its direct child or names its id.
     """
     kept = dict.fromkeys(settings.keep, 0)
-    keeping: dict[str, str | None] = {}  # by name: which pattern keeps it
+    keeping: dict[str, str | None] = {}  # the pattern that keeps each name
     old: dict[EventId, Class] = {}
     cited: set[EventId] = set()
     pinned: set[EventId] = set()
     after = 0
-    while events := await store.log(after, limit=EVENTS_AT_ONCE):
+    while events := await log.read(after, limit=EVENTS_AT_ONCE):
         for event in events:
             named = {EventId(found.decode()) for found in _ID.findall(event.body)}
             if event.name == PINNED:

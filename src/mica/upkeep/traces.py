@@ -1,4 +1,4 @@
-"""What of a purged text may still lie in segments that this process cannot fold: damaged ones, and those of others."""
+"""Traces of a purged text in segments that this process cannot fold: damaged ones, and those of other processes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mica.events.segment import SUFFIX
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The segments with traces of a purged text."""
 
     removed: tuple[str, ...] = ()  # damaged segments that held the texts
-    left: tuple[str, ...] = ()  # what a person must see to, one sentence each
+    left: tuple[str, ...] = ()  # sentences about files that a person must check
 
 
 def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
-    """Look for texts in the segments of a folder, all of which a purged event holds, and remove damaged ones with them.
+    """Search the segments of a folder for the texts of a purged event, and remove damaged segments that contain them.
 
-    All that was whole in a damaged segment is stored. A segment of a living process is its own: it is only named.
-    Without texts nothing can be searched, and every segment is named.
+    The readable events of a damaged segment are stored already. A segment of a running process is only reported.
+    Without texts, every segment is reported.
     """
     removed: list[str] = []
     left: list[str] = []

@@ -1,8 +1,8 @@
-"""Who gets in, and how much: tokens, one-time links, hosts, origins, sizes and rates, before anything else looks.
+"""Access control: tokens, one-time links, hosts, origins, body sizes and request rates.
 
-A browser comes with a link that works once and leaves with a cookie; everything else sends `Authorization: Bearer`. A
-host that is not ours is refused, so that no foreign name can be pointed at this machine; an origin that is not ours is
-refused, so that no foreign page can use a browser's cookie. Nothing is ever allowed to another origin.
+A browser logs in with a one-time link and gets a cookie; other clients send `Authorization: Bearer`. Unknown hosts are
+refused, so that no foreign name can be pointed at this machine (DNS rebinding). Foreign origins are refused, so that no
+foreign page can use a browser's cookie.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mica.errors import MicaError
-from mica.web.problems import answered, of_error, problem
-from mica.web.tokens import LAST_DAYS, Token, Tokens
+from mica.web.problems import error_problem, problem, problem_response
+from mica.web.tokens import BROWSER_LIFETIME, AccessToken, TokenFile
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STORE = "/api/store/"
-OPEN = frozenset({"/health", "/enter"})  # what needs no token, besides files: nothing of any space is there
+OPEN = frozenset({"/health", "/enter"})  # paths without a token, besides static files; they show nothing of a space
 FILES = "/static/"
-METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "WEBSOCKET"})  # counted apart; others are invented
-KEY_S = 600.0  # that a link works before anybody has used it
+METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "WEBSOCKET"})  # others are counted together
+KEY_S = 600.0  # before an unused link expires
 KEYS_MAX = 1_000
-SEEN_MAX = 10_000  # callers whose pace is remembered
+CALLERS_MAX = 10_000  # with a rate limit of their own
 REVOKED = "the token was revoked"
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 LOG = logging.getLogger("mica.web")
 
-TOKEN, NONCE = "mica.token", "mica.nonce"  # where a request's token and its nonce for scripts stand in the scope
+TOKEN, NONCE = "mica.token", "mica.nonce"  # keys in the scope: the token of a request, and the nonce of its scripts
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one caller may ask for."""
+    """Limits for one caller."""
 
     body_bytes_max: int = 32 * 2**20  # a thousand events with large data
     store_bytes_max: int = 320 * 2**20  # for a store's own verbs: one event may have 256 MiB
-    requests_per_s: float = 1_000.0  # of one token: a loop gone wild stays below what the others need
+    requests_per_s: float = 1_000.0  # of one token: a runaway loop leaves room for others
     burst: int = 2_000
-    refusals_per_s: float = 5.0  # without a valid token, of one address: nobody guesses 256 bits at this pace
+    refusals_per_s: float = 5.0  # without a valid token, of one address: too slow to guess 256 bits
     refusals_burst: int = 50
-    body_grace_s: float = 20.0  # for a body to arrive, and besides for each of its parts of
+    body_grace_s: float = 20.0  # for a body to arrive, plus the time its bytes take at
     body_bytes_per_s: int = 16_384
-    known_s: float = 1.0  # after which a connection that stays open is asked again whether its token holds
+    recheck_s: float = 1.0  # between checks whether the token of an open connection is still valid
 
 
 class BodyRefused(Exception):
@@ -67,7 +67,7 @@ class BodyRefused(Exception):
 
 
 class Revoked(OSError):
-    """What whoever sends over a connection is told when its token was revoked: it is closed, as if the client left."""
+    """Raised while sending when the token was revoked; the connection is closed as if the client had left."""
 
 
 class Access:
@@ -75,7 +75,7 @@ class Access:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: TokenFile,
         *,
         port: int,
         hosts: Collection[str] = (),
@@ -86,14 +86,14 @@ class Access:
         self.limits = limits or Limits()
         self.cookie = f"mica_{port}"
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
-        self._keys: OrderedDict[str, float] = OrderedDict()  # one-time, with the moment until which they work
+        self._keys: OrderedDict[str, float] = OrderedDict()  # one-time keys, and when each expires
         self._clock_s = clock_s
         self.answered: Counter[tuple[str, int]] = Counter()  # requests by method and status
-        self._asked = _Pace(self.limits.requests_per_s, self.limits.burst, clock_s)
-        self._refused = _Pace(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
+        self._request_rate = _TokenBucket(self.limits.requests_per_s, self.limits.burst, clock_s)
+        self._refusal_rate = _TokenBucket(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
 
     def new_key(self) -> str:
-        """What a link must carry to let a browser in, once."""
+        """A key for a one-time login link."""
         key = secrets.token_urlsafe(24)
         self._keys[key] = self._clock_s() + KEY_S
         while len(self._keys) > KEYS_MAX:
@@ -101,34 +101,34 @@ class Access:
         return key
 
     def enter(self, key: str) -> str | None:
-        """The token of a new browser for a key that works; the key does not work again."""
+        """A new browser token for a valid key, which is used up; None if the key is unknown or expired."""
         until = self._keys.pop(key, 0.0)
         if until < self._clock_s():
             return None
-        return self.tokens.make("browser", lasting=LAST_DAYS)[0]
+        return self.tokens.make("browser", lifetime=BROWSER_LIFETIME)[0]
 
-    def token(self, headers: Headers) -> Token | None:
-        """The token that a request carries, if it opens anything."""
-        given = headers.get("authorization", "")
-        scheme, _, secret = given.partition(" ")
+    def token(self, headers: Headers) -> AccessToken | None:
+        """The valid token of a request, if any."""
+        authorization = headers.get("authorization", "")
+        scheme, _, secret = authorization.partition(" ")
         if scheme.lower() == "bearer" and secret:
-            return self.tokens.of(secret.strip())
-        if not given and (cookie := _cookie(headers, self.cookie)):
-            return self.tokens.of(cookie)
+            return self.tokens.find(secret.strip())
+        if not authorization and (cookie := _cookie(headers, self.cookie)):
+            return self.tokens.find(cookie)
         return None
 
-    def wait_s(self, token: Token | None, peer: str) -> float:
-        """How long this caller has to wait before the next request; 0 when it may come now."""
-        return self._refused.wait_s(peer) if token is None else self._asked.wait_s(token.id)
+    def wait_s(self, token: AccessToken | None, peer: str) -> float:
+        """Seconds until this caller may send a request; 0 if it may now."""
+        return self._refusal_rate.wait_s(peer) if token is None else self._request_rate.wait_s(token.id)
 
     def is_ours(self, host: str) -> bool:
-        """Whether a Host header, or the host of an origin, names this server."""
+        """True if a host name is one of this server's."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and match[1].strip("[]") in self.hosts
 
 
 class Guard:
-    """The outermost layer: refuses what may not come in, and puts the same headers on every answer."""
+    """The outermost middleware: checks every request, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -149,29 +149,29 @@ class Guard:
             await send(message)
 
         try:
-            await self._let_in(scope, receive, answer)
+            await self._check(scope, receive, answer)
         finally:
             took_ms = (time.perf_counter() - started) * 1_000
             method = scope.get("method", "WEBSOCKET")
             self._access.answered[method if method in METHODS else "other", status] += 1
-            # Never the query: a link carries its key there.
+            # The query is not logged, because it contains the key of a link.
             LOG.info("%s %s %d %.1f ms", scope.get("method", "WEBSOCKET"), ascii(scope["path"]), status, took_ms)
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         access, headers = self._access, Headers(scope=scope)
         host, origin = headers.getlist("host"), headers.get("origin")
         if len(host) != 1 or not access.is_ours(host[0]):
-            told = f"this server is not called {', '.join(host)[:200]!r}; use the address that `mica up` printed"
-            return await _refuse(scope, receive, send, status=421, detail=told)
+            detail = f"this server is not called {', '.join(host)[:200]!r}; use the address that `mica up` printed"
+            return await _refuse(scope, receive, send, status=421, detail=detail)
         if origin is not None and not _is_same(origin, host[0]):
             return await _refuse(
-                scope, receive, send, status=403, detail=f"a page of {origin[:200]!r} may ask nothing here"
+                scope, receive, send, status=403, detail=f"pages of {origin[:200]!r} have no access to this server"
             )
         peer = (scope.get("client") or ("?", 0))[0]
         try:
             token = access.token(headers)
         except MicaError as error:
-            return await answered(of_error(error))(scope, receive, send)
+            return await problem_response(error_problem(error))(scope, receive, send)
         is_open = scope["path"] in OPEN or scope["path"].startswith(FILES)
         wait_s = 0.0 if is_open and token is None else access.wait_s(token, peer)
         if wait_s:
@@ -180,32 +180,32 @@ class Guard:
             )
         if token is None and not is_open:
             is_wrong = "authorization" in headers or _cookie(headers, access.cookie)
-            told = "this token is not known, or was revoked" if is_wrong else "a token is needed"
-            told += ": open the link that `mica open` prints, or send one of `mica token make`"
-            return await _refuse(scope, receive, send, status=401, detail=told)
+            detail = "this token is unknown, expired or revoked" if is_wrong else "a token is needed"
+            detail += ": open the link that `mica server open` prints, or send a token of `mica server token make`"
+            return await _refuse(scope, receive, send, status=401, detail=detail)
         scope[TOKEN] = token
-        return await self._limited(scope, receive, send, headers)
+        return await self._forward(scope, receive, send, headers)
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Pass it on, and stop reading a body that is too large or too slow."""
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        """Pass the request on; refuse a body that is too large or too slow."""
         limits = self._access.limits
         allowed = limits.store_bytes_max if scope["path"].startswith(STORE) else limits.body_bytes_max
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > allowed:
             return await _refuse(scope, receive, send, status=413, detail=_too_large(allowed))
-        token: Token | None = scope[TOKEN]
+        token: AccessToken | None = scope[TOKEN]
         is_socket = scope["type"] == "websocket"
         started, got, is_whole = asyncio.get_running_loop().time(), 0, is_socket
         has_begun = has_ended = False
 
         def is_revoked() -> bool:
-            return token is not None and not self._access.tokens.holds(token)
+            return token is not None and not self._access.tokens.is_valid(token)
 
         async def rest() -> Message:
-            """What comes after a request, for as long as its token holds; then the client counts as gone."""
+            """Messages after the body. A client whose token was revoked counts as disconnected."""
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(limits.known_s):
+                    async with asyncio.timeout(limits.recheck_s):
                         return await receive()
                 if is_revoked():
                     return {"type": "websocket.disconnect", "code": 1008} if is_socket else {"type": "http.disconnect"}
@@ -227,11 +227,11 @@ class Guard:
 
         async def answer(message: Message) -> None:
             nonlocal has_begun, has_ended
-            goes_on = message.get("more_body", False) or message["type"] == "websocket.send"
-            if goes_on and is_revoked():
+            continues = message.get("more_body", False) or message["type"] == "websocket.send"
+            if continues and is_revoked():
                 raise Revoked(REVOKED)
             has_begun = True
-            has_ended = has_ended or not (goes_on or message["type"] in ("http.response.start", "websocket.accept"))
+            has_ended = has_ended or not (continues or message["type"] in ("http.response.start", "websocket.accept"))
             if message["type"] == "websocket.close" and is_revoked():
                 message = {**message, "code": 1008, "reason": REVOKED}
             await send(message)
@@ -249,12 +249,12 @@ class Guard:
             LOG.exception("%s %s failed", scope.get("method", "WEBSOCKET"), ascii(scope["path"]))
             if has_begun:
                 raise
-            told = problem(500, "this is a fault of mica; the server's log has the details")
-            await answered(told)(scope, receive, send)
+            fault = problem(500, "this is a fault of mica; the server's log has the details")
+            await problem_response(fault)(scope, receive, send)
 
 
-class _Pace:
-    """A bucket for each caller, refilled by the second."""
+class _TokenBucket:
+    """A token bucket for each caller."""
 
     def __init__(self, per_s: float, burst: int, clock_s: Callable[[], float]) -> None:
         self._per_s = per_s
@@ -264,10 +264,10 @@ class _Pace:
 
     def wait_s(self, caller: str) -> float:
         now = self._clock_s()
-        left, seen = self._left.pop(caller, (float(self._burst), now))
-        left = min(float(self._burst), left + (now - seen) * self._per_s)
+        left, last_s = self._left.pop(caller, (float(self._burst), now))
+        left = min(float(self._burst), left + (now - last_s) * self._per_s)
         self._left[caller] = (left - 1 if left >= 1 else left, now)
-        while len(self._left) > SEEN_MAX:
+        while len(self._left) > CALLERS_MAX:
             self._left.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self._per_s
 
@@ -284,16 +284,16 @@ async def _refuse(
         headers["www-authenticate"] = 'Bearer realm="mica"'
     if retry_s is not None:
         headers["retry-after"] = str(int(retry_s) + 1)
-    await answered(problem(status, detail), headers)(scope, receive, send)
+    await problem_response(problem(status, detail), headers)(scope, receive, send)
 
 
 def _tenths(seconds: float) -> float:
-    """Rounded up: a wait is never none."""
+    """Round up, so that a wait is never 0.0."""
     return math.ceil(seconds * 10) / 10
 
 
 def _too_large(allowed: int) -> str:
-    return f"a body may have {allowed:,} bytes here; send it in parts"
+    return f"a body may have at most {allowed:,} bytes; send it in parts"
 
 
 def _is_same(origin: str, host: str) -> bool:
@@ -306,8 +306,8 @@ def _is_same(origin: str, host: str) -> bool:
 
 def _cookie(headers: Headers, name: str) -> str | None:
     with suppress(CookieError):
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-        return None if found is None else found.value
+        cookie = SimpleCookie(headers.get("cookie", "")).get(name)
+        return None if cookie is None else cookie.value
     return None
 
 

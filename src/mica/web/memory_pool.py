@@ -1,5 +1,4 @@
-"""The memories that one server keeps open: one for each space, opened when it is asked for, closed when others need
-its place."""
+"""The pool of open memories of a server, one for each space, and the memory of a request."""
 
 from __future__ import annotations
 
@@ -14,26 +13,31 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
-from mica.errors import InvalidInput, MicaError, UnknownSpace
-from mica.memory import Memory, Opening
-from mica.memory import open as open_memory
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mica.clients.spool import is_spooled
+from mica.errors import AccessDenied, InvalidInput, MicaError, UnknownSpace
+from mica.memory import Memory, open_on
 from mica.settings import Settings
+from mica.store.protocol import Store
 from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces
-from mica.store.target import neighbours
+from mica.store.target import neighbours, open_store
+from mica.web.access import TOKEN
+from mica.web.tokens import AccessToken
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
-OPEN_MAX = (
-    64  # spaces at once: each has a thread and some files or connections, and a process may have about a thousand
-)
-STOPPING = "this server is stopping; ask again when it is back"
+OPEN_MAX = 64  # spaces: each has a thread and some files or connections, and a process may have about a thousand
+STOPPING = "this server is stopping; try again when it is back"
 LOG = logging.getLogger("mica.web")
 
+_OPEN_STORE = partial(open_store, is_waiting=is_spooled)
 
-class House:
-    """Opens and keeps the memories of spaces; whoever made it closes it.
 
-    A space is asked for by its name: of `mica spaces` where spaces are files, of the database where they are rows. The
-    one that the server was started for needs no name.
+class MemoryPool:
+    """Opens memories on first use, and closes the least recently used one when there are too many.
+
+    Names are those of `mica upkeep spaces`, or of the database. The server's own space is the default.
     """
 
     def __init__(
@@ -41,25 +45,28 @@ class House:
         target: Path | str,
         *,
         settings: Settings,
-        opening: Callable[..., Opening] = open_memory,
+        open_store: Callable[..., Awaitable[Store]] = _OPEN_STORE,
+        open_memory: Callable[..., Awaitable[Memory]] = open_on,
         open_max: int = OPEN_MAX,
     ) -> None:
         self.settings = settings
         self._target = target
-        self._opening = opening
+        self._open_store = open_store
+        self._open_memory = open_memory
+        self._stores: dict[str, Store] = {}  # of the memories that are open
         self._open_max = open_max
-        self._open: OrderedDict[str, Memory] = OrderedDict()  # the one that was asked for last comes last
-        self._used: Counter[str] = Counter()  # by how many each is used just now
+        self._open: OrderedDict[str, Memory] = OrderedDict()  # the most recently used one is last
+        self._used: Counter[str] = Counter()  # the number of current users of each
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._neighbours: list[str] = []  # the spaces of a database, when somebody asked last
-        # Only while somebody waits: names of spaces that are not there may be asked for without end.
+        self._neighbours: list[str] = []  # the spaces of the database at the last listing
+        # Weak, because requests may name any number of unknown spaces.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.leaving: list[Callable[[Memory], Awaitable[None]]] = []  # done with a memory before it is closed
+        self.leaving: list[Callable[[Memory], Awaitable[None]]] = []  # called before a memory is closed
         self.is_closed = False
 
     @property
     def default(self) -> str:
-        """The name of the space that is meant when none is named."""
+        """The name of the server's own space."""
         if is_address(self._target):
             named = dict(parse_qsl(urlsplit(str(self._target)).query)).get("space")
             return named or space_of(Path.cwd(), home=self.settings.home).name
@@ -71,23 +78,23 @@ class House:
         return dict(self._open)
 
     async def spaces(self) -> list[str]:
-        """The names of the spaces that can be asked for, the server's own first."""
+        """The names of all spaces, the server's own first."""
         if is_address(self._target):
-            async with self.using() as memory:
-                self._neighbours = await neighbours(memory.store)
+            async with self.using():
+                self._neighbours = await neighbours(self.store())
         return self.known
 
     @property
     def known(self) -> list[str]:
-        """The same without waiting: of a database, those that were there when somebody asked last."""
-        found = [self.default, *self._open, *self._neighbours]
+        """The same without waiting; for a database, the spaces of the last listing."""
+        names = [self.default, *self._open, *self._neighbours]
         if not is_address(self._target):
-            found += [file.name.removesuffix(SUFFIX) for file in spaces(self.settings.home)]
-        return list(dict.fromkeys(found))
+            names += [file.name.removesuffix(SUFFIX) for file in spaces(self.settings.home)]
+        return list(dict.fromkeys(names))
 
     @asynccontextmanager
     async def using(self, space: str | None = None, *, make: bool = False) -> AsyncIterator[Memory]:
-        """The memory of a space, which stays open meanwhile. Raises UnknownSpace."""
+        """The memory of a space, which stays open within the block. Raises UnknownSpace."""
         name = self.default if space is None else space
         memory = await self.memory(name, make=make)
         self._used[name] += 1
@@ -97,9 +104,9 @@ class House:
             self._used[name] -= 1
 
     async def memory(self, space: str | None = None, *, make: bool = False) -> Memory:
-        """The memory of a space, the server's own unless one is named; open until others need its place.
+        """The memory of a space, by default the server's own. It may be closed later to make room for others.
 
-        Raises UnknownSpace when there is none, unless it is to be made.
+        Raises UnknownSpace if there is none, unless `make` creates it.
         """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -109,19 +116,24 @@ class House:
                 raise InvalidInput(STOPPING)
             if name not in self._open:
                 await self._make_room(name)
-                opened = await self._opening(
-                    self._place(name, make=make), settings=self.settings, must_exist=not make and name != self.default
+                place, must_exist = self._place(name, make=make), not make and name != self.default
+                store = await self._open_store(place, settings=self.settings, must_exist=must_exist)
+                opened = await self._open_memory(
+                    store, place, settings=self.settings, is_ours=partial(self._is_tree, name)
                 )
-                if self.is_closed:  # meanwhile: nobody else would close this one
+                if self.is_closed:  # while it opened: close() has not seen this one
                     await opened.close()
                     raise InvalidInput(STOPPING)
-                opened.is_ours = partial(self._is_tree, name)
-                self._open[name] = opened
+                self._open[name], self._stores[name] = opened, store
             self._open.move_to_end(name)
             return self._open[name]
 
+    def store(self, space: str | None = None) -> Store:
+        """The store of a space whose memory is in use, for lending it to other processes."""
+        return self._stores[self.default if space is None else space]
+
     async def _make_room(self, name: str) -> None:
-        """Close the spaces that nobody uses and that were asked for longest ago, until there is a place."""
+        """Close unused memories, the least recently used first, until there is room."""
         while len(self._open) >= self._open_max:
             idle = next((each for each in self._open if not self._used[each] and each != self.default), None)
             if idle is None:
@@ -137,10 +149,10 @@ class House:
         except MicaError as error:
             LOG.warning("closing %s: %s", memory.location, error)
         finally:
-            del self._closing[name]
+            del self._closing[name], self._stores[name]
 
     async def close(self) -> None:
-        """Close every memory. What a store cannot take now stays on disk for the next who opens the space."""
+        """Close every memory. Events that a store cannot take now stay on disk until the space is opened again."""
         self.is_closed = True
         if self._closing:
             await asyncio.wait(self._closing.values())
@@ -150,16 +162,16 @@ class House:
             self._open.clear()
 
     def _is_tree(self, name: str, directory: Path) -> bool:
-        """Whether a directory is the working tree of a space: by its name, or the one that the server was started in.
+        """True if a directory is the working tree of a space: by its name, or because the server was started in it.
 
-        Sessions say where they work, and whoever may write to a space can say so: files elsewhere are not theirs.
+        A session names its directory itself, so files anywhere else must not be read for it.
         """
         tree = space_of(directory, home=self.settings.home)
         started = space_of(Path.cwd(), home=self.settings.home)
         return tree.name == name or (name == self.default and tree.name == started.name)
 
     def _place(self, name: str, *, make: bool) -> Path | str:
-        """Where a space is kept. A name is never taken as a path: one of those that are there, or a plain word."""
+        """The target of a space. A name is never used as a path: it is a known name or a plain word."""
         if name == self.default:
             return self._target
         if not is_address(self._target):
@@ -171,3 +183,61 @@ class House:
         parts = urlsplit(str(self._target))
         rest = [pair for pair in parse_qsl(parts.query) if pair[0] != "space"]
         return urlunsplit(parts._replace(query=urlencode([*rest, ("space", name)])))
+
+
+# -- The memory of a request --------------------------------------------------------------------------------------
+
+USING = "mica.using"  # the key in a request's scope for the stack of spaces it uses
+
+
+class RequestSpaces:
+    """Middleware: the spaces that a request uses stay open until its response is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            scope[USING] = stack
+            await self._app(scope, receive, send)
+
+
+def pool_of(request: HTTPConnection) -> MemoryPool:
+    pool = request.app.state.pool
+    assert isinstance(pool, MemoryPool)
+    return pool
+
+
+def requested_space(request: HTTPConnection) -> str:
+    """The space of a request: `?space=`, else the only one of its token, else the server's own.
+
+    Raises AccessDenied if the token does not open it.
+    """
+    token = request.scope.get(TOKEN)
+    assert isinstance(token, AccessToken)  # the guard lets nothing else reach a space
+    pool = pool_of(request)
+    named = request.query_params.getlist("space")
+    if len(named) > 1 or "" in named:
+        raise InvalidInput("name one space by ?space=, or none; /api/server/spaces lists them")
+    space = named[0] if named else token.spaces[0] if len(token.spaces) == 1 else pool.default
+    if not token.opens(space):
+        raise AccessDenied(
+            f"this token does not open the space {space!r}; `mica server token make --space` makes one that does"
+        )
+    return space
+
+
+async def memory_of(request: HTTPConnection, *, make: bool = False) -> Memory:
+    """The memory of a request, open until it is answered. Raises UnknownSpace and AccessDenied."""
+    using: AsyncExitStack = request.scope[USING]
+    return await using.enter_async_context(pool_of(request).using(requested_space(request), make=make))
+
+
+def store_of(request: HTTPConnection) -> Store:
+    """The store beneath the memory that `memory_of` opened for a request."""
+    return pool_of(request).store(requested_space(request))
+
+
+async def memory_at(scope: Scope) -> Memory:
+    """The memory of a request, for a mounted ASGI application."""
+    return await memory_of(HTTPConnection(scope))

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads. The names of trails are those of A-35, everything else begins with `mica_`."""
+"""`/metrics` in the text format of Prometheus. Metrics of trails have the names of A-35, our own begin with `mica_`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mica.model.event import EventId, EventQuery, utc_now
 from mica.model.trail import USED, Trail
 from mica.settings import TrailSettings
 from mica.web.access import Access
-from mica.web.request_memory import house_of, memory_of, space_of
+from mica.web.memory_pool import memory_of, pool_of, requested_space
 from mica.web.tail import Tails
 from mica.web.views.cache import last_purge
 from mica.web.views.trails import warnings
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-NAMES_MAX = 1_000  # trails that are told apart; what comes later counts together
+NAMES_MAX = 1_000  # trails with a sample of their own; the others are counted together
 OTHERS = "others"
-READ_ON_MAX = 20_000  # events of the log that are read on; more are skipped by asking for the uses alone
+READ_ON_MAX = 20_000  # new events to read from the log; beyond it, a query for the uses alone is faster
 
 Labels = Mapping[str, str]
 
 
 class Durations:
-    """How long something took, by name, in buckets."""
+    """Histograms of durations, one for each name."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
@@ -43,54 +43,54 @@ class Durations:
         self._sums[name] += seconds
 
     def lines(self, metric: str, label: str) -> list[str]:
-        told = []
+        lines = []
         for name, counts in sorted(self._counts.items()):
             total = 0
             for limit, count in zip([*map(str, BUCKETS_S), "+Inf"], counts, strict=True):
                 total += count
-                told.append(sample(f"{metric}_bucket", total, {label: name, "le": limit}))
-            told.append(sample(f"{metric}_sum", self._sums[name], {label: name}))
-            told.append(sample(f"{metric}_count", total, {label: name}))
-        return told
+                lines.append(sample(f"{metric}_bucket", total, {label: name, "le": limit}))
+            lines.append(sample(f"{metric}_sum", self._sums[name], {label: name}))
+            lines.append(sample(f"{metric}_count", total, {label: name}))
+        return lines
 
 
 class Uses:
-    """How often trails were used, by their keys and by whom: counted on from where it was counted last."""
+    """The number of uses of each trail by each agent. A count continues where the last one ended."""
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
 
     async def of(self, memory: Memory) -> Counter[tuple[str, str]]:
-        """The uses of all trails of a space. A purge ends what was counted before it."""
-        last, purge = await memory.position(), await last_purge(memory)
+        """The uses of all trails of a space, by key and agent. After a purge they are counted from the beginning."""
+        last, purge = await memory.events.position(), await last_purge(memory)
         after, purge_before, counted = self._counted.get(memory.space, (0, purge, Counter()))
         query = EventQuery(names=(USED,), limit=None)
         if purge == purge_before and last - after < READ_ON_MAX:
-            found = [event async for event in memory.log(query, after=after)]
+            uses = [event async for event in memory.events.log(query, after=after)]
         else:
-            counted, found = Counter(), list(await memory.events(query))
-        named = [event for event in found if (event.position or 0) <= last]  # others are stored meanwhile
-        counted = counted + Counter((str(event.data.get("key")), event.context.agent or "") for event in named)
+            counted, uses = Counter(), list(await memory.events.query(query))
+        uses = [event for event in uses if (event.position or 0) <= last]  # later ones belong to the next count
+        counted = counted + Counter((str(event.data.get("key")), event.context.agent or "") for event in uses)
         self._counted[memory.space] = (last, purge, counted)
         return counted
 
 
 async def metrics(request: Request) -> Response:
-    """One space, and the server that answers for it, in Prometheus' text format."""
+    """The metrics of one space and of this server, in the text format of Prometheus."""
     memory = await memory_of(request)
-    space = space_of(request)
+    space = requested_space(request)
     access: Access = request.app.state.access
     tails: Tails = request.app.state.tails
     loads: Durations = request.app.state.loads[memory.space]
     lines = [
         *await _space(memory, {"space": space}),
-        *await _trails(memory, request.app.state.uses, house_of(request).settings.trails),
-        *_family("crystal_load_duration_seconds", "histogram", "How long loading a trail took.", ()),
+        *await _trails(memory, request.app.state.uses, pool_of(request).settings.trails),
+        *_family("crystal_load_duration_seconds", "histogram", "Time to load a trail.", ()),
         *loads.lines("crystal_load_duration_seconds", "crystal_name"),
         *_family(
             "mica_requests_total",
             "counter",
-            "Requests that were answered.",
+            "Answered requests.",
             [
                 sample("mica_requests_total", count, {"method": method, "status": str(status)})
                 for (method, status), count in sorted(access.answered.items())
@@ -99,14 +99,14 @@ async def metrics(request: Request) -> Response:
         *_family(
             "mica_listeners",
             "gauge",
-            "Who follows events just now.",
+            "Clients that follow events now.",
             [sample("mica_listeners", tails.listeners)],
         ),
         *_family(
             "mica_spaces_open",
             "gauge",
             "Spaces that this server has open.",
-            [sample("mica_spaces_open", len(house_of(request).opened))],
+            [sample("mica_spaces_open", len(pool_of(request).opened))],
         ),
         *_family(
             "process_resident_memory_bytes",
@@ -119,23 +119,25 @@ async def metrics(request: Request) -> Response:
 
 
 async def _space(memory: Memory, labels: Labels) -> list[str]:
-    sizes = await memory.sizes()
-    events, size_bytes = await memory.backlog()
-    told = [
+    sizes = await memory.upkeep.sizes()
+    events, size_bytes = await memory.upkeep.backlog()
+    gauges = [
         ("mica_events", "Events of the log.", sizes.events),
-        ("mica_marks", "Marks that can be found.", sizes.marks),
+        ("mica_marks", "Marks in the search index.", sizes.marks),
         ("mica_contexts", "Contexts, each stored once.", sizes.contexts),
-        ("mica_aged_events", "Events that were turned into blocks.", sizes.aged),
+        ("mica_aged_events", "Events stored in compressed blocks.", sizes.aged),
         ("mica_store_bytes", "Size of the store's files.", sizes.size_bytes),
-        ("mica_backlog_events", "Events that wait to be stored.", events),
-        ("mica_backlog_bytes", "Size of what waits.", size_bytes),
+        ("mica_backlog_events", "Events on disk that are not in the store yet.", events),
+        ("mica_backlog_bytes", "Size of the events that are not in the store yet.", size_bytes),
     ]
-    return [line for name, text, value in told for line in _family(name, "gauge", text, [sample(name, value, labels)])]
+    return [
+        line for name, text, value in gauges for line in _family(name, "gauge", text, [sample(name, value, labels)])
+    ]
 
 
 async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]:
-    found = await memory.trails.list(with_archived=True, limit=NAMES_MAX)
-    names = {trail.key: trail.name for trail in found}
+    trails = await memory.trails.list(with_archived=True, limit=NAMES_MAX)
+    names = {trail.key: trail.name for trail in trails}
     used: Counter[tuple[str, str]] = Counter()
     for (key, agent), count in (await uses.of(memory)).items():
         used[names.get(key, OTHERS), agent] += count
@@ -143,7 +145,7 @@ async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]
         *_family(
             "crystal_usage_total",
             "counter",
-            "How often a trail was loaded or followed.",
+            "Times a trail was loaded or followed.",
             [
                 sample("crystal_usage_total", count, {"crystal_name": name, "agent_id": agent})
                 for (name, agent), count in sorted(used.items())
@@ -152,10 +154,10 @@ async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]
         *_family(
             "token_savings_total",
             "gauge",
-            "Tokens that a trail saved by measurement; negative where it wasted some.",
+            "Measured tokens that a trail saved; negative if it wasted some.",
             [
                 sample("token_savings_total", trail.measured.saving, {"crystal_name": trail.name})
-                for trail in found
+                for trail in trails
                 if trail.measured is not None
             ],
         ),
@@ -165,21 +167,21 @@ async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]
             "The share of known outcomes of a trail that were successes.",
             [
                 sample("pattern_success_rate", trail.success, {"pattern_hash": trail.key})
-                for trail in found
+                for trail in trails
                 if trail.success is not None
             ],
         ),
-        *_alerts(found, gates),
+        *_alerts(trails, gates),
     ]
 
 
 def _alerts(trails: Sequence[Trail], gates: TrailSettings) -> list[str]:
-    found = warnings(trails, now=utc_now(), gates=gates)
+    alerts = warnings(trails, now=utc_now(), gates=gates)
     return _family(
         "mica_alert",
         "gauge",
-        "What somebody should look at; 1 while it holds.",
-        [sample("mica_alert", 1, {"alert": each.kind, "crystal_name": each.trail}) for each in found],
+        "Warnings about trails; 1 while a warning applies.",
+        [sample("mica_alert", 1, {"alert": each.kind, "crystal_name": each.trail}) for each in alerts],
     )
 
 
@@ -188,9 +190,9 @@ def _family(name: str, kind: str, text: str, samples: Iterable[str]) -> list[str
 
 
 def sample(name: str, value: float, labels: Labels | None = None) -> str:
-    """One line of the format."""
-    told = ",".join(f'{label}="{_escaped(text)}"' for label, text in (labels or {}).items())
-    return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
+    """One sample as a line."""
+    pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in (labels or {}).items())
+    return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
 
 
 def _escaped(text: str) -> str:
@@ -198,7 +200,7 @@ def _escaped(text: str) -> str:
 
 
 def _resident_bytes() -> int:
-    """What this process holds, where the system tells it."""
+    """The resident memory of this process; 0 where /proc does not exist."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

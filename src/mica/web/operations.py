@@ -1,124 +1,159 @@
-"""How a verb becomes a route: declared once by its types, checked on the way in, described in the OpenAPI document.
+"""HTTP operations: each verb is declared once by its types, which check requests and make the OpenAPI document.
 
-An operation is a function of a memory and of what is asked, a struct. Its fields come from the path, from the query of
-a GET or from the JSON body of a POST; what does not fit the struct is refused with 400 before anything runs.
+An operation is a function of a memory and of a request struct. Its path is the Python name: `memory.events.query` is
+`/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST; a request that does not
+fit the struct is refused with 400 before anything runs.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from hashlib import blake2b
+from importlib.metadata import version
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mica.web.problems import answered, problem
-from mica.web.request_memory import memory_of
+from mica.format.documents import EVENTS
+from mica.web.memory_pool import memory_of
+from mica.web.problems import MEDIA_TYPE, Problem, problem, problem_response
 
 Method: TypeAlias = Literal["GET", "POST"]
-Does = TypeVar("Does", bound=Callable[..., Awaitable[object]])
+Function = TypeVar("Function", bound=Callable[..., Awaitable[object]])
+RequestType = TypeVar("RequestType", bound=msgspec.Struct)
 
+PREFIX = "/api/"
+API_VERSION = "1"
+VERSION_HEADER = "mica-api-version"
 JSON = "application/json"
+CARRIER = ("traceparent", "baggage")  # with one of these, events are recorded in the context of the sender
 _NUMBER = re.compile(r"[-+0-9.eE]+")
-CARRIED = ("traceparent", "baggage")  # with one of these, what is recorded goes on where the sender was
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing has to be said."""
+class EmptyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request without fields."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One route: what may be asked, and what is answered."""
+    """One verb over HTTP: its path, and the types of its request and response."""
 
     method: Method
-    path: str  # below /api
-    tag: str
-    does: Callable[..., Awaitable[object]]
-    asked: type[msgspec.Struct]
-    answer: Any  # the type of what is answered
-    timed: bool = False  # whether it is told how long it took, by the name of what was loaded
-    media_type: str = "application/json"  # of what is answered
-    of_space: bool = True  # whether it is about one space
+    name: str  # as in Python: "search", "events.query"
+    function: Callable[..., Awaitable[object]]
+    request_type: type[msgspec.Struct]
+    response_type: Any
+    is_timed: bool = False  # the duration is observed for /metrics, by the `name` of the response
+    media_type: str = JSON  # of the response
+    of_space: bool = True  # False for the server's own operations
 
     @property
-    def name(self) -> str:
-        return self.does.__name__
+    def path(self) -> str:
+        return PREFIX + self.name.replace(".", "/")
 
     @property
-    def parts(self) -> frozenset[str]:
-        """The fields that stand in the path."""
-        return frozenset(re.findall(r"{(\w+)}", self.path))
+    def tag(self) -> str:
+        """The package; the everyday verbs have none."""
+        return self.name.partition(".")[0] if "." in self.name else "everyday"
 
 
 class Operations:
-    """All operations, in the order in which they were declared."""
+    """All operations, in the order of their declarations."""
 
     def __init__(self) -> None:
         self.declared: list[Operation] = []
 
-    def get(self, path: str, *, tag: str) -> Callable[[Does], Does]:
-        return self._declare("GET", path, tag)
+    def get(self, name: str) -> Callable[[Function], Function]:
+        return self._declare("GET", name)
 
-    def post(self, path: str, *, tag: str, timed: bool = False) -> Callable[[Does], Does]:
-        return self._declare("POST", path, tag, timed=timed)
+    def post(self, name: str, *, is_timed: bool = False) -> Callable[[Function], Function]:
+        return self._declare("POST", name, is_timed=is_timed)
 
-    def _declare(self, method: Method, path: str, tag: str, *, timed: bool = False) -> Callable[[Does], Does]:
-        def declare(does: Does) -> Does:
-            hints = get_type_hints(does, include_extras=True)
-            asked = cast(type[msgspec.Struct], hints.get("asked", Nothing))
+    def _declare(self, method: Method, name: str, *, is_timed: bool = False) -> Callable[[Function], Function]:
+        def declare(function: Function) -> Function:
+            hints = get_type_hints(function, include_extras=True)
             self.declared.append(
                 Operation(
-                    method=method, path=path, tag=tag, does=does, asked=asked, answer=hints["return"], timed=timed
+                    method=method,
+                    name=name,
+                    function=function,
+                    request_type=cast(type[msgspec.Struct], hints.get("request", EmptyRequest)),
+                    response_type=hints["return"],
+                    is_timed=is_timed,
                 )
             )
-            return does
+            return function
 
         return declare
 
     def routes(self) -> list[Route]:
-        """One route for each path; those without a part that varies come first."""
-        by_path: dict[str, dict[str, Operation]] = {}
-        for operation in sorted(self.declared, key=lambda each: bool(each.parts)):
-            by_path.setdefault(operation.path, {})[operation.method] = operation
-        return [Route(f"/api{path}", _endpoint(by_method), methods=[*by_method]) for path, by_method in by_path.items()]
+        return [Route(each.path, _endpoint(each), methods=[each.method]) for each in self.declared]
 
 
 API = Operations()
 
 
-def _endpoint(by_method: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+class ApiVersion:
+    """Middleware: every answer below /api names the version of the API, and a request for another one is refused."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_version(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[VERSION_HEADER] = API_VERSION
+            await send(message)
+
+        wanted = Headers(scope=scope).get(VERSION_HEADER, API_VERSION)
+        if wanted == API_VERSION:
+            await self._app(scope, receive, send_with_version)
+            return
+        detail = f"this server speaks version {API_VERSION} of the API, not {wanted[:20]!r}"
+        await problem_response(problem(400, detail))(scope, receive, send_with_version)
+
+
+# -- Requests and responses ---------------------------------------------------------------------------------------
+
+
+def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
-            asked = await _asked(operation, request)
+            decoded = await _decode_request(operation, request)
         except msgspec.DecodeError as error:
-            return answered(problem(400, str(error)))
-        except _Unreadable as error:
-            return answered(problem(415, str(error)))
+            return problem_response(problem(400, str(error)))
+        except _UnsupportedBody as error:
+            return problem_response(problem(415, str(error)))
         memory = await memory_of(request)
-        given = (memory,) if operation.asked is Nothing else (memory, asked)
+        arguments = (memory,) if operation.request_type is EmptyRequest else (memory, decoded)
         began = time.perf_counter()
-        if any(name in request.headers for name in CARRIED):
+        if any(name in request.headers for name in CARRIER):
             with memory.received(request.headers):
-                told = await operation.does(*given)
+                value = await operation.function(*arguments)
         else:
-            told = await operation.does(*given)
-        if operation.timed:
-            request.app.state.loads[memory.space].observe(getattr(told, "name", ""), time.perf_counter() - began)
-        return document(request, told)
+            value = await operation.function(*arguments)
+        if operation.is_timed:
+            request.app.state.loads[memory.space].observe(getattr(value, "name", ""), time.perf_counter() - began)
+        return json_response(request, value)
 
     return endpoint
 
 
-def document(request: Request, told: object) -> Response:
-    """An answer as JSON; of a GET with its tag, so that who has it already is not sent it again."""
-    body = msgspec.json.encode(told)
+def json_response(request: Request, value: object) -> Response:
+    """A value as JSON. The answer to a GET has an ETag, and is 304 for a client that has it already."""
+    body = msgspec.json.encode(value)
     if request.method == "POST":
         return Response(body, media_type=JSON)
     tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
@@ -129,76 +164,171 @@ def document(request: Request, told: object) -> Response:
     return Response(body, media_type=JSON, headers=headers)
 
 
-class _Unreadable(Exception):
-    """A body that is no JSON by its own word."""
+class _UnsupportedBody(Exception):
+    """A body whose content type is not JSON."""
 
 
-async def _asked(operation: Operation, request: Request) -> msgspec.Struct:
+async def _decode_request(operation: Operation, request: Request) -> msgspec.Struct:
     if operation.method == "GET":
-        return asked_of(operation.asked, request, parts=operation.parts)
+        return decode_query(operation.request_type, request)
     kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if kind != JSON:
-        raise _Unreadable(f"a body is sent as {JSON} here, not as {kind[:100]!r}")
+        raise _UnsupportedBody(f"send the body as {JSON}, not as {kind[:100]!r}")
     if unknown := sorted(set(request.query_params) - {"space"}):
-        raise msgspec.ValidationError(f"no parameter is called {unknown[0]!r}; what is asked stands in the body")
-    body = await request.body() or b"{}"
-    if not operation.parts:
-        return _decoded(body, operation.asked)
-    given = msgspec.json.decode(body, type=dict[str, object])
-    if doubled := sorted(operation.parts & set(given)):
-        raise msgspec.ValidationError(f"{doubled[0]!r} stands in the path; leave it out of the body")
-    return msgspec.convert(given | request.path_params, operation.asked)
+        raise msgspec.ValidationError(f"unknown parameter {unknown[0]!r}; a POST takes its fields in the body")
+    return _decode_body(await request.body() or b"{}", operation.request_type)
 
 
-Asked = TypeVar("Asked", bound=msgspec.Struct)
-
-
-def _decoded(body: bytes, kind: type[Asked]) -> Asked:
-    """What a body says. JSON knows one kind of number: 4.0 is a whole one."""
+def _decode_body(body: bytes, kind: type[RequestType]) -> RequestType:
+    """The struct in a body. JSON has one kind of number, so 4.0 is accepted as an integer."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
-        return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+        return msgspec.convert(_with_integers(msgspec.json.decode(body)), kind)
 
 
-def _with_whole_numbers(value: object) -> object:
+def _with_integers(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_with_whole_numbers(each) for each in value]
+        return [_with_integers(each) for each in value]
     if isinstance(value, dict):
-        return {name: _with_whole_numbers(each) for name, each in value.items()}
+        return {name: _with_integers(each) for name, each in value.items()}
     return value
 
 
-def asked_of(kind: type[Asked], request: HTTPConnection, *, parts: frozenset[str] = frozenset()) -> Asked:
-    """What a query and a path say. Raises ValidationError, in words for whoever asked."""
+def decode_query(kind: type[RequestType], request: HTTPConnection) -> RequestType:
+    """The struct in the query of an address. Raises ValidationError with a message for the caller."""
     kinds = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    given: dict[str, object] = dict(request.path_params)
+    fields: dict[str, object] = {}
     for name in dict.fromkeys(request.query_params):
         if name == "space":
             continue
-        if name in parts:
-            raise msgspec.ValidationError(f"{name!r} stands in the path; leave it out of the query")
         values = request.query_params.getlist(name)
-        if name in kinds and is_list(kinds[name]):
-            given[name] = values
+        if name in kinds and _is_list(kinds[name]):
+            fields[name] = values
         elif len(values) > 1:
-            raise msgspec.ValidationError(f"{name!r} is given {len(values)} times; once is possible")
-        elif name in kinds and _holds(kinds[name], datetime) and _NUMBER.fullmatch(values[0]):
+            raise msgspec.ValidationError(f"{name!r} was sent {len(values)} times; send it once")
+        elif name in kinds and _contains(kinds[name], datetime) and _NUMBER.fullmatch(values[0]):
             raise msgspec.ValidationError(f"Expected a date and time with its zone, got a number - at `$.{name}`")
         else:
-            given[name] = values[0]
-    return msgspec.convert(given, kind, strict=False)
+            fields[name] = values[0]
+    return msgspec.convert(fields, kind, strict=False)
 
 
-def _holds(kind: object, wanted: type) -> bool:
-    """Whether a type is this one, or has it among its parts."""
-    return kind is wanted or any(_holds(each, wanted) for each in get_args(kind))
+def _contains(kind: object, wanted: type) -> bool:
+    """True if a type is `wanted`, or a union or list that has it."""
+    return kind is wanted or any(_contains(each, wanted) for each in get_args(kind))
 
 
-def is_list(kind: object) -> bool:
-    """Whether a field takes several values."""
+def _is_list(kind: object) -> bool:
+    """True if a field takes several values."""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
     return get_origin(kind) in (tuple, list)
+
+
+# -- The OpenAPI document -----------------------------------------------------------------------------------------
+
+Schema: TypeAlias = dict[str, Any]
+REFERENCES = "#/components/schemas/{name}"
+SPACE: Schema = {
+    "name": "space",
+    "in": "query",
+    "description": "The space; by default the only one of the token, else the server's own.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+}
+LAST_ID: Schema = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The `id` of the last event received: the stream continues after it, and `after` is ignored.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+VERSION: Schema = {
+    "description": "The version of the API. A request may send the same header to insist on one.",
+    "schema": {"type": "string", "enum": [API_VERSION]},
+}
+
+
+def openapi_document(operations: Sequence[Operation]) -> Schema:
+    """The OpenAPI 3.1 description of these operations."""
+    kinds = [each.response_type for each in operations] + [each.request_type for each in operations] + [Problem]
+    schemas, components = msgspec.json.schema_components(kinds, schema_hook=_any_schema, ref_template=REFERENCES)
+    responses, requests = schemas[: len(operations)], schemas[len(operations) : -1]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "mica",
+            "version": version("mica"),
+            "description": (
+                "Memory for AI agents: the verbs of the Python interface over HTTP. "
+                "/api/gateway is a WebSocket with subscriptions; docs/server.md describes its messages."
+            ),
+        },
+        "security": [{"token": []}],
+        "paths": {
+            operation.path: {operation.method.lower(): _describe(operation, response, request, components)}
+            for operation, response, request in zip(operations, responses, requests, strict=True)
+        },
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _any_schema(kind: type) -> Schema:
+    if kind is object:
+        return {"description": "Any JSON value."}
+    raise NotImplementedError
+
+
+def _describe(operation: Operation, response: Schema, request: Schema, components: Schema) -> Schema:
+    summary, _, more = (inspect.getdoc(operation.function) or "").partition("\n\n")
+    parameters = _parameters(operation, request, components)
+    described: Schema = {
+        "operationId": operation.name,
+        "summary": summary,
+        "tags": [operation.tag],
+        "parameters": [*parameters, *([SPACE] if operation.of_space else [])],
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "headers": {VERSION_HEADER: VERSION},
+                "content": {operation.media_type: {"schema": response}},
+            },
+            "default": {
+                "description": "Why it was not done.",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": REFERENCES.format(name="Problem")}}},
+            },
+        },
+    }
+    if operation.media_type == EVENTS:
+        described["parameters"].append(LAST_ID)
+    elif operation.method == "GET" and operation.media_type == JSON:
+        described["responses"]["304"] = {"description": "Unchanged: If-None-Match has the current ETag."}
+    if more:
+        described["description"] = more
+    if operation.method == "POST" and operation.request_type is not EmptyRequest:
+        described["requestBody"] = {"required": True, "content": {JSON: {"schema": request}}}
+    return described
+
+
+def _parameters(operation: Operation, request: Schema, components: Schema) -> list[Schema]:
+    """The fields of a GET request as query parameters."""
+    if operation.method != "GET":
+        return []
+    schema = components[request["$ref"].rpartition("/")[2]]
+    parameters: list[Schema] = []
+    for field in msgspec.structs.fields(operation.request_type):
+        name = field.encode_name
+        parameter: Schema = {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": {key: value for key, value in schema["properties"][name].items() if key != "default"},
+        }
+        if _is_list(field.type):
+            parameter |= {"style": "form", "explode": True}
+        parameters.append(parameter)
+    return parameters

@@ -1,6 +1,6 @@
-"""What went wrong, as a problem document (RFC 9457): one status for each of our errors, and its facts beside it.
+"""Errors as problem documents (RFC 9457): one status for each error class, and its attributes as `facts`.
 
-`type` ends in the name of the error, so that a client can raise the very same.
+`type` ends in the name of the class, so that a client can raise the same error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mica.store.remote.wire import PROBLEMS
 
 MEDIA_TYPE = "application/problem+json"
 
-# The nearest of an error's own kinds decides.
+# The nearest base class of an error decides.
 STATUSES: dict[type[MicaError], int] = {
     MicaError: 500,
-    errors.InvalidInput: 422,  # well-formed, and still not usable; what is not even well-formed is 400
+    errors.InvalidInput: 422,  # well-formed but not usable; a malformed request is 400
     errors.UnknownEvent: 404,
     errors.UnknownSpace: 404,
     errors.UnknownTrail: 404,
@@ -38,13 +38,13 @@ STATUSES: dict[type[MicaError], int] = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not answered."""
+    """Why a request failed."""
 
     type: str
     title: str
     status: int
     detail: str
-    facts: dict[str, object] = {}  # what the error is about: ids, names, numbers
+    facts: dict[str, object] = {}  # attributes of the error: ids, names, numbers
 
 
 def status_of(error: MicaError) -> int:
@@ -52,7 +52,7 @@ def status_of(error: MicaError) -> int:
 
 
 def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, object] | None = None) -> Problem:
-    """A problem; `kind` is the name of an error of ours."""
+    """A problem; `kind` is the name of one of our error classes."""
     return Problem(
         type=f"{PROBLEMS}{kind}" if kind else "about:blank",
         title=HTTPStatus(status).phrase,
@@ -62,11 +62,12 @@ def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, obj
     )
 
 
-def of_error(error: MicaError) -> Problem:
-    """One of our errors as a problem, with its own facts."""
+def error_problem(error: MicaError) -> Problem:
+    """One of our errors as a problem, with its attributes."""
     facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | bool | None)}
     return problem(status_of(error), str(error), kind=type(error).__name__, facts=facts)
 
 
-def answered(told: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(told), status_code=told.status, media_type=MEDIA_TYPE, headers=headers)
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    body = msgspec.json.encode(problem)
+    return Response(body, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)

@@ -1,4 +1,4 @@
-"""The process around the application: one socket, one note that says where it is, and an end that leaves nothing."""
+"""The server process: one socket, one server per file, an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mica.errors import InvalidInput, MicaError
 from mica.store.remote.servers import notes
 from mica.store.space import is_address
-from mica.web.memory_pool import House
-from mica.web.slow_clients import PatientProtocol
+from mica.web.memory_pool import MemoryPool
 from mica.web.tail import Tails
 
-GRACE_S = 3  # what requests may take to end when the server stops
+GRACE_S = 3  # for running requests at shutdown
 CONNECTIONS_MAX = 4_000  # at once: each has a file and some 50 kB
 HEADERS_BYTES_MAX = 2**19  # of one request: a query of ten thousand characters, each written as %XX three times
-KEEP_ALIVE_S = 30  # that an idle connection is kept
-MESSAGE_BYTES_MAX = 2**20  # of a WebSocket: what is asked there is small
-TICK_S = 60.0  # how often the server's clock looks for what is due
+KEEP_ALIVE_S = 30  # before an idle connection is closed
+MESSAGE_BYTES_MAX = 2**20  # of a WebSocket; its messages are small
+HEADERS_S = 10.0  # from the connection, or the first byte of a request, to the end of its headers
+TICK_S = 60.0  # between checks for due jobs
 
 
-def bound(host: str, port: int, *, home: Path) -> socket.socket:
-    """A socket of this address. Raises InvalidInput with the next step when it cannot be had."""
+def listen(host: str, port: int, *, home: Path) -> socket.socket:
+    """A listening socket. Raises InvalidInput with the next step if the address cannot be used."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, OverflowError) as error:
@@ -52,7 +54,7 @@ def bound(host: str, port: int, *, home: Path) -> socket.socket:
             raise InvalidInput(f"cannot serve at {host}:{port}: {error.strerror}; try another --port") from error
         ours = next((note for note in notes(home) if note.address.endswith(f":{port}")), None)
         if ours is not None:
-            raise InvalidInput(f"mica serves at {ours.address} already; `mica open` shows it") from error
+            raise InvalidInput(f"mica serves at {ours.address} already; `mica server open` shows it") from error
         other = port + 1 if port < 65_535 else 0
         raise InvalidInput(
             f"port {port} is taken by another program; `mica up --port {other}` takes another"
@@ -61,8 +63,8 @@ def bound(host: str, port: int, *, home: Path) -> socket.socket:
 
 
 @contextmanager
-def alone(target: Path | str, *, address: str) -> Iterator[None]:
-    """Be the only server of a file meanwhile. Raises InvalidInput naming the other. Databases are shared by claims."""
+def only_server(target: Path | str, *, address: str) -> Iterator[None]:
+    """Hold the lock of a file's only server. Raises InvalidInput naming the other one. Databases need no lock."""
     if is_address(target) or str(target) == ":memory:":
         yield
         return
@@ -75,11 +77,11 @@ def alone(target: Path | str, *, address: str) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # while it is locked: who waits for it finds out, and makes another
+            path.unlink(missing_ok=True)  # while locked, so that a waiting process notices
 
 
 def _locked(path: Path, target: Path | str) -> TextIO:
-    """The file at this path, locked by us. Raises InvalidInput naming who has locked it."""
+    """The file at this path, locked by us. Raises InvalidInput naming the server that holds the lock."""
     while True:
         lock = path.open("a+", encoding="utf-8")
         try:
@@ -87,41 +89,41 @@ def _locked(path: Path, target: Path | str) -> TextIO:
             with suppress(FileNotFoundError):
                 if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
                     return lock
-            lock.close()  # who had it has ended meanwhile, and taken it away: it locks nothing any more
+            lock.close()  # its owner has ended and removed it, so this lock has no effect
         except BlockingIOError as error:
             lock.seek(0)
-            told = lock.read() or "another address"
+            address = lock.read() or "another address"
             lock.close()
-            raise InvalidInput(f"{target} is served already, at {told}; `mica open` shows it") from error
+            raise InvalidInput(f"{target} is served already, at {address}; `mica server open` shows it") from error
 
 
 class Stopping:
-    """SIGINT and SIGTERM, from entering on: whoever serves is told of them, also of those that came before it began."""
+    """Handles SIGINT and SIGTERM from entering on, also those that arrive before the server has started."""
 
     def __init__(self) -> None:
-        self._asked = 0
+        self._signals = 0
         self._stop: Callable[[], None] | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Stopping:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ask)
+            loop.add_signal_handler(number, self._handle)
             self._stack.callback(loop.remove_signal_handler, number)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _ask(self) -> None:
-        self._asked += 1
+    def _handle(self) -> None:
+        self._signals += 1
         if self._stop is not None:
             self._stop()
 
-    def tell(self, stop: Callable[[], None]) -> None:
-        """Call `stop` for every signal."""
+    def on_signal(self, stop: Callable[[], None]) -> None:
+        """Call `stop` for every signal, including earlier ones."""
         self._stop = stop
-        for _ in range(self._asked):
+        for _ in range(self._signals):
             stop()
 
 
@@ -133,19 +135,19 @@ async def run(
     during: Callable[[], Awaitable[None]],
     leaving: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until a signal comes, and do `during` meanwhile. What it raises ends the server, and is raised.
+    """Serve until a signal arrives, and run `during` beside it. An error of `during` ends the server and is raised.
 
-    `leaving` is done when it stops, before anybody is waited for: it ends what would go on for ever.
+    `leaving` runs first at shutdown: it ends streams that would never end by themselves.
     """
 
     async def leave() -> None:
         work.cancel()
-        await asyncio.wait([work])  # before the spaces are closed: nobody waits for a store that is gone
+        await asyncio.wait([work])  # before the spaces are closed, so that it does not wait for a closed store
         if leaving is not None:
             await leaving()
 
-    server = Serving(app, leaving=leave)
-    stopping.tell(server.stop)
+    server = HttpServer(app, leaving=leave)
+    stopping.on_signal(server.stop)
     async with asyncio.TaskGroup() as group:
         work = group.create_task(_meanwhile(during, server), name="mica-during")
         serving = group.create_task(server.serve([listening]), name="mica-server")
@@ -153,19 +155,19 @@ async def run(
         work.cancel()
 
 
-async def tend(house: House) -> None:
-    """Do what is due in every open space, by the server's clock. Who shares a database claims it first."""
+async def run_jobs(pool: MemoryPool) -> None:
+    """Run due jobs in every open space, forever. Servers that share a database claim them first."""
     while True:
-        for name in house.opened:
-            if name not in house.opened:
-                continue  # others have taken its place meanwhile
-            with suppress(MicaError):  # the store is away: at its next time
-                async with house.using(name) as memory:
-                    await memory.tick()
+        for name in pool.opened:
+            if name not in pool.opened:
+                continue  # it was closed to make room
+            with suppress(MicaError):  # the store is away; the next round tries again
+                async with pool.using(name) as memory:
+                    await memory.upkeep.tick()
         await asyncio.sleep(TICK_S)
 
 
-async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> None:
+async def _meanwhile(during: Callable[[], Awaitable[None]], server: HttpServer) -> None:
     try:
         await during()
     except asyncio.CancelledError:
@@ -175,21 +177,58 @@ async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> 
         raise
 
 
-class Serving(uvicorn.Server):
-    """uvicorn with our limits, and one that leaves signals to us: a stop is an ordinary end."""
+class TimedProtocol(H11Protocol):
+    """uvicorn's protocol with a time limit for headers; `mica.web.access` limits bodies."""
+
+    headers_s = HEADERS_S
+    _timer: asyncio.TimerHandle | None = None  # set while headers are awaited
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._start_timer()
+        else:
+            self._cancel_timer()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.headers_s, self._abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _abort(self) -> None:
+        self._timer = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.logger.warning("cut off a connection that did not finish its request within %.0f s", self.headers_s)
+            self.transport.abort()
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with our limits. Signals are handled by `Stopping`, so that a stop is an ordinary end."""
 
     def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
         self._leaving = leaving
-        self._is_asked = False  # to stop
+        self._is_stopping = False  # a stop was requested
         self._tails: Tails = app.state.tails
         super().__init__(
             uvicorn.Config(
                 app,
-                http=PatientProtocol,
+                http=TimedProtocol,
                 log_config=None,
-                access_log=False,  # it would write queries, and with them the keys of links
+                access_log=False,  # it would log queries, which contain the keys of links
                 server_header=False,
-                proxy_headers=False,  # anybody can write them: a caller is who is connected
+                proxy_headers=False,  # any client can send them
                 h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=KEEP_ALIVE_S,
@@ -204,17 +243,17 @@ class Serving(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._tails.close()  # who follows events would be waited for until the grace is over
+        await self._tails.close()  # else open streams would use up the grace period
         if self._leaving is not None:
             await self._leaving()
         await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
-        self.should_exit = self.should_exit or self._is_asked
+        self.should_exit = self.should_exit or self._is_stopping
         await super().main_loop()
 
     def stop(self) -> None:
-        self.force_exit = self._is_asked  # asked twice, it does not wait for anybody
-        self._is_asked = True
-        if self.started:  # else it would leave without ending what has begun
+        self.force_exit = self._is_stopping  # the second request does not wait
+        self._is_stopping = True
+        if self.started:  # else it would exit without a shutdown
             self.should_exit = True

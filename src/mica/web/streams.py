@@ -1,9 +1,9 @@
-"""Live routes: events and crystals as server-sent events, events over a WebSocket, and the log as lines of JSON."""
+"""Streams: events and crystals as server-sent events, events over a WebSocket, and the log as lines of JSON."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Annotated
 
@@ -14,101 +14,91 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mica.errors import InvalidInput, MicaError
-from mica.format.documents import EVENTS, QUIET, Fields, crystal_document, event_document, event_line, server_sent
+from mica.format.documents import (
+    EVENTS,
+    QUIET,
+    Fields,
+    crystal_document,
+    event_document,
+    event_documents,
+    event_line,
+    server_sent,
+)
 from mica.memory import Memory
 from mica.model.crystal import Level, crystal_of
 from mica.model.event import CRYSTAL, Event, EventQuery
-from mica.web.api.events import ResolveAsked
-from mica.web.api.fields import Position, Which
-from mica.web.operations import Operation, asked_of
-from mica.web.problems import Problem, answered, of_error, problem
-from mica.web.request_memory import memory_of
+from mica.web.api.events import ResolveRequest
+from mica.web.api.fields import EventSelection, Position
+from mica.web.memory_pool import memory_of
+from mica.web.operations import Operation, decode_query
+from mica.web.problems import Problem, error_problem, problem, problem_response
 from mica.web.tail import Tails, Wrap
 
-RETRY_MS = 1_000  # after which a browser connects again
+RETRY_MS = 1_000  # before a browser reconnects
 SUBSCRIPTIONS_MAX = 50  # of one WebSocket
 LAST_ID = "last-event-id"
 LINES = "application/x-ndjson"
 
 
-class StreamAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events, and from where: after a position, else what is stored from now on."""
+class FollowRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects events after a position; by default, those stored from now on."""
 
     after: Position | None = None
 
 
-class CrystalStreamAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CrystalStreamRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Level | None = None
     after: Position | None = None
 
 
-class ExportAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExportRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     after: Position = 0
     with_ancestors: bool = False
 
 
-def operations() -> list[Operation]:
-    """What is sent piece by piece, as the OpenAPI document has it."""
-    return [
-        Operation(method="GET", path=path, tag="live", does=does, asked=asked, answer=str, media_type=media_type)
-        for path, does, asked, media_type in (
-            ("/stream", stream, StreamAsked, EVENTS),
-            ("/crystals/stream", crystal_stream, CrystalStreamAsked, EVENTS),
-            ("/export", export, ExportAsked, LINES),
-        )
-    ]
-
-
-def routes() -> list[BaseRoute]:
-    return [
-        Route("/api/stream", stream),
-        Route("/api/crystals/stream", crystal_stream),
-        Route("/api/export", export),
-        WebSocketRoute("/api/gateway", gateway),
-    ]
-
-
-async def stream(request: Request) -> Response:
-    """Events as they are stored, in commit order; `Last-Event-ID` goes on after that position."""
+async def follow(request: Request) -> Response:
+    """Events as they are stored, in commit order; with `Last-Event-ID`, those after that position."""
     try:
-        asked = asked_of(StreamAsked, request)
-        after = _last_id(request, asked.after)
+        wanted = decode_query(FollowRequest, request)
+        after = _last_id(request, wanted.after)
     except msgspec.DecodeError as error:
-        return answered(problem(400, str(error)))
+        return problem_response(problem(400, str(error)))
     memory = await memory_of(request)
-    return await _served(request, memory, asked.query(limit=None), after=after, fields=asked.chosen, wrap=_sent)
+    return await _event_stream(
+        request, memory, wanted.query(limit=None), after=after, fields=wanted.selected_fields, wrap=_wrap
+    )
 
 
 async def crystal_stream(request: Request) -> Response:
-    """Crystals as they are made, in commit order; `Last-Event-ID` goes on after that position."""
+    """Crystals as they are made, in commit order; with `Last-Event-ID`, those after that position."""
     try:
-        asked = asked_of(CrystalStreamAsked, request)
-        after = _last_id(request, asked.after)
+        wanted = decode_query(CrystalStreamRequest, request)
+        after = _last_id(request, wanted.after)
     except msgspec.DecodeError as error:
-        return answered(problem(400, str(error)))
+        return problem_response(problem(400, str(error)))
     memory = await memory_of(request)
-    level = asked.level
+    level = wanted.level
 
     def wrap(event: Event, _: bytes) -> bytes:
         crystal = crystal_of(event)
         if level is not None and crystal.level != level:
-            return f"id: {event.position}\n\n".encode()  # passed over; the position counts all the same
+            return f"id: {event.position}\n\n".encode()  # not sent, but its position counts
         return server_sent(msgspec.json.encode(crystal_document(crystal)), id=event.position or 0, event=CRYSTAL)
 
-    # The fields only tell lines apart that are kept: these are of one level.
-    kept: Fields = (f"crystal:{level}",)
-    return await _served(request, memory, EventQuery(names=(CRYSTAL,)), after=after, fields=kept, wrap=wrap)
+    # The fields are part of the tail's cache key, and these lines depend on the level.
+    cache_key: Fields = (f"crystal:{level}",)
+    return await _event_stream(request, memory, EventQuery(names=(CRYSTAL,)), after=after, fields=cache_key, wrap=wrap)
 
 
 async def export(request: Request) -> Response:
-    """Events as JSON, one a line, in commit order: what `mica events import` takes."""
+    """The log as lines of JSON, in commit order; `mica events import-log` reads them."""
     try:
-        asked = asked_of(ExportAsked, request)
+        wanted = decode_query(ExportRequest, request)
     except msgspec.DecodeError as error:
-        return answered(problem(400, str(error)))
-    memory, fields = await memory_of(request), asked.chosen
-    log = memory.log(asked.query(limit=None), after=asked.after, with_ancestors=asked.with_ancestors)
-    first = await anext(log, None)  # what is wrong shows before the answer begins
+        return problem_response(problem(400, str(error)))
+    memory, fields = await memory_of(request), wanted.selected_fields
+    log = memory.events.log(wanted.query(limit=None), after=wanted.after, with_ancestors=wanted.with_ancestors)
+    first = await anext(log, None)  # raises before the response begins
 
     async def lines() -> AsyncIterator[bytes]:
         async with aclosing(log):
@@ -120,7 +110,26 @@ async def export(request: Request) -> Response:
     return StreamingResponse(lines(), media_type=LINES)
 
 
-async def _served(
+def _operation(
+    name: str, function: Callable[..., Awaitable[object]], kind: type[msgspec.Struct], media_type: str
+) -> Operation:
+    return Operation(
+        method="GET", name=name, function=function, request_type=kind, response_type=str, media_type=media_type
+    )
+
+
+OPERATIONS = (
+    _operation("events.follow", follow, FollowRequest, EVENTS),
+    _operation("events.export", export, ExportRequest, LINES),
+    _operation("crystals.stream", crystal_stream, CrystalStreamRequest, EVENTS),
+)
+
+
+def routes() -> list[BaseRoute]:
+    return [*(Route(each.path, each.function) for each in OPERATIONS), WebSocketRoute("/api/gateway", gateway)]
+
+
+async def _event_stream(
     request: Request,
     memory: Memory,
     query: EventQuery,
@@ -130,28 +139,28 @@ async def _served(
     wrap: Wrap,
 ) -> Response:
     if request.method == "HEAD":
-        return Response(media_type=EVENTS)  # nobody reads what would go on for ever
+        return Response(media_type=EVENTS)  # the body would never end
     tails: Tails = request.app.state.tails
     tail = tails.of(memory)
     begin = await tail.begin(after)
 
     async def lines() -> AsyncIterator[bytes]:
-        # The first line tells where it begins: whoever loses the connection before any event goes on from there.
+        # The first line has a position, so that a client which disconnects before any event can resume there.
         yield f"retry: {RETRY_MS}\nid: {begin}\n: mica\n\n".encode()
-        async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
-            with suppress(MicaError):  # the space was closed: the client connects again
-                async for reached, text in sent:
+        async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as lines_after:
+            with suppress(MicaError):  # the space was closed; the client reconnects
+                async for reached, text in lines_after:
                     yield text or b"id: %d\n%b" % (reached, QUIET)
 
     return StreamingResponse(lines(), media_type=EVENTS, headers={"x-accel-buffering": "no"})
 
 
-def _sent(event: Event, line: bytes) -> bytes:
+def _wrap(event: Event, line: bytes) -> bytes:
     return server_sent(line, id=event.position or 0)
 
 
 def _last_id(request: Request, after: int | None) -> int | None:
-    """Where to go on: what a browser that lost its connection says counts more than where it began."""
+    """The position to resume after: `Last-Event-ID` of a reconnecting browser wins over `after`."""
     last = request.headers.get(LAST_ID)
     if last is None:
         return after
@@ -164,8 +173,8 @@ def _last_id(request: Request, after: int | None) -> int | None:
 # -- The WebSocket gateway ----------------------------------------------------------------------------------------
 
 
-class Subscribe(StreamAsked, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="subscribe", tag_field="do"):
-    """Send events that fit, under a name, until it is unsubscribed."""
+class Subscribe(FollowRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="subscribe", tag_field="do"):
+    """Send matching events under an id until it is unsubscribed."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
@@ -174,25 +183,25 @@ class Unsubscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     id: str
 
 
-class Query(Which, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="query", tag_field="do"):
-    """The latest events that fit."""
+class EventsMessage(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="query", tag_field="do"):
+    """The latest events that match."""
 
     id: str
     limit: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 20
 
 
-class Resolve(ResolveAsked, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="resolve", tag_field="do"):
+class Resolve(ResolveRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="resolve", tag_field="do"):
     """Up to 100 events by id or position."""
 
     id: str
 
 
-class Stats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stats", tag_field="do"):
+class StatsMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stats", tag_field="do"):
     id: str
 
 
-Said = Subscribe | Unsubscribe | Query | Resolve | Stats
-_said = msgspec.json.Decoder(Said)
+GatewayMessage = Subscribe | Unsubscribe | EventsMessage | Resolve | StatsMessage
+_decoder = msgspec.json.Decoder(GatewayMessage)
 
 
 async def gateway(socket: WebSocket) -> None:
@@ -219,63 +228,67 @@ class _Gateway:
         async with asyncio.TaskGroup() as group:
             try:
                 while True:
-                    said = await self._socket.receive_text()
-                    await self._answer(said, group)
-            except (WebSocketDisconnect, KeyError):  # gone, or bytes in place of text
+                    text = await self._socket.receive_text()
+                    await self._answer(text, group)
+            except (WebSocketDisconnect, KeyError):  # disconnected, or bytes instead of text
                 pass
             finally:
                 for task in self._subscribed.values():
                     task.cancel()
-        with suppress(RuntimeError):  # closed by the other side already
+        with suppress(RuntimeError):  # the client has closed it already
             await self._socket.close()
 
     async def _answer(self, text: str, group: asyncio.TaskGroup) -> None:
         identifier: str | None = None
         try:
-            said = _said.decode(text)
-            identifier = said.id
-            match said:
+            message = _decoder.decode(text)
+            identifier = message.id
+            match message:
                 case Subscribe():
-                    await self._subscribe(said, group)
+                    await self._subscribe(message, group)
                 case Unsubscribe():
-                    if (task := self._subscribed.pop(said.id, None)) is not None:
+                    if (task := self._subscribed.pop(message.id, None)) is not None:
                         task.cancel()
-                    await self._send({"id": said.id, "unsubscribed": task is not None})
-                case Query():
-                    found = await self._memory.events(said.query(limit=said.limit))
-                    await self._send({"id": said.id, "events": [event_document(each, said.chosen) for each in found]})
+                    await self._send({"id": message.id, "unsubscribed": task is not None})
+                case EventsMessage():
+                    events = await self._memory.events.query(message.query(limit=message.limit))
+                    await self._send(
+                        {"id": message.id, "events": [event_document(each, message.selected_fields) for each in events]}
+                    )
                 case Resolve():
-                    told = await self._memory.resolve(said.references)
-                    documents = [event_document(each, said.chosen) for each in told.found]
-                    await self._send({"id": said.id, "found": documents, "missing": told.missing})
-                case Stats():
-                    sizes = await self._memory.sizes()
-                    await self._send({"id": said.id, "sizes": sizes, "position": await self._memory.position()})
+                    resolved = await self._memory.events.resolve(message.references)
+                    documents = event_documents(resolved.found, message.selected_fields)
+                    await self._send({"id": message.id, "found": documents, "missing": resolved.missing})
+                case StatsMessage():
+                    sizes = await self._memory.upkeep.sizes()
+                    await self._send(
+                        {"id": message.id, "sizes": sizes, "position": await self._memory.events.position()}
+                    )
         except msgspec.DecodeError as error:
             await self._problem(identifier, problem(400, str(error)))
         except MicaError as error:
-            await self._problem(identifier, of_error(error))
+            await self._problem(identifier, error_problem(error))
 
-    async def _subscribe(self, said: Subscribe, group: asyncio.TaskGroup) -> None:
-        if said.id in self._subscribed:
-            raise InvalidInput(f"{said.id!r} is subscribed already; unsubscribe it first")
+    async def _subscribe(self, message: Subscribe, group: asyncio.TaskGroup) -> None:
+        if message.id in self._subscribed:
+            raise InvalidInput(f"{message.id!r} is subscribed already; unsubscribe it first")
         if len(self._subscribed) >= SUBSCRIPTIONS_MAX:
-            raise InvalidInput(f"{SUBSCRIPTIONS_MAX} subscriptions are possible on one connection")
-        fields = said.chosen
-        begin = await self._tail.begin(said.after)
-        await self._send({"id": said.id, "subscribed": True, "position": begin})
-        self._subscribed[said.id] = group.create_task(self._follow(said, begin, fields))
+            raise InvalidInput(f"{SUBSCRIPTIONS_MAX} subscriptions at most on one connection")
+        fields = message.selected_fields
+        begin = await self._tail.begin(message.after)
+        await self._send({"id": message.id, "subscribed": True, "position": begin})
+        self._subscribed[message.id] = group.create_task(self._follow(message, begin, fields))
 
-    async def _follow(self, said: Subscribe, begin: int, fields: Fields) -> None:
-        with suppress(MicaError, WebSocketDisconnect, RuntimeError):  # closed on either side
-            async with aclosing(self._tail.batches(said.query(limit=None), after=begin)) as batches:
+    async def _follow(self, message: Subscribe, begin: int, fields: Fields) -> None:
+        with suppress(MicaError, WebSocketDisconnect, RuntimeError):  # either side has closed
+            async with aclosing(self._tail.batches(message.query(limit=None), after=begin)) as batches:
                 async for _, events in batches:
                     for event in events:
-                        told = {"id": said.id, "position": event.position, "event": event_document(event, fields)}
-                        await self._send(told)
+                        document = event_document(event, fields)
+                        await self._send({"id": message.id, "position": event.position, "event": document})
 
-    async def _problem(self, identifier: str | None, told: Problem) -> None:
-        await self._send({"id": identifier, "problem": told})
+    async def _problem(self, identifier: str | None, problem: Problem) -> None:
+        await self._send({"id": identifier, "problem": problem})
 
-    async def _send(self, told: object) -> None:
-        await self._socket.send_text(msgspec.json.encode(told).decode())
+    async def _send(self, value: object) -> None:
+        await self._socket.send_text(msgspec.json.encode(value).decode())

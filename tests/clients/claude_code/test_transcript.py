@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.clients.test_transcripts import marks, named
+from tests.clients.transcripts import marks, named
 
-from mica.clients import records
 from mica.clients.claude_code import transcript as claude_code
-from mica.clients.claude_code.transcript import Head, Tally
+from mica.clients.reader import TranscriptHead
+from mica.clients.records import ImportTally
 from mica.model.event import Event
 
 RECORDINGS = Path(__file__).parents[2] / "fixtures" / "claude-code"
@@ -33,8 +33,8 @@ SECRET = "ghp_" + "a1B2" * 9
 Json = dict[str, object]
 
 
-def events_of(path: Path, *, start: int = 0, closed: bool = True, tally: Tally | None = None) -> list[Event]:
-    pairs = claude_code.read(path, start=start, closed=closed, tally=tally or Tally())
+def events_of(path: Path, *, start: int = 0, closed: bool = True, tally: ImportTally | None = None) -> list[Event]:
+    pairs = claude_code.read(path, start=start, closed=closed, tally=tally or ImportTally())
     return [event for _, events in pairs for event in events]
 
 
@@ -101,7 +101,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_steps_come_back_in_the_order_of_access() -> None:
-    """TA-02, A-12: path, lines, hash, tokens and operation of every access, not a set of paths."""
+    """keeps: TA-02, A-12. Path, lines, hash, tokens and operation of every access, not a set of paths."""
     found = named(events_of(A), "file.read")
 
     assert navigation(found) == [
@@ -126,7 +126,7 @@ def test_steps_come_back_in_the_order_of_access() -> None:
     assert [event.at for event in found] == sorted(event.at for event in found)
 
 
-def test_shell_reads_hang_under_their_command() -> None:
+def test_shell_reads_are_children_of_their_command() -> None:
     events = events_of(A)
     [run] = named(events, "shell.run")
 
@@ -147,7 +147,7 @@ def test_a_read_that_failed_is_a_read_with_an_error() -> None:
     assert failed.data["text"] == "File does not exist. Note: your current working directory is /home/dev/shop."
 
 
-def test_what_was_refused_or_does_not_exist_is_no_navigation() -> None:
+def test_refused_or_missing_files_are_not_navigation() -> None:
     events = events_of(A)
 
     failed = named(events, "tool.failed")
@@ -162,7 +162,7 @@ def test_edits_carry_the_changed_lines_and_new_files_all_of_them() -> None:
     assert found == [("file.edit", "src/auth.py", 52, 53, None), ("file.create", "src/new.py", 1, 1, 1)]
 
 
-def test_a_subagents_read_hangs_under_the_prompt_of_the_turn() -> None:
+def test_a_subagents_read_is_a_child_of_the_turns_prompt() -> None:
     [prompt] = [event for event in named(events_of(B), "command.run") if event.data["name"] == "nav:auth"]
 
     events = events_of(SUBAGENT)
@@ -213,7 +213,7 @@ def test_turns_begin_with_a_prompt_or_a_command_and_end_with_closing_words() -> 
     assert {event.origin for event in roots if event.name != "session.started"} == {"user"}
 
 
-def test_a_session_starts_once_and_says_where() -> None:
+def test_a_session_starts_once_and_names_its_directory() -> None:
     [started] = named(events_of(B), "session.started")
 
     assert started.data == {
@@ -248,7 +248,7 @@ def test_compaction_and_tools_are_noted_without_their_output() -> None:
 
 @pytest.mark.parametrize("recording", [A, B, SUBAGENT])
 def test_injected_text_never_becomes_an_event(recording: Path) -> None:
-    """TC-11: hooks, skill bodies, MCP prompts, re-attached files: all in the recordings, none in the events."""
+    """keeps: TC-11. Hooks, skill bodies, MCP prompts, re-attached files: all in the recordings, none in the events."""
     texts = json.dumps([event.data for event in events_of(recording)])
 
     assert b"CRYSTAL" in recording.read_bytes()
@@ -261,7 +261,7 @@ def test_injected_text_never_becomes_an_event(recording: Path) -> None:
 
 
 @pytest.mark.parametrize("recording", [A, B, SUBAGENT])
-def test_two_halves_make_the_whole(recording: Path, tmp_path: Path) -> None:
+def test_reading_in_two_halves_gives_the_same_events(recording: Path, tmp_path: Path) -> None:
     whole = events_of(recording)
     content = recording.read_bytes()
     growing = tmp_path / recording.name
@@ -269,7 +269,7 @@ def test_two_halves_make_the_whole(recording: Path, tmp_path: Path) -> None:
 
     for cut in ends[:: max(1, len(ends) // 25)]:
         growing.write_bytes(content[: cut + 7])  # and a torn line
-        first = list(claude_code.read(growing, tally=Tally()))
+        first = list(claude_code.read(growing, tally=ImportTally()))
         growing.write_bytes(content)
         assert first[-1][0] == cut if first else True
         offset = first[-1][0] if first else 0
@@ -280,17 +280,17 @@ def test_two_halves_make_the_whole(recording: Path, tmp_path: Path) -> None:
 def test_offsets_are_those_of_the_lines() -> None:
     content = A.read_bytes()
 
-    pairs = list(claude_code.read(A, tally=Tally()))
+    pairs = list(claude_code.read(A, tally=ImportTally()))
 
     offsets = [offset for offset, _ in pairs]
     assert all(content[offset - 1 : offset] == b"\n" for offset in offsets)
     assert offsets == sorted(set(offsets))
     assert offsets[-1] == len(content)
-    assert list(claude_code.read(A, start=len(content), tally=Tally())) == []
+    assert list(claude_code.read(A, start=len(content), tally=ImportTally())) == []
 
 
 def test_repeated_records_make_their_events_once(tmp_path: Path) -> None:
-    """U-01: a resumed transcript may hold its records again."""
+    """keeps: U-01. A resumed transcript may hold its records again."""
     again = tmp_path / A.name
     again.write_bytes(A.read_bytes() * 2)
 
@@ -310,8 +310,10 @@ def test_a_fork_repeats_the_events_of_its_origin(tmp_path: Path) -> None:
 
 
 def test_paths_are_relative_to_the_root() -> None:
-    outside = [event for _, events in claude_code.read(A, root="/home/dev/shop/src", tally=Tally()) for event in events]
-    elsewhere = [event for _, events in claude_code.read(A, root="/srv", tally=Tally()) for event in events]
+    outside = [
+        event for _, events in claude_code.read(A, root="/home/dev/shop/src", tally=ImportTally()) for event in events
+    ]
+    elsewhere = [event for _, events in claude_code.read(A, root="/srv", tally=ImportTally()) for event in events]
 
     assert navigation(outside)[0][1] == "db.py"
     assert navigation(elsewhere)[0][1] == "/home/dev/shop/src/db.py"
@@ -349,8 +351,8 @@ def test_megabytes_of_injected_text_are_taken_out_in_one_pass(path: Path) -> Non
         user(None),
     ],
 )
-def test_what_nobody_typed_is_no_prompt(path: Path, spoken: Json) -> None:
-    """TC-11."""
+def test_text_that_was_not_typed_is_not_a_prompt(path: Path, spoken: Json) -> None:
+    """keeps: TC-11"""
     events = events_of(write(path, spoken))
 
     assert [event.name for event in events] == ["session.started"]
@@ -369,13 +371,13 @@ def test_what_nobody_typed_is_no_prompt(path: Path, spoken: Json) -> None:
         ("a\0b", "a�b"),
     ],
 )
-def test_prompts_are_what_was_typed(path: Path, content: object, text: str) -> None:
+def test_prompts_are_the_typed_text(path: Path, content: object, text: str) -> None:
     events = events_of(write(path, user(content)))
 
     assert marks(events, "prompt") == [text]
 
 
-def test_what_was_typed_meanwhile_belongs_to_the_turn(path: Path) -> None:
+def test_text_typed_during_a_turn_belongs_to_it(path: Path) -> None:
     queued = {
         "type": "queued_command",
         "prompt": "and the tests",
@@ -396,7 +398,7 @@ def test_what_was_typed_meanwhile_belongs_to_the_turn(path: Path) -> None:
     assert second.parent_id == first.id
 
 
-def test_what_a_person_says_while_refusing_is_a_prompt(path: Path) -> None:
+def test_a_persons_words_in_a_refusal_are_a_prompt(path: Path) -> None:
     refusal = (
         "The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to"
         " proceed, the user said:\nuse the builder instead"
@@ -409,14 +411,14 @@ def test_what_a_person_says_while_refusing_is_a_prompt(path: Path) -> None:
     assert not navigation(events)
 
 
-def test_more_words_before_the_answer_are_a_prompt_of_the_same_turn(path: Path) -> None:
+def test_words_added_before_the_answer_are_a_prompt_of_the_same_turn(path: Path) -> None:
     events = events_of(write(path, user("Fix it", "u1"), user("quickly", "u2"), user("Fix it", "u1")))
 
     first, second = named(events, "mark")
     assert (first.parent_id, second.parent_id) == (None, first.id)
 
 
-def test_events_without_a_prompt_hang_under_the_session(path: Path) -> None:
+def test_events_without_a_prompt_are_children_of_the_session(path: Path) -> None:
     notice = user("<task-notification>done</task-notification>", "u2", promptId="p2")
 
     events = events_of(write(path, user("Fix it"), notice, says("Noted.")))
@@ -429,7 +431,7 @@ def test_events_without_a_prompt_hang_under_the_session(path: Path) -> None:
 
 
 def test_closing_words_need_no_stop_reason(path: Path) -> None:
-    """Old records do not say that they are the last: the next prompt or the end of the file does."""
+    """Old records do not mark the last answer; the next prompt or the end of the file does."""
     silent = [user("One"), says("Looking.", "a1", stop=None), says("Done.", "a2", stop=None, requestId="r2")]
     spoken = says("Done.", "a2", requestId="r2")
 
@@ -457,7 +459,7 @@ def test_words_before_a_tool_call_or_an_interruption_close_nothing(path: Path) -
     assert not marks(events_of(write(path, *interrupted)), "closing")
 
 
-def test_the_host_says_when_a_turn_is_over(path: Path) -> None:
+def test_the_host_reports_the_end_of_a_turn(path: Path) -> None:
     over = record("system", "y1", subtype="turn_duration", durationMs=5)
 
     events = events_of(write(path, user("One"), says("Done.", stop=None), over), closed=False)
@@ -466,7 +468,7 @@ def test_the_host_says_when_a_turn_is_over(path: Path) -> None:
     assert len(named(events, "model.answer")) == 1
 
 
-def test_the_host_does_not_speak_for_the_model(path: Path) -> None:
+def test_text_of_the_host_is_not_attributed_to_the_model(path: Path) -> None:
     error = says("API Error: overloaded", isApiErrorMessage=True)
     placeholder = record("assistant", "a2", {"model": "<synthetic>", "content": "No response requested."})
 
@@ -490,7 +492,7 @@ def test_the_last_record_of_an_answer_knows_its_tokens(path: Path) -> None:
 # -- Tools ------------------------------------------------------------------------------------------------
 
 
-def test_each_hunk_of_an_edit_is_a_place(path: Path) -> None:
+def test_each_hunk_of_an_edit_is_a_range(path: Path) -> None:
     hunks = [
         {"oldStart": 1, "oldLines": 3, "newStart": 1, "newLines": 2, "lines": [" a", "-b", " c"]},
         {"oldStart": 40, "oldLines": 2, "newStart": 39, "newLines": 4, "lines": [" x", "+y", "+z", " w"]},
@@ -569,7 +571,7 @@ def test_a_failed_command_tells_its_exit_code(path: Path) -> None:
     assert (run.error, run.data["ok"], run.data["exit_code"]) == (True, False, 2)
 
 
-def test_output_that_speaks_of_refusals_is_no_refusal(path: Path) -> None:
+def test_output_that_mentions_refusals_is_not_a_refusal(path: Path) -> None:
     text = "Exit code 1\nInputValidationError: Permission to use x. The user doesn't want to proceed"
     calls = [asks("c1", "Bash", command="make x"), returns("c1", text, f"Error: {text}", error=True)]
 
@@ -578,7 +580,7 @@ def test_output_that_speaks_of_refusals_is_no_refusal(path: Path) -> None:
     assert [event.name for event in events if event.error] == ["shell.run"]
 
 
-def test_long_errors_are_cut_after_their_secrets_are_out(path: Path) -> None:
+def test_long_errors_are_cut_after_redaction(path: Path) -> None:
     text = f"{'x ' * 990}{SECRET} {'y ' * 5_000}"
     calls = [asks("c1", "WebFetch", url="x"), returns("c1", text, error=True)]
 
@@ -661,7 +663,7 @@ def test_a_command_in_the_background_shows_nothing_yet(path: Path) -> None:
     assert [step[:2] for step in navigation(events)] == [("file.read", "a.py")]
 
 
-def test_a_result_whose_call_was_lost_still_tells_the_file(path: Path) -> None:
+def test_a_result_whose_call_was_lost_still_names_the_file(path: Path) -> None:
     shown = {
         "filePath": "/home/dev/shop/a.py",
         "content": "x",
@@ -715,7 +717,7 @@ def lines_of(*entries: Json) -> list[bytes]:
 def test_a_torn_line_is_left_for_the_next_time(path: Path) -> None:
     first, second = lines_of(user("One"), user("Two", "u2", promptId="p2"))
     path.write_bytes(first + second[:-20])
-    tally = Tally()
+    tally = ImportTally()
 
     pairs = list(claude_code.read(path, tally=tally))
 
@@ -725,16 +727,16 @@ def test_a_torn_line_is_left_for_the_next_time(path: Path) -> None:
     assert marks(events_of(path, start=len(first)), "prompt") == ["Two"]
 
 
-def test_a_last_line_without_its_end_is_read_when_it_is_whole(path: Path) -> None:
+def test_an_unterminated_last_line_is_read_once_it_is_complete(path: Path) -> None:
     path.write_bytes(lines_of(user("One"))[0].rstrip())
 
     assert marks(events_of(path), "prompt") == ["One"]
 
 
-def test_a_record_written_behind_a_torn_one_is_read(path: Path) -> None:
+def test_a_record_written_after_a_torn_one_is_read(path: Path) -> None:
     first, second = lines_of(user("One"), user("Two", "u2", promptId="p2"))
     path.write_bytes(first[:-30] + second)
-    tally = Tally()
+    tally = ImportTally()
 
     assert marks(events_of(path, tally=tally), "prompt") == ["Two"]
     assert tally.broken == 1
@@ -775,22 +777,22 @@ def test_spoiled_tool_output_does_not_lose_its_call(path: Path) -> None:
     assert navigation(events_of(path)) == [("file.read", "a.py", 1, 1, 1)]
 
 
-def test_a_line_that_is_too_long_is_counted_and_passed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LINE_BYTES_MAX", 1_000)
+def test_a_line_that_is_too_long_is_counted_and_skipped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mica.events.json_lines.LINE_BYTES_MAX", 1_000)
     long = user("x" * 5_000)
     write(path, user("One"), long, user("Two", "u2", promptId="p2"), long)
     path.write_bytes(path.read_bytes()[:-1])  # the last is still being written
-    tally = Tally()
+    tally = ImportTally()
 
     assert marks(events_of(path, tally=tally), "prompt") == ["One", "Two"]
     assert tally.complaints == [(2, "longer than a record can be")]
     assert tally.torn == 1
 
 
-def test_what_is_no_record_is_counted_with_its_reason(path: Path) -> None:
+def test_an_invalid_record_is_counted_with_its_reason(path: Path) -> None:
     junk = [b"[1]\n", b"null\n", b'"text"\n', b"{\n", b"not json\n", b"\0\0\0\n", b"[" * 100_000 + b"\n"]
     path.write_bytes(b"".join([*junk, b"\n", *lines_of(user("One"))]))
-    tally = Tally()
+    tally = ImportTally()
 
     assert marks(events_of(path, tally=tally), "prompt") == ["One"]
     assert tally.broken == len(junk)
@@ -801,7 +803,7 @@ def test_what_is_no_record_is_counted_with_its_reason(path: Path) -> None:
 
 def test_complaints_are_bounded(path: Path) -> None:
     path.write_bytes(b"x\n" * 5_000 + b'{"type":"new-kind"}\n' * 3)
-    tally = Tally()
+    tally = ImportTally()
 
     assert events_of(path, tally=tally) == []
     assert (tally.broken, len(tally.complaints)) == (5_000, 100)
@@ -812,7 +814,7 @@ def test_fields_of_other_types_are_left_out_and_counted(path: Path) -> None:
     spoiled = user("One", cwd=["x"], gitBranch=7, version={}, isMeta="no", toolUseResult=[1], origin="me")
     usage = {"input_tokens": "many", "output_tokens": -1, "cache_read_input_tokens": 10**30}
     message = {"id": 7, "model": None, "content": [1, {"type": "text", "text": "Done."}], "usage": usage}
-    tally = Tally()
+    tally = ImportTally()
 
     events = events_of(write(path, spoiled, record("assistant", "a1", message)), tally=tally)
 
@@ -828,7 +830,7 @@ def test_records_without_a_time_take_the_one_before(path: Path) -> None:
         user("Two", "u2", promptId="p2", timestamp=None),
         user("Three", "u3", timestamp="soon"),
     ]
-    tally = Tally()
+    tally = ImportTally()
 
     events = events_of(write(path, user("Zero", "u0", timestamp=None), *untimed), tally=tally)
 
@@ -874,7 +876,7 @@ def test_memory_does_not_grow_with_the_file(path: Path) -> None:
     size = path.stat().st_size
 
     tracemalloc.start()
-    count = sum(len(events) for _, events in claude_code.read(path, tally=Tally()))
+    count = sum(len(events) for _, events in claude_code.read(path, tally=ImportTally()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -884,7 +886,7 @@ def test_memory_does_not_grow_with_the_file(path: Path) -> None:
 
 def test_an_unreadable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        list(claude_code.read(tmp_path / "none.jsonl", tally=Tally()))
+        list(claude_code.read(tmp_path / "none.jsonl", tally=ImportTally()))
     with pytest.raises(FileNotFoundError):
         claude_code.find(tmp_path / "none")
 
@@ -909,7 +911,7 @@ def test_transcripts_are_found_newest_first(tmp_path: Path) -> None:
 
 
 def test_only_regular_files_are_transcripts(tmp_path: Path) -> None:
-    """A pipe would be read for ever; a link to itself cannot be."""
+    """Reading a pipe would never end, and a link to itself cannot be read."""
     pipe, loop, gone = (tmp_path / f"{name}.jsonl" for name in ("pipe", "loop", "gone"))
     os.mkfifo(pipe)
     loop.symlink_to(loop)
@@ -923,9 +925,11 @@ def test_only_regular_files_are_transcripts(tmp_path: Path) -> None:
         claude_code.find(tmp_path)
 
 
-def test_the_head_says_whose_transcript_it_is(tmp_path: Path) -> None:
-    assert claude_code.head(A) == Head(session=SESSION, cwd="/home/dev/shop", version="2.1.325", branch="master")
-    assert claude_code.head(SUBAGENT) == Head(
+def test_the_first_lines_identify_the_client_of_a_transcript(tmp_path: Path) -> None:
+    assert claude_code.head(A) == TranscriptHead(
+        session=SESSION, cwd="/home/dev/shop", version="2.1.325", branch="master"
+    )
+    assert claude_code.head(SUBAGENT) == TranscriptHead(
         session="11111111-2222-4333-8444-555555555555",
         agent="ad482429cb28f5523",
         cwd="/home/dev/shop",
@@ -955,7 +959,7 @@ def ids_by_line(recording: Path) -> dict[int, set[str]]:
     ends = [0]
     for line in RECORDED[recording]:
         ends.append(ends[-1] + len(line))
-    pairs = claude_code.read(recording, tally=Tally())
+    pairs = claude_code.read(recording, tally=ImportTally())
     return {ends.index(offset) - 1: {event.id for event in events} for offset, events in pairs}
 
 
@@ -1014,7 +1018,7 @@ def mutated(draw: st.DrawFn, line: bytes) -> bytes:
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), recording=st.sampled_from([A, B, SUBAGENT]))
-def test_spoiled_lines_cost_nothing_but_themselves(data: st.DataObject, recording: Path, tmp_path: Path) -> None:
+def test_damaged_lines_affect_no_others(data: st.DataObject, recording: Path, tmp_path: Path) -> None:
     lines = list(RECORDED[recording])
     telling = st.sampled_from(sorted(IDS[recording]))  # half of the spoiled lines are ones that matter
     chosen = data.draw(st.sets(telling | st.integers(0, len(lines) - 1), min_size=1, max_size=5))

@@ -123,7 +123,7 @@ def skip_without_program(command: str) -> None:
 def test_a_read_has_the_lines_that_a_real_shell_prints(
     command: str, ranges: list[tuple[int, int]], project: Path
 ) -> None:
-    """A-12: reads are logged with their line ranges, as they happened."""
+    """keeps: A-12. Reads are logged with their line ranges, as they happened."""
     skip_without_program(command)
     output = run(command, project)
     printed = [int(number) for number in re.findall(r"line (\d+)", output)]
@@ -158,7 +158,7 @@ def test_a_read_has_the_lines_that_a_real_shell_prints(
         ("cat A B | tail -n 3", [read("B", from_end=3)]),
     ],
 )
-def test_without_the_length_of_a_file_a_range_says_what_is_known(command: str, expected: list[ShellStep]) -> None:
+def test_a_range_in_a_file_of_unknown_length_has_the_known_bounds(command: str, expected: list[ShellStep]) -> None:
     assert steps(command) == expected
 
 
@@ -247,7 +247,7 @@ def test_without_the_length_of_a_file_a_range_says_what_is_known(command: str, e
     ],
 )
 def test_commands_become_the_events_of_the_table(command: str, expected: list[ShellStep]) -> None:
-    """A-12: reads and writes are logged; a file that was written is never a read."""
+    """keeps: A-12. Reads and writes are logged; a file that was written is never a read."""
     assert steps(command) == expected
 
 
@@ -271,7 +271,7 @@ def test_commands_become_the_events_of_the_table(command: str, expected: list[Sh
         ("cat \\\n  F", "F"),
     ],
 )
-def test_paths_are_seen_from_where_the_command_started(command: str, expected: str) -> None:
+def test_paths_are_relative_to_the_start_of_the_command(command: str, expected: str) -> None:
     assert [found.path for found in steps(command) if found.operation == "read"] == [expected]
 
 
@@ -292,7 +292,7 @@ def test_of_two_alternatives_only_the_first_counts() -> None:
 
 
 def test_hits_of_a_real_grep_are_joined_into_runs(project: Path) -> None:
-    """A-12: searches are logged with the lines they showed."""
+    """keeps: A-12. Searches are logged with the lines they showed."""
     command = "grep -rn 'line 5' ."
 
     found = steps(command, output=run(command, project))
@@ -396,8 +396,8 @@ def test_a_failed_command_that_printed_nothing_read_nothing() -> None:
     assert steps("make > F", ok=False, output="") == [step("edit", "F")]
 
 
-def test_a_search_and_a_read_in_one_command_are_told_apart() -> None:
-    """A-12: a search and a read in one command, as Codex recorded it."""
+def test_a_search_and_a_read_in_one_command_are_distinguished() -> None:
+    """keeps: A-12. A search and a read in one command, as Codex recorded it."""
     numbers = [5, 50, 51, *range(54, 61)]
     output = "".join(f"src/auth.py:{number}:# auth line {number}\n" for number in numbers) + "# db line 1\n" * 3
     command = "rg -n 'auth line 5' src | head; cat src/db.py | head -3"
@@ -497,7 +497,7 @@ def test_hostile_commands_are_bounded(command: str) -> None:
     assert len(steps(command, output="x:1:y\n" * 1_000)) <= 20_000
 
 
-def test_scripts_in_scripts_are_followed_only_so_far() -> None:
+def test_nested_scripts_are_followed_to_a_limit() -> None:
     assert steps("""bash -c 'bash -c "cat F"'""") == [read("F", 1)]
 
 

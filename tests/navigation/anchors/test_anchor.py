@@ -8,8 +8,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mica.errors import InvalidInput
-from mica.navigation.anchors.anchor import AROUND, HASHED_MAX, Anchor, Found, Lost, anchor, content_hash, find
-from mica.navigation.anchors.line_hashes import lines_of
+from mica.navigation.anchors.alignment import lines_of
+from mica.navigation.anchors.anchor import (
+    AROUND,
+    HASHED_MAX,
+    Anchor,
+    AnchorMatch,
+    LostAnchor,
+    anchor,
+    content_hash,
+    find,
+)
 
 SERVER = '''\
 """A server."""
@@ -43,18 +52,18 @@ def main() -> None:
 START = (13, 17)  # Server.start
 
 
-def shown(text: str, found: Found | Lost) -> list[str]:
-    assert isinstance(found, Found), found
+def shown(text: str, found: AnchorMatch | LostAnchor) -> list[str]:
+    assert isinstance(found, AnchorMatch), found
     return lines_of(text)[found.start - 1 : found.end]
 
 
 def test_a_range_is_found_where_it_was_when_nothing_changed() -> None:
-    """TA-11: the same lines, and it is said that they are the same."""
-    assert find(anchor("server.py", SERVER, *START), SERVER) == Found(start=13, end=17, how="exact", share=1.0)
+    """keeps: TA-11. The match is exact."""
+    assert find(anchor("server.py", SERVER, *START), SERVER) == AnchorMatch(start=13, end=17, how="exact", share=1.0)
 
 
 def test_a_moved_symbol_is_found_by_its_name() -> None:
-    """TA-11, K-06: lines put above move a range; lines put into it belong to it."""
+    """keeps: TA-11, K-06. Lines put above move a range; lines put into it belong to it."""
     anchored = anchor("server.py", SERVER, *START)
     text = SERVER.replace("import os\n", "import os\nimport sys\nimport time\n").replace(
         "        self.open = True\n        print", "        self.open = True\n        time.sleep(1)\n        print"
@@ -62,40 +71,40 @@ def test_a_moved_symbol_is_found_by_its_name() -> None:
 
     found = find(anchored, text)
 
-    assert found == Found(start=15, end=20, how="symbol", share=1.0)
+    assert found == AnchorMatch(start=15, end=20, how="symbol", share=1.0)
     assert shown(text, found)[0].strip() == "def start(self) -> None:"
 
 
 def test_a_renamed_symbol_is_found_by_its_lines() -> None:
-    """TA-11: the name is one witness, the lines are another."""
+    """keeps: TA-11. The name is one witness, the lines are another."""
     text = "# new\n" + SERVER.replace("def start(self)", "def listen(self)")
 
     found = find(anchor("server.py", SERVER, *START), text)
 
-    assert isinstance(found, Found)
+    assert isinstance(found, AnchorMatch)
     assert found.how == "lines"
     assert "listening on" in shown(text, found)[-1]
 
 
 def test_a_deleted_symbol_is_lost_with_its_name() -> None:
-    """TA-11: what is gone is left out and named; no other lines take its place."""
+    """keeps: TA-11. What is gone is left out and named; no other lines take its place."""
     lines = SERVER.split("\n")
     text = "\n".join(lines[: START[0] - 1] + lines[START[1] + 1 :])
 
-    assert find(anchor("server.py", SERVER, *START), text) == Lost(reason="method Server.start is gone")
+    assert find(anchor("server.py", SERVER, *START), text) == LostAnchor(reason="method Server.start is gone")
 
 
 def test_a_symbol_that_kept_its_name_alone_is_lost() -> None:
-    """TA-11: a name without any of the lines is not the range."""
+    """keeps: TA-11. A name without any of the lines is not the range."""
     lines = lines_of(SERVER)
     text = "\n".join([*lines[:12], "    def start(self, *, backlog: int) -> bool:", "        raise Gone", *lines[17:]])
     anchored = anchor("server.py", SERVER, 14, 17)
 
-    assert isinstance(find(anchored, text), Lost)
+    assert isinstance(find(anchored, text), LostAnchor)
 
 
 def test_what_was_moved_out_of_a_symbol_is_found_where_it_went() -> None:
-    """TA-11: a body that another function has now is found there."""
+    """keeps: TA-11. A body that another function has now is found there."""
     text = SERVER.replace(
         "    def start(self) -> None:\n",
         "    def start(self) -> None:\n        self._listen()\n\n    def _listen(self) -> None:\n",
@@ -108,38 +117,38 @@ def test_what_was_moved_out_of_a_symbol_is_found_where_it_went() -> None:
 
 
 def test_one_of_two_equal_blocks_is_not_guessed() -> None:
-    """TA-11: a block that now stands twice, with all that stood around it, is lost."""
+    """keeps: TA-11. A block that now occurs twice, with everything around it, is lost."""
     block = "".join(f"key_{number} = {number}\n" for number in range(40))
     anchored = anchor("settings.conf", block, 15, 20)
     text = "# first\n" + block + "# second\n" + block + "# third\n"
 
-    assert find(anchored, text) == Lost(reason="its lines stand in several places")
+    assert find(anchored, text) == LostAnchor(reason="its lines occur in several places")
 
 
 def test_equal_blocks_are_told_apart_by_what_stands_around_them() -> None:
-    """TA-11: evidence is no guess."""
+    """keeps: TA-11. Evidence is no guess."""
     block = "retries = 3\nwait = 5\n"
     text = "".join(f"[{name}]\n{block}" for name in ("mail", "queue", "cache"))
     anchored = anchor("settings.conf", text, 5, 6)
     later = "# all of them\n" + text + "[disk]\n" + block
 
-    assert find(anchored, later) == Found(start=6, end=7, how="lines", share=1.0)
+    assert find(anchored, later) == AnchorMatch(start=6, end=7, how="lines", share=1.0)
 
 
 def test_the_end_of_a_file_is_not_mistaken_for_another_that_ends_alike() -> None:
-    """TA-11: a new last function that ends with the same lines is not the range."""
+    """keeps: TA-11. A new last function that ends with the same lines is not the range."""
     text = "def a(x):\n    if x:\n        return 1\n    return None\n"
     later = text + "\n\ndef b(y):\n    if y:\n        return 2\n    return None\n"
     anchored = anchor("notes.txt", text, 4, 4)
 
     assert find(anchored, "\n" + later) in (
-        Found(start=5, end=5, how="lines", share=1.0),
-        Lost(reason="its lines stand in several places"),
+        AnchorMatch(start=5, end=5, how="lines", share=1.0),
+        LostAnchor(reason="its lines occur in several places"),
     )
 
 
 def test_overloads_are_told_apart_by_their_lines() -> None:
-    """TA-11: several symbols of one name are compared, and the nearest must be clearly nearer."""
+    """keeps: TA-11. Several symbols of one name are compared, and the nearest must be clearly nearer."""
     text = "class A {\n  int f(int a) {\n    return alpha(a);\n  }\n  int f(long b) {\n    return beta(b);\n  }\n}\n"
     anchored = anchor("A.java", text, 5, 7)
     later = text.replace("class A {\n", "class A {\n  int f() {\n    return gamma();\n  }\n\n")
@@ -150,35 +159,35 @@ def test_overloads_are_told_apart_by_their_lines() -> None:
 
 
 def test_one_of_two_equal_symbols_is_not_guessed() -> None:
-    """TA-11: a name that stands twice over the same lines is no witness."""
+    """keeps: TA-11. A name that occurs twice with the same lines proves nothing."""
     text = "def f(a):\n    one(a)\n    two(a)\n\n\n" * 2
     anchored = anchor("a.py", text, 6, 8)
 
-    assert find(anchored, "# head\n" + text + "# tail\n") == Lost(reason="its lines stand in several places")
+    assert find(anchored, "# head\n" + text + "# tail\n") == LostAnchor(reason="its lines occur in several places")
 
 
 def test_a_reindented_block_with_other_line_ends_is_the_same_block() -> None:
-    """TA-11: trimmed text counts, so formatters and Windows do not lose a range."""
+    """keeps: TA-11. Trimmed text counts, so formatters and Windows do not lose a range."""
     text = "\r\n".join(f"  {line}" for line in SERVER.split("\n"))
 
     found = find(anchor("server.txt", SERVER, *START), text)
 
-    assert found == Found(start=13, end=17, how="exact", share=1.0)
+    assert found == AnchorMatch(start=13, end=17, how="exact", share=1.0)
 
 
 def test_a_whole_file_stays_a_whole_file_until_it_is_rewritten() -> None:
-    """A-08, TA-11: the range of a whole file grows with it."""
+    """keeps: A-08, TA-11. The range of a whole file grows with it."""
     anchored = anchor("server.py", SERVER, 1, 27)
 
     assert anchored.whole
     assert find(anchored, SERVER).how == "exact"  # type: ignore[union-attr]  # else it fails, as it should
-    assert find(anchored, SERVER + "\n\nmain()\n") == Found(start=1, end=30, how="file", share=1.0)
-    assert isinstance(find(anchored, "something else altogether\n"), Lost)
-    assert isinstance(find(anchored, ""), Lost)
+    assert find(anchored, SERVER + "\n\nmain()\n") == AnchorMatch(start=1, end=30, how="file", share=1.0)
+    assert isinstance(find(anchored, "something else altogether\n"), LostAnchor)
+    assert isinstance(find(anchored, ""), LostAnchor)
 
 
 def test_an_anchor_holds_references_and_no_contents() -> None:
-    """K-02, K-06: what is stored can be read by anyone and shows no line of the file."""
+    """keeps: K-02, K-06. What is stored can be read by anyone and shows no line of the file."""
     anchored = anchor("server.py", SERVER, *START)
     stored = msgspec.json.encode(anchored)
 
@@ -194,12 +203,12 @@ def test_an_anchor_holds_references_and_no_contents() -> None:
 
 
 def test_an_anchor_carries_the_hash_that_steps_carry() -> None:
-    """K-02: whether a range is fresh is asked by its content hash."""
+    """keeps: K-02. A content hash shows whether a range is unchanged."""
     assert anchor("server.py", SERVER, 3, 4).content_hash == content_hash(["import os", ""])
 
 
 def test_long_ranges_are_remembered_in_part() -> None:
-    """A-40: the size of an anchor is bounded, and it is found all the same."""
+    """keeps: A-40. The size of an anchor is bounded, and it is found all the same."""
     lines = [f"row {number}" for number in range(30_000)]
     anchored = anchor("data.txt", "\n".join(lines), 101, 29_000)
 
@@ -207,7 +216,7 @@ def test_long_ranges_are_remembered_in_part() -> None:
     found = find(anchored, "\n".join(later))
 
     assert len(anchored.hashes) <= 4 * HASHED_MAX
-    assert found == Found(start=108, end=29_007, how="lines", share=1.0)
+    assert found == AnchorMatch(start=108, end=29_007, how="lines", share=1.0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 2), (1, 28), (-4, 3)])
@@ -235,7 +244,7 @@ def ranged(draw: st.DrawFn, lines: st.SearchStrategy[list[str]]) -> tuple[list[s
 def test_insertions_elsewhere_never_lose_a_range(
     path: str, drawn: tuple[list[str], int, int], data: st.DataObject
 ) -> None:
-    """TA-11: whatever is put before and after a block of distinct lines, the block is found exactly."""
+    """keeps: TA-11. Whatever is put before and after a block of distinct lines, the block is found exactly."""
     lines, start, end = drawn
     assume((start, end) != (1, len(lines)))
     anchored = anchor(path, "\n".join(lines), start, end)
@@ -247,25 +256,25 @@ def test_insertions_elsewhere_never_lose_a_range(
 
     found = find(anchored, text)
 
-    assert isinstance(found, Found)
+    assert isinstance(found, AnchorMatch)
     assert (found.start, found.end) == (start + len(before), end + len(before))
     assert found.share == 1
 
 
 @given(PATHS, ranged(distinct), st.data())
 def test_a_deleted_block_is_lost(path: str, drawn: tuple[list[str], int, int], data: st.DataObject) -> None:
-    """TA-11: with a block gone, nothing else is offered in its place, also where other lines came instead."""
+    """keeps: TA-11. With a block gone, nothing else is offered in its place, also where other lines came instead."""
     lines, start, end = drawn
     assume((start, end) != (1, len(lines)))
     anchored = anchor(path, "\n".join(lines), start, end)
     instead = data.draw(st.lists(st.sampled_from(["NEW", "OTHER", "", "}"]), max_size=20))
 
-    assert isinstance(find(anchored, "\n".join([*lines[: start - 1], *instead, *lines[end:]])), Lost)
+    assert isinstance(find(anchored, "\n".join([*lines[: start - 1], *instead, *lines[end:]])), LostAnchor)
 
 
 @given(PATHS, ranged(common), st.lists(st.sampled_from(["a", "b", "", "}", "end", "x", "y"]), max_size=60))
 def test_what_is_found_has_the_share_that_it_says(path: str, drawn: tuple[list[str], int, int], now: list[str]) -> None:
-    """TA-11: no answer without proof, whatever the texts."""
+    """keeps: TA-11. Every match proves the share it reports."""
     lines, start, end = drawn
     anchored = anchor(path, "\n".join(lines) + "\n", start, end)
     total = len(lines_of("\n".join(lines) + "\n"))
@@ -274,7 +283,7 @@ def test_what_is_found_has_the_share_that_it_says(path: str, drawn: tuple[list[s
 
     found = find(anchored, text)
 
-    if isinstance(found, Found):
+    if isinstance(found, AnchorMatch):
         present = set(lines_of(text)[found.start - 1 : found.end])
         telling = [line for line in lines[start - 1 : end] if line.strip(" }")]
         assert 1 <= found.start <= found.end <= len(lines_of(text))

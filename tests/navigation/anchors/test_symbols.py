@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from mica.navigation.anchors import symbols as module
 from mica.navigation.anchors.grammars import GRAMMARS, LANGUAGES
-from mica.navigation.anchors.patterns import patterned
-from mica.navigation.anchors.symbols import PARSED_BYTES_MAX, TEXT_MAX, Symbol, enclosing, reading, symbols
+from mica.navigation.anchors.symbols import (
+    PARSED_BYTES_MAX,
+    TEXT_MAX,
+    Symbol,
+    find_by_patterns,
+    find_enclosing,
+    find_symbols,
+    method_for,
+)
 
 Expected = list[tuple[str, str, int, int]]
 
@@ -308,15 +315,15 @@ build
 
 @pytest.mark.parametrize("path", SOURCES)
 def test_definitions_are_found_with_their_lines(path: str) -> None:
-    """K-06: qualified names and whole ranges, decorators and attributes included."""
+    """keeps: K-06. Qualified names and whole ranges, decorators and attributes included."""
     text, expected = SOURCES[path]
 
-    assert [tuple(symbol) for symbol in symbols(path, text)] == expected
+    assert [tuple(symbol) for symbol in find_symbols(path, text)] == expected
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path not in ("a.md", "a.sh")])
 def test_languages_are_parsed_where_the_grammar_is_there(path: str) -> None:
-    assert reading(path) == "tree-sitter"
+    assert method_for(path) == "tree-sitter"
 
 
 @pytest.mark.parametrize("suffix", LANGUAGES)
@@ -329,14 +336,14 @@ def test_every_grammar_of_the_table_loads(suffix: str) -> None:
     names = {language.node_kind_for_id(number) for number in range(language.node_kind_count)}
 
     assert not set(grammar.kinds) - names
-    assert symbols(f"empty{suffix}", "") == []
+    assert find_symbols(f"empty{suffix}", "") == []
 
 
 @pytest.mark.parametrize("path", SOURCES)
 def test_patterns_find_most_of_it_without_a_parser(path: str) -> None:
     """Without `mica[code]` the outer definitions are found all the same, on the same lines."""
     text, expected = SOURCES[path]
-    found = {(name.split(".")[-1], start) for name, _, start, _ in patterned(Path(path).suffix, text)}
+    found = {(name.split(".")[-1], start) for name, _, start, _ in find_by_patterns(Path(path).suffix, text)}
     outer = [
         (name.split(".")[-1], text.split("\n")[start - 1].lstrip().startswith(("@", "#[", "[", "template")), start)
         for name, kind, start, end in expected
@@ -355,9 +362,9 @@ def test_without_tree_sitter_patterns_are_used_and_it_is_said() -> None:
     code = (
         "import sys\n"
         "sys.modules['tree_sitter'] = None\n"
-        "from mica.navigation.anchors.symbols import reading, symbols\n"
+        "from mica.navigation.anchors.symbols import find_symbols, method_for\n"
         "text = 'class A:\\n    def f(self):\\n        pass\\n'\n"
-        "print(reading('a.py'), [tuple(one) for one in symbols('a.py', text)])"
+        "print(method_for('a.py'), [tuple(one) for one in find_symbols('a.py', text)])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -365,7 +372,10 @@ def test_without_tree_sitter_patterns_are_used_and_it_is_said() -> None:
 
 
 def test_the_parser_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys, mica, mica.navigation.anchors.anchor; print([name for name in sys.modules if 'tree_sitter' in name])"
+    code = (
+        "import sys, mica, mica.navigation.anchors.anchor; "
+        "print([name for name in sys.modules if 'tree_sitter' in name])"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert ran.stdout.strip() == "[]"
@@ -374,9 +384,9 @@ def test_the_parser_is_not_imported_before_it_is_needed() -> None:
 def test_the_innermost_symbol_encloses_a_range() -> None:
     found = [Symbol("A", "class", 1, 9), Symbol("A.f", "method", 2, 5), Symbol("A.g", "method", 6, 9)]
 
-    assert enclosing(found, 3, 5) == found[1]
-    assert enclosing(found, 5, 6) == found[0]
-    assert enclosing(found, 9, 10) is None
+    assert find_enclosing(found, 3, 5) == found[1]
+    assert find_enclosing(found, 5, 6) == found[0]
+    assert find_enclosing(found, 9, 10) is None
 
 
 HOSTILE = {
@@ -397,20 +407,20 @@ HOSTILE = {
 
 @pytest.mark.parametrize("suffix", {name: suffix for suffix, name in LANGUAGES.items()}.values())
 def test_hostile_text_neither_raises_nor_hangs_nor_crashes(suffix: str) -> None:
-    """A-40: deep nesting that overflows a parser's stack is not given to it; a parse has a time limit."""
+    """keeps: A-40. Deep nesting that overflows a parser's stack is not given to it; a parse has a time limit."""
     for text in HOSTILE.values():
         total = text.count("\n") + 1
-        assert all(1 <= one.start <= one.end <= total for one in symbols(f"a{suffix}", text))
+        assert all(1 <= one.start <= one.end <= total for one in find_symbols(f"a{suffix}", text))
 
 
 def test_large_files_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A-40: beyond a limit patterns are used, beyond another nothing."""
+    """keeps: A-40. Beyond a limit patterns are used, beyond another nothing."""
     text = "def f():\n    pass\n" * (PARSED_BYTES_MAX // 10)
     called: list[str] = []
-    monkeypatch.setattr(module, "_loaded", called.append)
+    monkeypatch.setattr(module, "_load", called.append)
 
-    assert symbols("a.py", text)[0] == Symbol("f", "function", 1, 2)
-    assert symbols("a.py", "x" * (TEXT_MAX + 1)) == []
+    assert find_symbols("a.py", text)[0] == Symbol("f", "function", 1, 2)
+    assert find_symbols("a.py", "x" * (TEXT_MAX + 1)) == []
     assert not called
 
 
@@ -418,6 +428,6 @@ def test_large_files_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_text_has_symbols_within_it(text: str, suffix: str) -> None:
     total = max(1, text.count("\n") + 1)
 
-    for symbol in symbols(f"file{suffix}", text):
+    for symbol in find_symbols(f"file{suffix}", text):
         assert 1 <= symbol.start <= symbol.end <= total
         assert symbol.name

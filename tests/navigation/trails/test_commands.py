@@ -33,7 +33,7 @@ def fates(root: Path, *trails: Trail) -> dict[str, Fate]:
 
 
 def test_a_command_says_what_to_load_in_which_order_and_what_it_costs() -> None:
-    """A-15, A-03, TA-05: the design's sections; a saving is unknown until it was measured."""
+    """keeps: A-15, A-03, TA-05. The design's sections; a saving is unknown until it was measured."""
     text = command_text(trail())
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == ["# /nav:login", "## Files to load", "## Summary", "## Token cost", "## How"]
@@ -46,7 +46,7 @@ def test_a_command_says_what_to_load_in_which_order_and_what_it_costs() -> None:
 
 
 def test_a_measured_saving_names_method_and_sample_and_a_loss_is_shown() -> None:
-    """TA-05, TA-06, K-04: never from a formula."""
+    """keeps: TA-05, TA-06, K-04. Never from a formula."""
     lost = command_text(trail(measured=Measured(method="replay", sample=12, baseline_tokens=900, tokens=1_200)))
     assert "- Without it: 900 tokens; with it: 1,200 tokens" in lost
     assert "- 300 tokens wasted (-33%), by replay over 12 tasks" in lost
@@ -55,7 +55,7 @@ def test_a_measured_saving_names_method_and_sample_and_a_loss_is_shown() -> None
 
 
 def test_the_six_examples_of_the_design_can_be_said() -> None:
-    """A-24: an entry, ranges, and whole files."""
+    """keeps: A-24. An entry, ranges, and whole files."""
     flow = trail("payment-flow", "api/payment/handler.ts", "payment/stripe.ts", "models/transaction.ts")
     whole = msgspec.structs.replace(flow.steps[2], start_line=None, end_line=None)
     text = command_text(msgspec.structs.replace(flow, steps=(*flow.steps[:2], whole)))
@@ -64,7 +64,7 @@ def test_the_six_examples_of_the_design_can_be_said() -> None:
 
 
 def test_a_skill_is_portable() -> None:
-    """A-31: its name is its folder's, and our own fields stand under `metadata`."""
+    """keeps: A-31. Its name is its folder's, and our own fields are under `metadata`."""
     text = skill_text(trail())
     front = text.split("---\n")[1].splitlines()
     assert front[0] == 'name: "nav-login"'
@@ -78,7 +78,7 @@ def test_a_skill_is_portable() -> None:
 
 
 def test_files_are_published_where_each_client_looks(tmp_path: Path) -> None:
-    """K-10, A-23: `commands/nav/<slug>.md`, shown as `/nav:<slug>`; skills beside; nothing outside of `nav`."""
+    """keeps: K-10, A-23. `commands/nav/<slug>.md`, shown as `/nav:<slug>`; skills beside; nothing outside of `nav`."""
     assert fates(tmp_path, trail()) == dict.fromkeys(
         [
             ".agents/skills/nav-login/SKILL.md",
@@ -94,7 +94,7 @@ def test_files_are_published_where_each_client_looks(tmp_path: Path) -> None:
 
 
 def test_a_hand_written_file_is_never_overwritten(tmp_path: Path) -> None:
-    """K-10: nor one that was edited, nor something else of that name."""
+    """keeps: K-10. Nor one that was edited, nor something else of that name."""
     mine = tmp_path / ".claude/commands/nav/login.md"
     mine.parent.mkdir(parents=True)
     mine.write_text("My own command\n")
@@ -114,7 +114,7 @@ def test_a_hand_written_file_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_what_is_archived_or_suspended_goes_unless_somebody_edited_it(tmp_path: Path) -> None:
-    """A-30, K-06: and only what mica wrote."""
+    """keeps: A-30, K-06. And only what mica wrote."""
     fates(tmp_path, trail(), trail("other", "x.py", "y.py"))
     command = tmp_path / ".claude/commands/nav/login.md"
     command.write_text(command.read_text().replace("Summary", "My summary"))
@@ -132,7 +132,7 @@ def test_what_is_archived_or_suspended_goes_unless_somebody_edited_it(tmp_path: 
 
 
 def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
-    """A-23: a project cannot make mica write elsewhere."""
+    """keeps: A-23. A project cannot make mica write elsewhere."""
     (tmp_path / "outside").mkdir()
     root = tmp_path / "project"
     root.mkdir()
@@ -143,21 +143,21 @@ def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> Non
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    """K-10: it tells what would happen."""
+    """keeps: K-10. The result says what would happen."""
     done = publish([trail()], in_project(tmp_path), dry_run=True)
     assert {each.fate for each in done} == {"written"}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_observed_trails_are_no_commands(tmp_path: Path) -> None:
-    """A-30: only what was crystallized and is offered."""
+    """keeps: A-30. Only what was crystallized and is offered."""
     done = fates(tmp_path, trail(version=0, state="hot"), trail("cold", "x.py", "y.py", state="cooling"))
     assert sorted(done) == [".claude/commands/nav/explore.md", ".claude/commands/nav/help.md"]
 
 
 @pytest.mark.parametrize("path", ["a`b.py", "a\nb.py", "a: b.py", 'a"b.py', "käse.py"])
 def test_no_name_of_a_file_leaves_its_line(path: str) -> None:
-    """A-30: a path is data, in frontmatter and in the text."""
+    """keeps: A-30. A path is data, in frontmatter and in the text."""
     odd = trail("odd", path, "other.py", description=f"Where {path} is")
     for text in (command_text(odd), skill_text(odd)):
         assert is_ours(text)
@@ -168,7 +168,7 @@ def test_no_name_of_a_file_leaves_its_line(path: str) -> None:
 
 
 def test_help_and_explore_are_commands_of_their_own() -> None:
-    """A-32, A-33: what there is, and how a place is explored."""
+    """keeps: A-32, A-33. What there is, and how a place is explored."""
     assert "- `/nav:login`: Where login is" in help_text([trail()])
     assert "None is crystallized yet" in help_text([])
     steps = [line for line in explore_text().splitlines() if line[:2] in ("1.", "2.", "3.", "4.")]
@@ -177,5 +177,5 @@ def test_help_and_explore_are_commands_of_their_own() -> None:
 
 
 def test_contents_are_in_no_file() -> None:
-    """K-06, A-31: references only."""
+    """keeps: K-06, A-31. References only."""
     assert "mica trails load login" in command_text(trail())

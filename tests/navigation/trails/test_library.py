@@ -1,455 +1,246 @@
-"""The trails of a space, on every engine: learned, chosen, tracked, switched, evolved."""
+"""What `evolve` does to named trails: new versions where files drifted, and what they saved, measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, time, timedelta
+import os
+import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
 import mica
-from mica.errors import InvalidInput, UnknownTrail
-from mica.model.event import EventId, EventQuery
-from mica.model.trail import CRYSTALLIZED, EVOLVED, OFFERED, USED, Trail, key_of
-from mica.model.walk import Outcome, Step
-from mica.navigation.trails.commands import in_project
-from mica.navigation.trails.learner import learned
-from mica.navigation.trails.library import Trails
-from mica.navigation.trails.matcher import choose
-from mica.settings import Settings, TrailSettings
+from mica.clients.installer import InstalledParts, InstallRecord
+from mica.model.event import EventQuery
+from mica.model.trail import MEASURED
+from mica.navigation.anchors.anchor import content_hash
+from mica.navigation.trails.publication import withdraw
+from mica.settings import TrailSettings
 from mica.testing import HandClock
-from mica.testing.builders import START_AT
-from mica.testing.contract.trails import build_trail
-from mica.upkeep.schedule import Job
 
-FILES = ("auth.py", "session.py")
+BODY = ["def first():", "    return 1", "", "def renew_session(cookie):", "    cookie.renew()", "    return cookie"]
+TASK = "renew the session cookie of the login"
 
 
-def step(path: str, lines: tuple[int, int] | None = None, *, tokens: int = 100) -> Step:
-    start, end = lines or (None, None)
-    return Step(
-        path=path, operation="read", start_line=start, end_line=end, tokens=tokens, at=START_AT, event=EventId("e")
-    )
+class Project:
+    """A working tree with a trail over two files, walked to success."""
+
+    def __init__(self, folder: Path, clock: HandClock) -> None:
+        self.root = folder / "shop"
+        self.clock = clock
+        self.write("auth/session.py", BODY)
+        self.write("auth/login.py", ["def login():", "    return renew_session(None)"])
+        self.git("init", "-q")
+        self.commit("Begin")
+
+    def git(self, *words: str) -> None:
+        date = {"GIT_COMMITTER_DATE": self.clock().isoformat(), "GIT_AUTHOR_DATE": self.clock().isoformat()}
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(
+            ["git", "-C", str(self.root), *identity, *words], check=True, capture_output=True, env=os.environ | date
+        )
+
+    def status(self) -> str:
+        told = ["git", "-C", str(self.root), "status", "--porcelain"]
+        return subprocess.run(told, check=True, capture_output=True).stdout.decode()
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-qm", subject)
+        self.clock.move(minutes=1)
+
+    def write(self, path: str, lines: list[str]) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def walk(self, memory: mica.Memory, number: int, *, searched: int = 900) -> None:
+        self.clock.move(hours=1)
+        shown = {"start_line": 4, "end_line": 6, "total_lines": 6, "content_hash": content_hash(BODY[3:6])}
+        steps = [
+            {"path": "auth/session.py", "operation": "search", "tokens": searched},
+            {"path": "auth/session.py", "operation": "read", "tokens": 20, **shown},
+            {"path": "auth/login.py", "operation": "read", "tokens": 10},
+        ]
+        memory.trails.record(TASK, steps, outcome="success", session=f"s{number}", at=self.clock())
 
 
-async def walk(
-    memory: mica.Memory, clock: HandClock, session: str, *, outcome: Outcome = "success", paths: Sequence[str] = FILES
-) -> str | None:
-    clock.move(minutes=10)
-    return await memory.trails.log(
-        "Fix the login redirect", map(step, paths), outcome=outcome, session=session, agent="scout"
-    )
+@pytest.fixture
+def project(tmp_path: Path, clock: HandClock) -> Project:
+    return Project(tmp_path, clock)
 
 
-async def test_a_logged_navigation_is_a_run_of_its_trail(memory: mica.Memory, clock: HandClock) -> None:
-    """A-11, TA-07, TA-03: the key comes back, figures grow with each run, and the third success makes it hot."""
-    states = []
-    key = None
-    for number in range(1, 4):
-        key = await walk(memory, clock, f"s{number}")
-        trail = await memory.trails.show(str(key))
-        assert (trail.key, trail.runs, trail.successes) == (key_of(FILES), number, number)
-        states.append(trail.state)
-    assert states == ["observed", "observed", "hot"]
-    assert (await memory.trails.show(str(key))).agents["scout"].runs == 3
-
-    failed = await walk(memory, clock, "s9", outcome="failure", paths=("x.py", "y.py"))
-    assert (await memory.trails.show(str(failed))).success == 0.0
+@pytest.fixture
+async def memory(tmp_path: Path, home: mica.Settings, clock: HandClock, project: Project) -> AsyncIterator[mica.Memory]:
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as opened:
+        for number in range(10):
+            project.walk(opened, number)
+        await opened.trails.evolve(root=project.root)
+        yield opened
 
 
-async def test_a_navigation_is_steps_and_never_bare_paths(memory: mica.Memory) -> None:
-    """K-03: strings are refused, and so is what lies outside of the project; one file is no trail."""
-    with pytest.raises(InvalidInput, match="is no step"):
-        await memory.trails.log("Fix", ["auth.py", "session.py"])  # type: ignore[list-item]  # that is the test
-    with pytest.raises(InvalidInput, match="not a path within"):
-        await memory.trails.log("Fix", [step("/etc/passwd")])
-    with pytest.raises(InvalidInput, match="no outcome 'splendid'"):
-        await memory.trails.log("Fix", [], outcome="splendid")  # type: ignore[arg-type]  # that is the test
-    assert await memory.trails.log("Fix", [step("auth.py")]) is None
-    assert await memory.trails.list() == []
+async def test_drift_makes_a_new_version_of_a_trail(memory: mica.Memory, project: Project) -> None:
+    """keeps: K-06, TA-11, A-30. Moved lines, then a renamed file; the name, the figures and the key stay."""
+    (before,) = await memory.trails.list(state="crystallized")
+    assert (before.version, before.steps[0].start_line) == (1, 4)
+
+    project.write("auth/session.py", ["# new", "# lines", "", *BODY])
+    project.commit("Say more")
+    moved = await memory.trails.evolve(root=project.root)
+    again = await memory.trails.evolve(root=project.root)
+    (after,) = await memory.trails.list(state="crystallized")
+
+    assert moved.refreshed == (before.name,)
+    assert moved.drifted == {before.name: ("auth/session.py: now at 7-9",)}
+    assert again.refreshed == ()
+    assert (after.version, after.slug, after.key, after.runs) == (2, before.slug, before.key, before.runs)
+    assert (after.steps[0].start_line, after.steps[0].end_line) == (7, 9)
+    assert after.exact != before.exact
+
+    project.clock.move(hours=1)
+    project.git("mv", "auth/session.py", "auth/cookie.py")
+    project.commit("Call it by what it holds")
+    await memory.trails.evolve(root=project.root)
+    (renamed,) = await memory.trails.list(state="crystallized")
+
+    assert renamed.paths == ("auth/cookie.py", "auth/login.py")
+    assert (renamed.version, renamed.slug, renamed.runs) == (3, before.slug, before.runs)
+    assert (await memory.trails.evolve(root=project.root)).refreshed == ()
+
+    project.clock.move(hours=1)
+    (project.root / "auth/login.py").unlink()
+    project.commit("Take the login away")
+    await memory.trails.evolve(root=project.root)
+    project.walk(memory, 50)
+    await memory.trails.learn()
+    shorter = await memory.trails.show(before.slug)
+
+    assert (shorter.paths, shorter.version, shorter.key) == (("auth/cookie.py",), 4, before.key)
 
 
-async def test_a_workflow_reports_its_files_in_one_call(memory: mica.Memory) -> None:
-    """A-20: its kind is `adw_<workflow>`."""
-    key = await memory.trails.log("", map(step, FILES), workflow="Build iso")
-    assert (await memory.trails.show(str(key))).shape == "adw_build_iso"
-
-
-async def test_choosing_loading_and_tracking_hang_together(memory: mica.Memory, clock: HandClock) -> None:
-    """TA-12, A-16, A-07, A-45: a typed choice with its tier; a use and its end count for the trail and its session."""
-    for number in range(3):
-        await walk(memory, clock, f"s{number}")
-
-    (choice,) = await memory.trails.choose("The login redirect loses the session again")
-
-    assert (choice.match, choice.trail.name) == ("words", "nav:fix-login-redirect")
-    assert choice.reason == "the task speaks of login, redirect, session"
-    memory.trails.offer([choice])
-    with memory.context(session="s7", agent="smith"):
-        await memory.trails.track(choice, outcome="failure", tokens=800)
-    trail = await memory.trails.show(choice.trail.key)
-    assert (trail.runs, trail.successes, trail.failures) == (4, 3, 1)
-    assert trail.agents["smith"].failures == 1
-    (used,) = await memory.events(EventQuery(names=(USED,)))
-    assert (used.context.session, used.data["key"]) == ("s7", trail.key)
-    (offered,) = await memory.events(EventQuery(names=(OFFERED,)))
-    assert offered.data["match"] == "words"
-    assert (
-        await memory.trails.choose("The login redirect of a session") == []
-    )  # three of four are too few to tell anybody
-    assert await memory.trails.choose("Draw a cat") == []
-
-
-def test_the_surest_tier_wins_and_is_named() -> None:
-    """K-05: exact, then shape, then words; an agent's own experience breaks a tie."""
-    gates = TrailSettings()
-    trails = [build_trail("login", "a.py", "b.py", "c.py", "d.py", "e.py"), build_trail("other", "x.py", "y.py")]
-
-    def tiers(task: str, *paths: str) -> list[tuple[str, str]]:
-        return [(choice.trail.slug, choice.match) for choice in choose(task, trails, gates=gates, paths=paths)]
-
-    assert tiers("follow /nav:other") == [("other", "exact")]
-    assert tiers("", "a.py", "b.py", "c.py", "d.py", "e.py") == [("login", "exact")]
-    assert tiers("", "a.py", "b.py", "c.py", "d.py", "f.py") == [("login", "shape")]
-    assert tiers("", "a.py", "b.py", "c.py", "f.py", "g.py") == []
-    assert tiers("the login cookie") == [("login", "words"), ("other", "words")]
-    assert tiers("it breaks in x.py and y.py") == [("other", "words")]
-    assert tiers("nothing of it") == []
-
-
-async def test_a_crystallized_trail_has_its_name_for_good(memory: mica.Memory, clock: HandClock) -> None:
-    """A-10, A-14, A-32: named by a person whatever the gate says, renamed, suspended and resumed, all as events."""
-    key = str(await walk(memory, clock, "s1", outcome="unknown"))
-
-    named = await memory.trails.crystallize(key, slug="nav:login")
-    assert (named.name, named.version, named.by, named.state) == ("nav:login", 1, "user", "crystallized")
-    with pytest.raises(InvalidInput, match="nav:login is taken"):
-        await memory.trails.create("login", [step("z.py")])
-    assert (await memory.trails.rename("login", "sign-in")).name == "nav:sign-in"
-    assert (await memory.trails.suspend("sign-in", reason="moved")).suspended == "moved"
-    assert (await memory.trails.suspend("sign-in", reason="moved")).state == "cooling"
-    assert (await memory.trails.resume("sign-in")).state == "crystallized"
-    with pytest.raises(UnknownTrail, match="no trail 'login'"):
-        await memory.trails.show("login")
-    await walk(memory, clock, "s2")
-    assert (await memory.trails.show("sign-in")).runs == 2
-
-
-async def test_a_trail_is_made_by_hand(memory: mica.Memory) -> None:
-    """A-24, A-32, K-03: ranges and whole files, in the order given."""
-    made = await memory.trails.create(
-        "payment-flow",
-        [step("payment/stripe.ts", (1, 200)), step("models/transaction.ts"), step("webhooks/payment.ts", (50, 150))],
-        description="Paying",
-    )
-    assert [(each.path, each.start_line, each.end_line) for each in made.steps] == [
-        ("payment/stripe.ts", 1, 200),
-        ("models/transaction.ts", None, None),
-        ("webhooks/payment.ts", 50, 150),
-    ]
-    assert (made.entry, made.runs, made.measured) == ("payment/stripe.ts", 0, None)
-    with pytest.raises(InvalidInput, match="1 to 12 files"):
-        await memory.trails.create("empty", [])
-    await memory.trails.log("Fix", map(step, FILES))
-    with pytest.raises(InvalidInput, match="is only observed"):
-        await memory.trails.rename(key_of(FILES), "x")
-
-
-async def test_evolution_crystallizes_what_passes_the_gate_and_repeats_nothing(
-    memory: mica.Memory, clock: HandClock
+async def test_a_trail_of_which_nothing_is_left_is_suspended_with_the_reason(
+    memory: mica.Memory, project: Project
 ) -> None:
-    """A-04, A-17, K-01, K-02, K-49: nine successes pass 0.95; what is read otherwise later is a new version."""
-    for number in range(8):
-        await walk(memory, clock, f"s{number}")
+    """keeps: TA-11. Nothing is offered that leads nowhere."""
+    for path in ("auth/session.py", "auth/login.py"):
+        (project.root / path).unlink()
+    project.commit("Start over")
+
+    report = await memory.trails.evolve(root=project.root)
+
+    assert len(report.suspended) == 1
+    trail = await memory.trails.show(report.suspended[0])
+    assert trail.suspended is not None
+    assert "no such file" in trail.suspended
+
+
+async def test_a_name_that_a_person_gave_stays(memory: mica.Memory, project: Project) -> None:
+    """keeps: A-30. Neither a new version nor a new walk takes it back."""
+    (trail,) = await memory.trails.list(state="crystallized")
+    await memory.trails.rename(trail.slug, "cookies")
+    project.write("auth/session.py", ["# new", *BODY])
+    project.commit("Say more")
+    project.walk(memory, 11)
+
+    await memory.trails.evolve(root=project.root)
+
+    (after,) = await memory.trails.list(state="crystallized")
+    assert (after.name, after.key) == ("nav:cookies", trail.key)
+
+
+async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
+    memory: mica.Memory, project: Project
+) -> None:
+    """keeps: TA-05, TA-06, M-14.
+
+    By a replay until both groups are large enough; losses are reported too.
+    """
+    assert await memory.events.query(EventQuery(names=(MEASURED,))) == []
+    for number in range(20, 28):
+        project.walk(memory, number)
     report = await memory.trails.evolve()
-    assert (report.crystallized, report.hot) == ((), ("nav:fix-login-redirect",))
-    await walk(memory, clock, "s8")
+    (trail,) = await memory.trails.list(state="crystallized")
 
-    report = await memory.trails.evolve()
-    assert report.crystallized == ("nav:fix-login-redirect",)
-    assert report.states == {"crystallized": 1}
-    trail = await memory.trails.show("fix-login-redirect")
-    assert (trail.by, trail.version) == ("rule", 1)
-    again = await memory.trails.evolve()
-    assert (again.crystallized, again.refreshed) == ((), ())
-    assert len(await memory.events(EventQuery(names=(EVOLVED,)))) == 1
+    assert report.measured == (trail.name,)
+    assert trail.measured is not None
+    assert (trail.measured.method, trail.measured.sample, trail.measured.baseline_tokens) == ("replay", 8, 930)
+    assert 0 < trail.measured.saving < 900  # the search, less what telling of it costs
+    assert (await memory.trails.evolve()).measured == ()
 
-    clock.move(minutes=10)
-    await memory.trails.log("Fix the login", [step("auth.py", (5, 9)), step("session.py")], session="s9")
-    assert (await memory.trails.show("fix-login-redirect")).drifted
-    assert (await memory.trails.evolve()).refreshed == ("nav:fix-login-redirect",)
-    trail = await memory.trails.show("fix-login-redirect")
-    assert (trail.version, trail.drifted, trail.steps[0].start_line) == (2, False, 5)
+    for number in range(30, 38):
+        project.clock.move(hours=1)
+        step = {"path": "auth/session.py", "operation": "read", "tokens": 20}
+        walk = memory.trails.record(TASK, [step], outcome="success", session=f"s{number}", at=project.clock())
+        with memory.context(parent=walk):
+            await memory.trails.track(trail.slug, outcome="success", tokens=2_000)
+    await memory.trails.evolve()
 
-    clock.move(days=31)
-    assert (await memory.trails.evolve()).cooling == ("nav:fix-login-redirect",)
-    clock.move(days=30)
-    assert (await memory.trails.evolve()).archived == ("nav:fix-login-redirect",)
-    assert await memory.trails.list() == []
-    assert [each.state for each in await memory.trails.list(with_archived=True)] == ["archived"]
+    (after,) = await memory.trails.list(state="crystallized")
+    assert after.measured is not None
+    assert (after.measured.method, after.measured.sample) == ("two arms", 16)
+    assert after.measured.saving == 930 - 2_020
 
 
-async def test_what_is_learned_is_the_same_after_a_rebuild(memory: mica.Memory, clock: HandClock) -> None:
-    """A-45, K-08: a trail is a projection of the log."""
-    for number in range(3):
-        await walk(memory, clock, f"s{number}")
-    await memory.trails.crystallize(key_of(FILES), slug="login")
-    before = await memory.trails.list()
-
-    await memory.rebuild()
-
-    assert await memory.trails.list() == before
-
-
-async def test_what_was_purged_is_in_no_trail(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08: neither learned nor named; the rest is learned again."""
-    for number in range(3):
-        await walk(memory, clock, f"s{number}", paths=("secret_plan.py", "auth.py"))
-        await walk(memory, clock, f"t{number}")
-    await memory.trails.crystallize(key_of(("secret_plan.py", "auth.py")), slug="plan")
-
-    await memory.purge(value="secret_plan")
-
-    held = await memory.trails.list(with_archived=True)
-    assert [trail.paths for trail in held] == [FILES]
-    assert await memory.events(EventQuery(names=(CRYSTALLIZED,))) == []
-
-
-async def test_a_purged_prompt_takes_the_name_that_was_made_of_it(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08: a slug and a description are words of prompts."""
-    await walk(memory, clock, "s1")
-    await memory.trails.crystallize(key_of(FILES))
-    prompt = next(event for event in await memory.events() if event.name == "mark")
-
-    purged = await memory.purge(ids=[prompt.id])
-
-    assert purged.events == 2
-    assert await memory.events(EventQuery(names=(CRYSTALLIZED,))) == []
-
-
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("by", ["ids", "session"])
-async def test_a_purged_prompt_takes_every_event_that_says_the_name(
-    memory: mica.Memory, clock: HandClock, *, by: str, named: bool
+async def test_after_an_install_evolving_publishes_renews_and_withdraws(
+    tmp_path: Path, home: mica.Settings, memory: mica.Memory, project: Project
 ) -> None:
-    """U-08: what was offered, used, renamed and reported under it, too; of other trails nothing is lost."""
-    for number in range(9):
-        await walk(memory, clock, f"s{number}")
-    await memory.trails.log("Ship the parcel", map(step, ("x.py", "y.py")), session="other")
-    prompts = await memory.events(EventQuery(names=("mark",)))
-    if named:
-        await memory.trails.evolve()
-        assert await memory.events(EventQuery(names=(EVOLVED,)))
-    for about in ("auth.py", "x.py"):
-        assert await memory.trails.explore(about)
-    await memory.trails.track(key_of(FILES))
-    if named:
-        await memory.trails.rename(key_of(FILES), "login-redirects")
+    """keeps: A-15, A-19, K-06. Commands come, change and go by themselves, unseen by git; an uninstall removes them."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    exclude = project.root / ".git/info/exclude"
+    before = exclude.read_bytes()
+    assert (await memory.trails.evolve()).published == ()  # nothing is installed
+    home.home.mkdir(parents=True, exist_ok=True)
+    record = InstallRecord(clients={"claude-code": InstalledParts(), "codex": InstalledParts()})
+    (home.home / "installed.json").write_bytes(msgspec.json.encode(record))
 
-    for number, prompt in enumerate(prompts[:9]):
-        await (memory.purge(ids=[prompt.id]) if by == "ids" else memory.purge(session=f"s{number}"))
+    first = await memory.trails.evolve()
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    skill = project.root / f".agents/skills/nav-{trail.slug}/SKILL.md"
 
-    held = await memory.events(EventQuery(limit=None))
-    assert [event.name for event in held if b"login" in event.body] == []
-    offered = {event.data["key"] for event in held if event.name == OFFERED}
-    assert offered == {key_of(FILES), key_of(("x.py", "y.py"))}  # a key says nothing
+    assert {str(command), str(skill)} <= set(first.published)
+    assert "auth/session.py:4-6" in command.read_text()
+    assert project.status() == ""
+    assert (await memory.trails.evolve()).published == ()
+
+    project.write("auth/session.py", ["# new", "# lines", "", *BODY])
+    project.commit("Say more")
+    renewed = await memory.trails.evolve()
+    assert str(command) in renewed.published
+    assert "auth/session.py:7-9" in command.read_text()
+
+    await memory.trails.suspend(trail.slug, reason="wrong")
+    gone = await memory.trails.evolve()
+    assert {str(command), str(skill)} <= set(gone.withdrawn)
+    assert not command.exists()
+
+    await memory.trails.resume(trail.slug)
+    await memory.trails.evolve()
+    assert command.exists()
+    assert withdraw(home.home) == []
+    assert not (project.root / ".claude").exists()
+    assert exclude.read_bytes() == before
 
 
-async def test_a_purge_takes_neither_the_figures_of_a_trail_nor_the_name_that_a_person_gave(
-    memory: mica.Memory, clock: HandClock
+async def test_what_somebody_edited_or_switched_off_is_not_published_over(
+    tmp_path: Path, home: mica.Settings, clock: HandClock, memory: mica.Memory, project: Project
 ) -> None:
-    """U-08, A-30: one prompt of many goes; what else is known of its trail stays, under the name that was chosen."""
-    for number in range(4):
-        await walk(memory, clock, f"s{number}")
-    await memory.trails.crystallize(key_of(FILES), slug="sign-in")
-    await memory.trails.track("sign-in", outcome="success")
-    first = next(event for event in await memory.events() if event.name == "mark")
+    """keeps: A-15, A-30. Never over a hand-written file, and not at all where `[trails] publish` is off."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    home.home.mkdir(parents=True, exist_ok=True)
+    (home.home / "installed.json").write_bytes(
+        msgspec.json.encode(InstallRecord(clients={"claude-code": InstalledParts()}))
+    )
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    off = msgspec.structs.replace(home, trails=TrailSettings(publish=False))
+    async with mica.open(tmp_path / "space.db", settings=off, clock=clock) as silent:
+        assert (await silent.trails.evolve()).published == ()
 
-    await memory.purge(ids=[first.id])
+    command.parent.mkdir(parents=True)
+    command.write_text("mine")
+    await memory.trails.evolve()
 
-    trail = await memory.trails.show("sign-in")
-    assert (trail.key, trail.by, trail.version) == (key_of(FILES), "user", 1)
-    assert len(await memory.events(EventQuery(names=(USED,)))) == 1
-    assert trail.runs == 4  # three walks that are left, and the use
-    assert first.id not in trail.walks
-    await memory.purge(value="sign-in")
-    assert [event for event in await memory.events(EventQuery(limit=None)) if b"sign-in" in event.body] == []
-
-
-async def test_a_purge_reaches_the_commands_that_were_published(
-    memory: mica.Memory, clock: HandClock, tmp_path: Path
-) -> None:
-    """U-08, K-10: files that nobody touched go or are written anew; one that a person edited is named."""
-    await walk(memory, clock, "s1")
-    await memory.trails.crystallize(key_of(FILES))
-    await memory.trails.create("parcel", [step("x.py"), step("y.py")])
-    await memory.trails.publish(in_project(tmp_path))
-    edited = tmp_path / ".claude/skills/nav-fix-login-redirect/SKILL.md"
-    edited.write_text(edited.read_text() + "Mind the cookies.\n")
-    before = {path for path in tmp_path.rglob("*.md") if "login" in path.read_text()}
-    assert len(before) == 4
-    [prompt] = await memory.events(EventQuery(names=("mark",)))
-    aside = memory.emit("build.done", {"text": "all is well"})
-    assert str(edited) not in "".join((await memory.purge(ids=[aside])).unreached)
-
-    purged = await memory.purge(ids=[prompt.id])
-
-    assert {path for path in tmp_path.rglob("*.md") if "login" in path.read_text()} == {edited}
-    assert set(purged.removed) | set(purged.exports) == {str(path) for path in before - {edited}}
-    assert [line for line in purged.unreached if str(edited) in line]
-    assert (tmp_path / ".claude/commands/nav/parcel.md").exists()
-
-
-async def test_where_commands_were_published_is_recorded_once(memory: mica.Memory, tmp_path: Path) -> None:
-    """U-08: not for a dry run; and a purge by time leaves the record, which a later purge needs."""
-    await memory.trails.create("parcel", [step("x.py"), step("y.py")])
-    await memory.trails.publish(in_project(tmp_path), dry_run=True)
-    assert await memory.trails.publications() == []
-    for _ in range(2):
-        await memory.trails.publish(in_project(tmp_path))
-    await memory.purge(since=START_AT - timedelta(days=1))
-    [where] = await memory.trails.publications()
-    assert where.destination == in_project(tmp_path)
-
-
-@pytest.mark.parametrize("named", [False, True])
-async def test_a_trail_whose_prompts_were_all_retracted_is_gone(
-    memory: mica.Memory, clock: HandClock, named: bool
-) -> None:
-    """A-45, B-43: its runs, its name and its description rested on them, whether it was crystallized or not."""
-    for number in range(2):
-        await walk(memory, clock, f"s{number}")
-    if named:
-        await memory.trails.crystallize(key_of(FILES))
-    first, second = await memory.events(EventQuery(names=("mark",)))
-
-    await memory.retract(first.id, reason="meant for another project")
-    assert [trail.runs for trail in await memory.trails.list(with_archived=True)] == [1]
-
-    await memory.retract(second.id, reason="meant for another project")
-    assert await memory.trails.list(with_archived=True) == []
-
-
-async def test_learning_is_switched_per_space_and_keeps_what_it_has(memory: mica.Memory, clock: HandClock) -> None:
-    """A-47, A-22: off, nothing new is learned or crystallized; on again, all is."""
-    await walk(memory, clock, "s1")
-    assert len(await memory.trails.list()) == 1
-    await memory.trails.switch(on=False)
-    await walk(memory, clock, "s2", paths=("x.py", "y.py"))
-
-    assert not await memory.trails.is_learning()
-    assert len(await memory.trails.list()) == 1
-    assert (await memory.trails.evolve()).trails == 1
-    await memory.trails.switch(on=True)
-    assert len(await memory.trails.list()) == 2
-
-
-async def test_stats_count_what_tasks_cost_before_anybody_helps(memory: mica.Memory, clock: HandClock) -> None:
-    """A-25, A-01: trails, kinds of task, and tokens per task, from the log."""
-    edit = msgspec.structs.replace(step("auth.py", tokens=0), operation="edit")
-    await memory.trails.log("Fix the login", [*map(step, FILES), edit, step("late.py")], session="s1", agent="scout")
-    await memory.trails.log("Explain the login", map(step, FILES), session="s2", agent="scout")
-
-    found = await memory.trails.stats()
-
-    assert (found.walks, found.agents, found.known_outcomes) == (2, {"scout": 2}, 0)
-    costs = {each.shape: (each.tasks, each.tokens_mean, each.tokens_before_edit_median) for each in found.baselines}
-    assert costs == {"fix": (1, 300, 200), "explain": (1, 200, 0)}
-
-
-async def test_exploring_a_path_offers_the_best_three(memory: mica.Memory, clock: HandClock) -> None:
-    """A-33, A-09: by the place, else by the words; none is an answer, and what was shown is recorded."""
-    for number in range(5):
-        await walk(memory, clock, f"s{number}", paths=(f"src/auth/{number}.py", f"lib/{number}.ts"))
-    assert len(await memory.trails.explore("src/auth")) == 3
-    assert [choice.match for choice in await memory.trails.explore("fix the login redirect now")] == ["words"] * 3
-    assert await memory.trails.explore("src/nowhere") == []
-    assert len(await memory.events(EventQuery(names=(OFFERED,)))) == 6
-
-
-async def test_a_commit_in_the_walk_is_success(memory: mica.Memory) -> None:
-    """TA-09: what was committed counts; a last word does not."""
-    with memory.context(session="s1"):
-        asked = memory.mark("Fix the login", tags=("prompt",))
-        for path in FILES:
-            memory.emit("file.read", {"path": path}, parent=asked)
-        memory.mark("All done!", tags=("closing",), parent=asked)
-        assert (await memory.trails.show(key_of(FILES))).success is None
-        memory.mark("Fix the redirect", tags=("commit",), parent=asked)
-    assert (await memory.trails.show(key_of(FILES))).success == 1.0
-
-
-async def test_evolution_is_due_at_three_in_the_morning(tmp_path: Path, home: Settings, clock: HandClock) -> None:
-    """A-17, K-56: at 03:00 by the settings' zone; whoever is active next does it, once."""
-    settings = msgspec.structs.replace(home, time_zone="Europe/Berlin")
-    async with mica.open(tmp_path / "space.db", settings=settings, clock=clock) as memory:
-        ran = {each.kind: each for each in await memory.tick()}
-        local = ran["evolve"].next_at.astimezone(ZoneInfo("Europe/Berlin"))
-        assert (local.hour, local.minute) == (3, 0)
-        assert ran["evolve"].next_at - clock() < timedelta(days=1)
-        clock.move(hours=12)
-        assert "evolve" not in {each.kind for each in await memory.tick()}
-        clock.move(hours=12)
-        assert "evolve" in {each.kind for each in await memory.tick()}
-    off = msgspec.structs.replace(home, trails=TrailSettings(learn=False))
-    async with mica.open(tmp_path / "other.db", settings=off, clock=clock) as memory:
-        assert "evolve" not in {each.kind for each in await memory.tick()}
-
-
-def test_a_daily_job_is_due_at_its_hour_whatever_the_zone() -> None:
-    """K-56: also on the day on which the clock is put back."""
-
-    async def nothing() -> int:
-        return 0
-
-    job = Job(kind="evolve", every=timedelta(days=1), at=time(3), zone=ZoneInfo("Europe/Berlin"), run=nothing)
-    before = datetime(2026, 10, 24, 23, 0, tzinfo=ZoneInfo("Europe/Berlin"))
-    after = job.after(before).astimezone(ZoneInfo("Europe/Berlin"))
-    assert (after.day, after.hour) == (25, 3)
-    assert job.after(after).astimezone(ZoneInfo("Europe/Berlin")).day == 26
-
-
-async def test_where_nobody_opens_files_marks_are_not_read_for_walks(
-    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A space of a million marks and nothing else is evolved each day, too."""
-    for number in range(20):
-        memory.mark(f"Mark {number}", tags=("prompt",))
-    await memory.position()
-    read: list[int] = []
-    events = memory.store.events
-
-    async def seen(query: mica.EventQuery) -> list[mica.Event]:
-        found = await events(query)
-        read.append(len(found))
-        return found
-
-    monkeypatch.setattr(memory.store, "events", seen)
-    await memory.evolve()
-
-    assert max(read) < 20
-
-
-async def test_nothing_is_learned_from_what_somebody_is_still_purging(memory: mica.Memory, clock: HandClock) -> None:
-    """U-08, A-22: a lesson that began before a purge is thrown away, and learned once more."""
-    await walk(memory, clock, "s1", paths=("secret_plan.py", "auth.py"))
-    await memory.trails.list()
-    trails: Trails = memory.trails
-    read: Callable[[tuple[str, ...]], object] = trails._walks
-    purged: list[object] = []
-
-    async def purging(names: tuple[str, ...]) -> object:
-        found = await read(names)  # type: ignore[misc]  # awaited as it is
-        if not purged:
-            purged.append(await memory.purge(value="secret_plan"))
-        return found
-
-    trails._walks = purging  # type: ignore[assignment, method-assign]  # the moment between reading and keeping
-    await trails.learn()
-    del trails._walks
-    held: list[Trail] = await trails.list(with_archived=True)
-    assert held == []
-    assert learned([], gates=TrailSettings()) == []
+    assert command.read_text() == "mine"
+    assert withdraw(home.home) == []
+    assert command.read_text() == "mine"

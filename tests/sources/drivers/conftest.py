@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry
 from mica.testing.sources import declared
 
 
 @pytest.fixture
-async def declare(tmp_path: Path) -> AsyncIterator[Callable[..., Sources]]:
+async def declare(tmp_path: Path) -> AsyncIterator[Callable[..., SourceRegistry]]:
     """The sources of a settings file with this text."""
-    made: list[Sources] = []
+    made: list[SourceRegistry] = []
 
-    def declaring(text: str = "", **variables: str) -> Sources:
+    def declaring(text: str = "", **variables: str) -> SourceRegistry:
         made.append(declared(text, folder=tmp_path, **variables))
         return made[-1]
 

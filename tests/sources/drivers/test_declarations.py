@@ -16,10 +16,10 @@ from mica.sources import registry
 from mica.sources.drivers.declarations import TABLES
 from mica.sources.drivers.tables import driver_of
 from mica.sources.protocol import OWN, Concept
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry
 from mica.testing.sources import ABOUT, declared
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 PASSWORD = "hunter" + "2"
 
 
@@ -63,7 +63,7 @@ PASSWORD = "hunter" + "2"
     ],
 )
 def test_a_mistake_names_file_table_key_value_and_remedy(table: str, reason: str, tmp_path: Path) -> None:
-    """C-01: sources are declared without code, so what is declared wrongly must say how to do it right."""
+    """keeps: C-01. Sources are declared without code, so the error must explain the correct form."""
     with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.shop\]: .*{reason}"):
         declared(f"[sources.shop]\n{table}\n", folder=tmp_path)
 
@@ -89,14 +89,14 @@ def test_malformed_settings_are_named(text: str, tmp_path: Path) -> None:
         f'driver = "mcp"\ntool = "x"\nurl = "http://me:{PASSWORD}@host/mcp"',
     ],
 )
-def test_no_mistake_shows_a_secret(table: str, tmp_path: Path) -> None:
+def test_no_error_shows_a_secret(table: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings) as caught:
         declared(f"[sources.shop]\n{table}\n", folder=tmp_path)
 
     assert PASSWORD not in str(caught.value)
 
 
-def test_variables_are_taken_from_the_environment_and_shown_nowhere(declare: Declare) -> None:
+def test_variables_are_read_from_the_environment_and_never_shown(declare: Declare) -> None:
     sources = declare(
         '[sources.a]\ndriver = "postgres"\nquery = "SELECT 1"\ndsn_env = "SHOP_DSN"\n'
         '[sources.b]\ndriver = "http"\nurl = "http://host/{id}?key=1"\n'
@@ -114,7 +114,7 @@ def test_variables_are_taken_from_the_environment_and_shown_nowhere(declare: Dec
     assert PASSWORD not in repr([vars(source) for source in sources])
 
 
-async def test_a_memory_says_at_once_what_is_wrong_with_its_sources(tmp_path: Path) -> None:
+async def test_a_mistake_in_a_source_is_reported_when_memory_opens(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[sources.shop]\ndriver = "json"\n')
     settings = mica.load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(file)})
@@ -130,18 +130,16 @@ def test_sources_keep_the_order_of_their_tables(declare: Declare) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-async def test_no_source_takes_the_name_of_one_of_micas_own(name: str, memory: mica.Memory, tmp_path: Path) -> None:
+async def test_a_declared_source_cannot_take_a_built_in_name(name: str, memory: mica.Memory, tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.{name}\]: the name '{name}' is taken"):
         declared(f'[sources.{name}]\ndriver = "json"\npath = "x.json"\n', folder=tmp_path)
     with pytest.raises(InvalidInput, match="is taken by a source of mica's own"):
-        memory.register(name, {})
-    assert {*memory.every_source, "log"} == {*OWN}
+        memory.sources.register(name, {})
+    assert {*memory.sources.all, "log"} == {*OWN}
 
 
-async def test_what_a_source_is_asked_with_can_be_loaded_ahead(
-    declare: Declare, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new process pays for it before the deadline begins; what is not needed is not loaded."""
+async def test_the_modules_of_a_source_can_be_loaded_ahead(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process loads them before the deadline begins, and only those it needs."""
     loaded: list[str] = []
     monkeypatch.setattr(registry, "import_module", loaded.append)
     for module in ("jsonpath", "asyncpg"):
@@ -156,8 +154,8 @@ async def test_what_a_source_is_asked_with_can_be_loaded_ahead(
     assert loaded == ["jsonpath"]
 
 
-def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:
-    """docs/sources.md: every driver is shown, and every table of it can be used."""
+def test_every_table_of_the_docs_page_is_valid(tmp_path: Path) -> None:
+    """docs/sources.md shows every driver, and every table in it can be used."""
     page = Path(__file__).parents[3] / "docs" / "sources.md"
     tables = "\n".join(re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 
@@ -169,8 +167,8 @@ def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:
     assert {key for key in keys if f"`{key}`" not in page.read_text(encoding="utf-8")} == {"fragment"}
 
 
-def test_everything_that_is_bound_to_a_question_is_explained(declare: Declare) -> None:
-    """The query of an address and the arguments of a function, too; a key that stands in them is not shown."""
+def test_every_bound_parameter_is_explained(declare: Declare) -> None:
+    """This includes the query of an address and the arguments of a function; a key inside them is not shown."""
     sources = declare(
         '[sources.api]\ndriver = "http"\nurl = "http://host/tickets?review={id}&key=k4&of={type}-{id}"\n'
         '[sources.code]\ndriver = "python"\nentry = "some.module:look"\n'
@@ -186,7 +184,7 @@ def test_everything_that_is_bound_to_a_question_is_explained(declare: Declare) -
     assert PASSWORD not in repr(code)
 
 
-def test_what_no_source_would_be_asked_with_is_explained_too(declare: Declare) -> None:
+def test_explain_says_why_a_source_would_not_be_queried(declare: Declare) -> None:
     sources = declare(
         '[sources.api]\ndriver = "http"\nurl = "http://host/{id}"\n'
         '[sources.each]\ndriver = "json"\npath = "{id}.json"\n[sources.mine]\ndriver = "memory"\n'

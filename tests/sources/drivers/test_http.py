@@ -12,11 +12,11 @@ import pytest
 
 from mica.errors import SourceFailed
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import Sources
-from mica.testing.local_server import Answering, LocalServer
+from mica.sources.registry import SourceRegistry
+from mica.testing.provider import LocalServer, QuietConnection
 from mica.testing.sources import ABOUT, ask
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 TOKEN = "Bearer " + "s3cr" + "et-token"
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -30,7 +30,7 @@ class Site(LocalServer):
         self.hanging = threading.Event()
         site = self
 
-        class Page(Answering):
+        class Page(QuietConnection):
             def do_GET(self) -> None:
                 site.asked.append(
                     (self.command, self.path, {name.lower(): each for name, each in self.headers.items()})
@@ -68,8 +68,8 @@ def table(url: str, **keys: str) -> str:
     return f'[sources.api]\ndriver = "http"\nurl = "{url}"\n{said}'
 
 
-async def test_a_resource_is_got_selected_and_mapped(site: Site, declare: Declare) -> None:
-    """C-01: what a server answers is a source; headers may come from variables."""
+async def test_a_resource_is_fetched_selected_and_mapped(site: Site, declare: Declare) -> None:
+    """keeps: C-01. The answer of a server is a source; headers may come from variables."""
     site.has("/judgments/abc123?kind=code_review", {"rows": [{"verdict": "GROWL", "sure": 0.5}, {"verdict": "WAG"}]})
     sources = declare(
         table(
@@ -100,7 +100,7 @@ async def test_a_page_of_text_is_one_fragment(site: Site, declare: Declare) -> N
     assert (said.key, said.text) == (str(ABOUT), "café is open")
 
 
-async def test_what_a_server_does_not_have_is_nothing_known(site: Site, declare: Declare) -> None:
+async def test_a_not_found_answer_means_nothing_is_known(site: Site, declare: Declare) -> None:
     sources = declare(table(f"{site.address}/judgments/{{id}}"))
 
     assert list(await ask(sources, "api")) == []
@@ -109,8 +109,8 @@ async def test_what_a_server_does_not_have_is_nothing_known(site: Site, declare:
 @pytest.mark.parametrize(
     "identifier", ["../admin", "a/../../admin", "x?admin=1", "x#y", "@evil.example", "%2e%2e/admin", "a b"]
 )
-async def test_no_id_leads_to_another_place(identifier: str, site: Site, declare: Declare) -> None:
-    """Injection through a concept id: it is one quoted part of the path, whatever it holds."""
+async def test_a_concept_id_cannot_change_the_address(identifier: str, site: Site, declare: Declare) -> None:
+    """It is one quoted part of the path, whatever it contains."""
     sources = declare(table(f"{site.address}/judgments/{{id}}"))
 
     await ask(sources, "api", Concept("judgment", "code_review", identifier))
@@ -122,7 +122,7 @@ async def test_no_id_leads_to_another_place(identifier: str, site: Site, declare
 
 
 @pytest.mark.parametrize("identifier", [".", ".."])
-async def test_an_id_that_climbs_is_refused(identifier: str, site: Site, declare: Declare) -> None:
+async def test_an_id_with_parent_folders_is_refused(identifier: str, site: Site, declare: Declare) -> None:
     sources = declare(table(f"{site.address}/judgments/{{id}}"))
 
     with pytest.raises(SourceFailed, match="cannot be part of an address"):
@@ -182,7 +182,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site, d
     ],
     ids=["too long", "latin 1", "html", "too deep", "compressed", "broken", "refused", "empty", "no length"],
 )
-async def test_an_answer_that_cannot_be_used_is_named(
+async def test_an_unusable_answer_is_reported(
     document: bytes, status: int, headers: dict[str, str], reason: str, site: Site, declare: Declare
 ) -> None:
     site.has("/x", document, status=status, **headers)
@@ -192,7 +192,7 @@ async def test_an_answer_that_cannot_be_used_is_named(
         await ask(sources, "api")
 
 
-async def test_rows_beyond_the_limit_are_named(site: Site, declare: Declare) -> None:
+async def test_rows_over_the_limit_are_reported(site: Site, declare: Declare) -> None:
     site.has("/x", [{"key": str(number), "value": number} for number in range(100)])
     sources = declare(table(f"{site.address}/x", fragments_max="3"))
 
@@ -203,8 +203,8 @@ async def test_rows_beyond_the_limit_are_named(site: Site, declare: Declare) -> 
     assert "only the first 3 rows are used" in said.missing
 
 
-async def test_a_server_that_hangs_or_is_away_is_named(site: Site, declare: Declare) -> None:
-    """TC-03: nobody waits longer than the time, nothing is left, and closing ends."""
+async def test_a_hung_or_unreachable_server_is_reported(site: Site, declare: Declare) -> None:
+    """keeps: TC-03. No caller waits longer than its deadline, nothing is left running, and closing ends."""
     hung = declare(table(f"{site.address}/hang", timeout_s="0.1"))
     away = declare(table("http://127.0.0.1:1/x"))
 
@@ -218,7 +218,7 @@ async def test_a_server_that_hangs_or_is_away_is_named(site: Site, declare: Decl
     assert not health.is_there
 
 
-async def test_a_cancelled_question_leaves_no_task(site: Site, declare: Declare) -> None:
+async def test_a_cancelled_query_leaves_no_task(site: Site, declare: Declare) -> None:
     sources = declare(table(f"{site.address}/hang", timeout_s="60"))
     before = asyncio.all_tasks()
     asking = asyncio.ensure_future(ask(sources, "api"))
@@ -233,7 +233,7 @@ async def test_a_cancelled_question_leaves_no_task(site: Site, declare: Declare)
     assert asyncio.all_tasks() == before
 
 
-async def test_no_error_shows_what_headers_or_queries_hold(site: Site, declare: Declare) -> None:
+async def test_no_error_shows_headers_or_query_strings(site: Site, declare: Declare) -> None:
     site.has(f"/x?key={TOKEN.split()[1]}", b"", status=403)
     sources = declare(
         table(f"{site.address}/x?key={TOKEN.split()[1]}", headers_env='{ Authorization = "API_TOKEN" }'),
@@ -247,7 +247,7 @@ async def test_no_error_shows_what_headers_or_queries_hold(site: Site, declare: 
         assert TOKEN.split()[1] not in shown
 
 
-async def test_a_variable_that_is_not_set_is_named(site: Site, declare: Declare) -> None:
+async def test_an_unset_variable_is_named(site: Site, declare: Declare) -> None:
     sources = declare(table(f"{site.address}/x", headers_env='{ Authorization = "API_TOKEN" }'))
 
     with pytest.raises(SourceFailed, match="the variable 'API_TOKEN' that headers_env names is not set"):
@@ -255,10 +255,10 @@ async def test_a_variable_that_is_not_set_is_named(site: Site, declare: Declare)
     assert site.asked == []
 
 
-async def test_a_host_that_answers_anything_is_there(site: Site, declare: Declare) -> None:
+async def test_a_host_that_gives_any_answer_is_reachable(site: Site, declare: Declare) -> None:
     sources = declare(table(f"{site.address}/judgments/{{id}}"))
 
     [health] = await sources.health()
 
     assert health.is_there
-    assert health.told == f"{site.address} answers 404"
+    assert health.detail == f"{site.address} answers 404"

@@ -13,10 +13,10 @@ from hypothesis import strategies as some
 
 from mica.errors import SourceFailed
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry, ask_once
 from mica.testing.sources import ABOUT, NOW, ask, declared
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 
 READBACK = """
 [sources.readback]
@@ -52,7 +52,7 @@ JUDGMENTS = {
 
 
 async def test_a_document_is_selected_bound_and_mapped(tmp_path: Path, declare: Declare) -> None:
-    """C-01, C-12: state in a file is a source that a table declares, with rank, age and invalidating events."""
+    """keeps: C-01, C-12. A table declares a file as a source, with rank, age and invalidating events."""
     (tmp_path / "readback.json").write_text(json.dumps(JUDGMENTS))
     sources = declare(READBACK)
 
@@ -67,7 +67,7 @@ async def test_a_document_is_selected_bound_and_mapped(tmp_path: Path, declare: 
     assert (stated.rank, stated.ttl_s, stated.invalidated_by) == (20, 60, ("judgment.*",))
 
 
-async def test_a_list_has_its_entries_for_rows_and_an_object_is_one(tmp_path: Path, declare: Declare) -> None:
+async def test_list_entries_are_rows_and_an_object_is_one_row(tmp_path: Path, declare: Declare) -> None:
     (tmp_path / "list.json").write_text('[{"key": "a", "value": 1}, {"key": "b", "value": 2}, 3]')
     (tmp_path / "object.json").write_text('{"key": "a", "text": "whole"}')
     sources = declare(
@@ -86,7 +86,7 @@ async def test_a_list_has_its_entries_for_rows_and_an_object_is_one(tmp_path: Pa
 async def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(
     tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A document is kept in mind by its time and size, once it has settled."""
+    """A document is cached by its time and size once it is old enough."""
     file = tmp_path / "a.json"
     sources = declare('[sources.a]\ndriver = "json"\npath = "a.json"\n')
 
@@ -104,7 +104,7 @@ async def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(
     assert [each.value for each in (first[0], second[0], third[0])] == [1, 1, 3]
 
 
-async def test_a_file_that_has_just_changed_is_never_taken_from_mind(tmp_path: Path, declare: Declare) -> None:
+async def test_a_file_changed_a_moment_ago_is_never_read_from_the_cache(tmp_path: Path, declare: Declare) -> None:
     """Two writes within one tick of the file system's clock look alike."""
     file = tmp_path / "a.json"
     sources = declare('[sources.a]\ndriver = "json"\npath = "a.json"\n')
@@ -119,7 +119,7 @@ async def test_a_file_that_has_just_changed_is_never_taken_from_mind(tmp_path: P
     assert (first[0].value, second[0].value) == (1, 2)
 
 
-async def test_a_file_for_each_concept_is_found_by_the_parts_of_its_name(tmp_path: Path, declare: Declare) -> None:
+async def test_a_file_per_concept_is_found_by_the_parts_of_its_name(tmp_path: Path, declare: Declare) -> None:
     (tmp_path / "code_review").mkdir()
     (tmp_path / "code_review" / "abc123.json").write_text('{"key": "verdict", "value": "GROWL"}')
     (tmp_path / "secret.json").write_text('{"key": "secret", "value": "leaked"}')
@@ -136,7 +136,7 @@ async def test_a_file_for_each_concept_is_found_by_the_parts_of_its_name(tmp_pat
 
 
 async def test_a_file_of_two_gigabytes_is_not_read(tmp_path: Path, declare: Declare) -> None:
-    """Bad input: a 2 GB document is refused by its size; of 2 GB of lines the last are read, and that is said."""
+    """A 2 GB document is refused by its size; of 2 GB of lines the last are read, and the cut is reported."""
     with (tmp_path / "big.json").open("wb") as file:
         file.truncate(2_000_000_000)
     with (tmp_path / "big.jsonl").open("wb") as file:
@@ -157,10 +157,8 @@ async def test_a_file_of_two_gigabytes_is_not_read(tmp_path: Path, declare: Decl
     assert "only the last 1,000 bytes of big.jsonl are read" in said.missing
 
 
-async def test_lines_are_told_latest_first_and_those_that_are_no_json_are_named(
-    tmp_path: Path, declare: Declare
-) -> None:
-    """Bad input: half-written lines and bytes that are no UTF-8."""
+async def test_lines_are_read_latest_first_and_invalid_ones_are_reported(tmp_path: Path, declare: Declare) -> None:
+    """Half-written lines and bytes that are not UTF-8 are invalid."""
     (tmp_path / "log.jsonl").write_bytes(
         b'{"id": "abc123", "signal": "positive"}\n\n{"id": "abc\xff", "signal": "x"}\r\n{"id": "other"}\n'
         b'{"id": "abc123", "signal": "negative"}\n{"id": "abc1'
@@ -195,10 +193,8 @@ async def test_lines_are_told_latest_first_and_those_that_are_no_json_are_named(
     ],
     ids=["latin 1", "half", "half a character", "empty", "too deep", "circle", "elsewhere", "itself"],
 )
-async def test_a_document_that_cannot_be_used_is_named(
-    content: bytes, reason: str, tmp_path: Path, declare: Declare
-) -> None:
-    """Bad input: not UTF-8, half-written, nested without end, references in a circle or to elsewhere."""
+async def test_an_unusable_document_is_reported(content: bytes, reason: str, tmp_path: Path, declare: Declare) -> None:
+    """It may be not UTF-8, half-written, nested too deeply, or have circular or outside references."""
     (tmp_path / "a.json").write_bytes(content)
     sources = declare('[sources.a]\ndriver = "json"\npath = "a.json"\nfragment = { key = "x", text = "{a.text}" }\n')
 
@@ -213,7 +209,7 @@ async def test_references_within_a_document_are_followed(tmp_path: Path, declare
     assert [each.text for each in await ask(sources, "a")] == ["found"]
 
 
-async def test_what_is_no_file_is_named_and_nothing_waits_for_it(tmp_path: Path, declare: Declare) -> None:
+async def test_a_path_that_is_not_a_regular_file_is_reported_without_waiting(tmp_path: Path, declare: Declare) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     table = '[sources.{0}]\ndriver = "json"\npath = "{0}.json"\n'
@@ -224,7 +220,7 @@ async def test_what_is_no_file_is_named_and_nothing_waits_for_it(tmp_path: Path,
             await ask(sources, name)
 
 
-async def test_a_path_that_is_no_jsonpath_is_named(tmp_path: Path, declare: Declare) -> None:
+async def test_an_invalid_jsonpath_is_reported(tmp_path: Path, declare: Declare) -> None:
     (tmp_path / "a.json").write_text("{}")
     sources = declare('[sources.a]\ndriver = "json"\npath = "a.json"\nselect = "$.a[?@.x ="\n')
 
@@ -233,8 +229,10 @@ async def test_a_path_that_is_no_jsonpath_is_named(tmp_path: Path, declare: Decl
 
 
 @given(identifier=some.text(min_size=1, max_size=30))
-async def test_no_id_reaches_what_it_does_not_name(identifier: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Injection through a concept id: it is compared, never pasted into a path or a JSONPath."""
+async def test_a_concept_id_cannot_reach_other_entries(
+    identifier: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It is compared, never inserted into a path or a JSONPath."""
     folder = tmp_path_factory.mktemp("injection")
     (folder / "a.json").write_text(json.dumps({"rows": {"safe": {"value": 1}, "other": {"value": 2}}}))
     sources = declared(
@@ -247,7 +245,7 @@ async def test_no_id_reaches_what_it_does_not_name(identifier: str, tmp_path_fac
     except Exception:  # noqa: BLE001  # what is no concept reaches no source
         concept = ABOUT
 
-    tested = await sources.test("a", concept, now=NOW)
+    tested = await ask_once(sources["a"], concept, now=NOW)
     await sources.close()
 
     assert tested.error == ""

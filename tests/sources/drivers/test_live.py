@@ -16,11 +16,12 @@ from hypothesis import strategies as some
 import mica
 from mica.errors import InvalidInput, SourceFailed
 from mica.settings import Settings
+from mica.sources.drivers import declarations
 from mica.sources.protocol import PHI_INV, Concept, Fragment, Partial
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry, ask_once
 from mica.testing.sources import ABOUT, NOW, ask
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text() | some.binary(),
     lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
@@ -29,12 +30,12 @@ JSON = some.recursive(
 
 
 @pytest.fixture
-def sources(declare: Declare) -> Sources:
+def sources(declare: Declare) -> SourceRegistry:
     return declare()
 
 
-async def test_a_live_mapping_is_a_fact_for_each_entry(sources: Sources) -> None:
-    """C-01, C-12: the pattern library of a process is a source; what it holds now is what is told."""
+async def test_a_live_mapping_gives_one_fact_per_entry(sources: SourceRegistry) -> None:
+    """keeps: C-01, C-12. An object of the process is a source; its current content is returned."""
     patterns: dict[str, object] = {"code_review": 4, "fatigue": 0.42, "locked": True}
     patterns["deploy"] = {"text": "deploys on Fridays", "value": "no"}
     sources.register("patterns", patterns, concepts="judgment:*", rank=5)
@@ -57,7 +58,7 @@ async def test_a_live_mapping_is_a_fact_for_each_entry(sources: Sources) -> None
     assert not sources["patterns"].declared.knows(Concept("learning", "x", "1"))
 
 
-async def test_an_object_is_read_by_its_public_attributes(sources: Sources) -> None:
+async def test_an_object_is_read_by_its_public_attributes(sources: SourceRegistry) -> None:
     @dataclasses.dataclass
     class State:
         fatigue: float = 0.4
@@ -70,8 +71,8 @@ async def test_an_object_is_read_by_its_public_attributes(sources: Sources) -> N
     assert [(each.key, each.value) for each in await ask(sources, "state")] == [("fatigue", 0.4)]
 
 
-async def test_a_function_is_asked_about_the_concept_in_a_thread(sources: Sources) -> None:
-    """K-27: what is not async never runs on the loop."""
+async def test_a_blocking_function_is_called_in_a_thread(sources: SourceRegistry) -> None:
+    """keeps: K-27. Code that is not async never runs on the loop."""
     asked: list[tuple[Concept, bool]] = []
 
     def known(concept: Concept) -> list[dict[str, object]]:
@@ -87,7 +88,7 @@ async def test_a_function_is_asked_about_the_concept_in_a_thread(sources: Source
     assert (said.confidence, said.at) == (0.52, NOW)
 
 
-async def test_coroutines_and_async_generators_are_asked_on_the_loop(sources: Sources) -> None:
+async def test_coroutines_and_async_generators_run_on_the_loop(sources: SourceRegistry) -> None:
     async def known(concept: Concept) -> Fragment:
         return Fragment(key="verdict", text="GROWL", at=NOW, source="whoever")
 
@@ -107,7 +108,7 @@ async def test_coroutines_and_async_generators_are_asked_on_the_loop(sources: So
     assert "first 3" in many.missing
 
 
-async def test_nothing_known_is_no_fragment(sources: Sources) -> None:
+async def test_an_empty_answer_gives_no_fragment(sources: SourceRegistry) -> None:
     nothing: dict[str, object] = {"none": None, "empty": {}, "list": [], "function": lambda concept: None}
     for name, thing in nothing.items():
         sources.register(name, thing)
@@ -115,7 +116,7 @@ async def test_nothing_known_is_no_fragment(sources: Sources) -> None:
         assert list(await ask(sources, name)) == []
 
 
-async def test_columns_are_mapped_and_conditions_bound(sources: Sources) -> None:
+async def test_columns_are_mapped_and_conditions_bound(sources: SourceRegistry) -> None:
     rows = [{"who": "abc123", "mood": "calm", "since": "2026-11-01"}, {"who": "other", "mood": "tired", "since": 0}]
     sources.register(
         "moods",
@@ -130,8 +131,11 @@ async def test_columns_are_mapped_and_conditions_bound(sources: Sources) -> None
     assert said.at.isoformat() == "2026-11-01T00:00:00+00:00"
 
 
-async def test_an_object_whose_iteration_blocks_holds_no_loop(sources: Sources) -> None:
-    """TC-04, K-27: whoever is cancelled leaves at once, the loop goes on, and others are asked meanwhile."""
+async def test_an_object_whose_iteration_blocks_does_not_block_the_loop(sources: SourceRegistry) -> None:
+    """keeps: TC-04, K-27.
+
+    A cancelled caller returns at once, the loop runs on, and other sources are queried meanwhile.
+    """
     release = threading.Event()
 
     class Blocking:
@@ -153,21 +157,21 @@ async def test_an_object_whose_iteration_blocks_holds_no_loop(sources: Sources) 
     release.set()
 
 
-async def test_a_function_that_never_returns_is_not_asked_for_ever(sources: Sources) -> None:
-    """TC-03: a hung source is named, and after a few calls it is left alone."""
+async def test_a_function_that_never_returns_is_not_called_forever(sources: SourceRegistry) -> None:
+    """keeps: TC-03. A hung source is reported, and after a few calls it is no longer called."""
     release = threading.Event()
     sources.register("hung", lambda concept: release.wait(), timeout_s=0.01)
 
     for _ in range(4):
         with pytest.raises(SourceFailed, match=r"no answer within 0\.01 s"):
             await ask(sources, "hung")
-    with pytest.raises(SourceFailed, match="4 calls have not come back"):
+    with pytest.raises(SourceFailed, match="4 calls have not returned"):
         await ask(sources, "hung")
 
     release.set()
 
 
-async def test_what_an_application_raises_is_told_with_its_kind(sources: Sources) -> None:
+async def test_an_applications_exception_is_reported_with_its_type(sources: SourceRegistry) -> None:
     def broken(concept: Concept) -> object:
         raise KeyError("verdict")
 
@@ -183,7 +187,7 @@ async def test_what_an_application_raises_is_told_with_its_kind(sources: Sources
         await ask(sources, "late")
 
 
-async def test_an_object_that_changes_while_it_is_read_is_read_again(sources: Sources) -> None:
+async def test_an_object_that_changes_while_it_is_read_is_read_again(sources: SourceRegistry) -> None:
     looks = 0
 
     class Changing(dict[str, int]):
@@ -199,7 +203,7 @@ async def test_an_object_that_changes_while_it_is_read_is_read_again(sources: So
     assert [each.value for each in await ask(sources, "changing")] == [1]
 
 
-async def test_a_generator_that_breaks_is_a_failure_and_no_empty_answer(sources: Sources) -> None:
+async def test_a_generator_that_fails_is_a_failure_and_not_an_empty_answer(sources: SourceRegistry) -> None:
     def broken(concept: Concept) -> Iterator[str]:
         yield "one"
         raise RuntimeError("lost the connection")
@@ -210,7 +214,7 @@ async def test_a_generator_that_breaks_is_a_failure_and_no_empty_answer(sources:
         await ask(sources, "broken")
 
 
-async def test_references_in_a_circle_are_contained_and_named(sources: Sources) -> None:
+async def test_circular_references_are_contained_and_reported(sources: SourceRegistry) -> None:
     cyclic: dict[str, object] = {"key": "a", "text": "fine"}
     cyclic["self"] = cyclic
     sources.register("cyclic", [cyclic], fragment={"text": "{self}"})
@@ -222,7 +226,7 @@ async def test_references_in_a_circle_are_contained_and_named(sources: Sources) 
         await ask(sources, "refs")
 
 
-async def test_rows_that_cannot_be_said_are_named_and_the_others_told(sources: Sources) -> None:
+async def test_unprintable_rows_are_reported_and_the_others_returned(sources: SourceRegistry) -> None:
     rows: list[dict[str, object]] = [
         {"key": "a", "text": "fine"},
         {"text": "no key"},
@@ -245,20 +249,20 @@ async def test_rows_that_cannot_be_said_are_named_and_the_others_told(sources: S
 
 
 @given(said=JSON)
-async def test_whatever_an_object_holds_gives_fragments_or_a_reason(said: object, home: Settings) -> None:
-    sources = Sources(home)
+async def test_any_object_gives_fragments_or_a_reason(said: object, home: Settings) -> None:
+    sources = SourceRegistry(home, lambda: declarations)
     sources.register("any", said)
 
-    tested = await sources.test("any", ABOUT, now=NOW)
+    tested = await ask_once(sources["any"], ABOUT, now=NOW)
     await sources.close()
 
     assert tested.error or all(each.source == "any" for each in tested.fragments)
 
 
-async def test_a_declared_place_is_filled_at_run_time(declare: Declare) -> None:
+async def test_a_declared_placeholder_is_filled_at_run_time(declare: Declare) -> None:
     sources = declare('[sources.patterns]\ndriver = "memory"\nrank = 7\nconcepts = ["pattern:*"]\n')
 
-    with pytest.raises(SourceFailed, match=r"nothing is registered; call memory\.register\('patterns', …\)"):
+    with pytest.raises(SourceFailed, match=r"nothing is registered; call memory\.sources\.register\('patterns', …\)"):
         await ask(sources, "patterns")
     sources.register("patterns", {"a": 1})
 
@@ -278,7 +282,7 @@ async def test_a_declared_place_is_filled_at_run_time(declare: Declare) -> None:
         ("stands alone", "a", {"fragment": {"key": "{"}}),
     ],
 )
-async def test_what_cannot_be_registered_is_refused(
+async def test_an_unusable_object_cannot_be_registered(
     reason: str, name: str, options: dict[str, object], declare: Declare
 ) -> None:
     sources = declare('[sources.files]\ndriver = "json"\npath = "a.json"\n')
@@ -291,11 +295,11 @@ async def test_what_cannot_be_registered_is_refused(
 
 async def test_a_memory_registers_sources_and_closes_them(home: Settings) -> None:
     async with mica.open(":memory:", settings=home) as memory:
-        memory.register("patterns", {"code_review": 4}, concepts="pattern:*")
+        memory.sources.register("patterns", {"code_review": 4}, concepts="pattern:*")
         assert [each.value for each in await ask(memory.sources, "patterns")] == [4]
         memory.sources.unregister("patterns")
         assert "patterns" not in memory.sources
-        memory.register("patterns", {"code_review": 4})
+        memory.sources.register("patterns", {"code_review": 4})
 
     with pytest.raises(SourceFailed, match="closed"):
         await ask(memory.sources, "patterns")
@@ -304,7 +308,7 @@ async def test_a_memory_registers_sources_and_closes_them(home: Settings) -> Non
 async def test_an_entry_point_is_called_with_the_concept_and_its_arguments(
     declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-01: a function of an installed package is a source without code."""
+    """keeps: C-01. A function of an installed package is a source without code."""
     module = types.ModuleType("shop_sources")
     module.known = lambda concept, limit: [{"key": concept.id, "value": limit}]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop_sources", module)
@@ -315,7 +319,7 @@ async def test_an_entry_point_is_called_with_the_concept_and_its_arguments(
     assert (said.key, said.value) == ("abc123", 3)
 
 
-async def test_an_entry_point_that_is_not_there_is_named(declare: Declare) -> None:
+async def test_a_missing_entry_point_is_named(declare: Declare) -> None:
     sources = declare(
         '[sources.gone]\ndriver = "python"\nentry = "no_such_module:known"\n'
         '[sources.constant]\ndriver = "python"\nentry = "math:pi"\n'
@@ -327,7 +331,7 @@ async def test_an_entry_point_that_is_not_there_is_named(declare: Declare) -> No
         await ask(sources, "constant")
 
 
-async def test_a_thousand_questions_leave_no_thread(sources: Sources) -> None:
+async def test_a_thousand_queries_leave_no_thread(sources: SourceRegistry) -> None:
     before = threading.active_count()
     sources.register("patterns", lambda concept: {"a": 1}, timeout_s=60)
 
@@ -341,12 +345,12 @@ async def test_a_thousand_questions_leave_no_thread(sources: Sources) -> None:
     assert threading.active_count() <= before
 
 
-async def test_a_number_that_nothing_can_be_compared_with_costs_its_row(home: Settings) -> None:
-    """Python refuses to write a number of 5,000 digits; other rows are told."""
+async def test_a_number_too_long_to_print_costs_only_its_row(home: Settings) -> None:
+    """Python refuses to print a number of 5,000 digits; other rows are returned."""
     async with mica.open(":memory:", settings=home) as memory:
-        memory.register("app", [{"key": "one", "value": 10**5_000}, {"key": "other", "value": 2**70}])
+        memory.sources.register("app", [{"key": "one", "value": 10**5_000}, {"key": "other", "value": 2**70}])
 
-        answer = await memory.defrag("app:setting:x")
+        answer = await memory.sources.gather("app:setting:x")
 
     assert [each.value for each in answer.fragments] == [2**70]
     assert "more than 300 digits" in answer.missing["app"]

@@ -20,10 +20,10 @@ from mica.errors import SourceFailed
 from mica.settings import Settings
 from mica.sources.drivers import mcp
 from mica.sources.protocol import Concept
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry, ask_once
 from mica.testing.sources import ABOUT, NOW, ask
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 TOKEN = "Bearer " + "s3cr" + "et-token"
 SOON_S = 60  # to start a process on a busy machine
 
@@ -72,13 +72,13 @@ server.run("stdio")
 
 
 @pytest.fixture
-def declare_server(tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sources]:
+def declare_server(tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SourceRegistry]:
     """Sources that start servers of their own: the keys of each, by name."""
     monkeypatch.setattr(mcp, "CONNECT_S", 2 * SOON_S)
     program = tmp_path / "server.py"
     program.write_text(SERVER)
 
-    def declaring(variables: dict[str, str] | None = None, **tables: str) -> Sources:
+    def declaring(variables: dict[str, str] | None = None, **tables: str) -> SourceRegistry:
         command = f'["{sys.executable}", "{program}"]'
         head = '[sources.{}]\ndriver = "mcp"\ncommand = {}\n{}\n'
         return declare("".join(head.format(name, command, keys) for name, keys in tables.items()), **(variables or {}))
@@ -96,8 +96,8 @@ def servers() -> list[psutil.Process]:
     return found
 
 
-async def test_a_tool_is_called_with_the_parts_of_a_concept(declare_server: Callable[..., Sources]) -> None:
-    """C-01: a tool of another server is a source; what it needs of the environment is handed to it by name."""
+async def test_a_tool_is_called_with_the_parts_of_a_concept(declare_server: Callable[..., SourceRegistry]) -> None:
+    """keeps: C-01. A tool of another server is a source; the environment variables it needs are passed by name."""
     sources = declare_server(
         {"SHOP_TOKEN": TOKEN, "OTHER": "not handed down"},
         shop="""
@@ -120,7 +120,7 @@ async def test_a_tool_is_called_with_the_parts_of_a_concept(declare_server: Call
     assert servers() == []
 
 
-async def test_resources_are_read_and_plain_text_is_one_fragment(declare_server: Callable[..., Sources]) -> None:
+async def test_resources_are_read_and_plain_text_is_one_fragment(declare_server: Callable[..., SourceRegistry]) -> None:
     sources = declare_server(
         resource='resource = "judgment://{type}/{id}"\nselect = "$.rows[*]"\ntimeout_s = 60',
         plain='tool = "plain"\narguments = { id = "{id}" }\ntimeout_s = 60',
@@ -134,7 +134,7 @@ async def test_resources_are_read_and_plain_text_is_one_fragment(declare_server:
     assert (plain.key, plain.text) == (str(ABOUT), "abc123 is under review")
 
 
-async def test_a_tool_that_cannot_be_used_is_named(declare_server: Callable[..., Sources]) -> None:
+async def test_an_unusable_tool_is_reported(declare_server: Callable[..., SourceRegistry]) -> None:
     reasons = {
         "broken": "the tool 'broken' failed: Error executing tool broken",
         "delete": "the tool 'delete' says that it changes things; name one that only reads",
@@ -146,14 +146,14 @@ async def test_a_tool_that_cannot_be_used_is_named(declare_server: Callable[...,
         **{name: f'tool = "{name}"\narguments = {{ id = "{{id}}" }}\ntimeout_s = 60' for name in reasons}
     )
 
-    said = await asyncio.gather(*(sources.test(name, ABOUT, now=NOW) for name in reasons))
+    said = await asyncio.gather(*(ask_once(sources[name], ABOUT, now=NOW) for name in reasons))
 
     for tested, reason in zip(said, reasons.values(), strict=True):
         assert reason in tested.error
 
 
-async def test_a_server_that_died_is_started_again(declare_server: Callable[..., Sources]) -> None:
-    """C-17: killed between two questions, and the next answer is whole."""
+async def test_a_dead_server_is_restarted(declare_server: Callable[..., SourceRegistry]) -> None:
+    """keeps: C-17. It is killed between two queries, and the next answer is complete."""
     sources = declare_server(shop='tool = "plain"\narguments = { id = "{id}" }\ntimeout_s = 60')
     assert len(await ask(sources, "shop")) == 1
     [running] = servers()
@@ -166,8 +166,8 @@ async def test_a_server_that_died_is_started_again(declare_server: Callable[...,
     assert other.pid != running.pid
 
 
-async def test_a_hung_tool_is_named_and_the_session_goes_on(declare_server: Callable[..., Sources]) -> None:
-    """TC-03: whoever is cancelled leaves at once; closing leaves no process and no task."""
+async def test_a_hung_tool_is_reported_and_the_session_survives(declare_server: Callable[..., SourceRegistry]) -> None:
+    """keeps: TC-03. A cancelled caller returns at once; closing leaves no process and no task."""
     before = asyncio.all_tasks()
     sources = declare_server(shop='tool = "hang"\narguments = { id = "{id}" }\ntimeout_s = 60')
     async with asyncio.timeout(SOON_S):
@@ -185,8 +185,8 @@ async def test_a_hung_tool_is_named_and_the_session_goes_on(declare_server: Call
     assert asyncio.all_tasks() == before
 
 
-async def test_a_start_that_takes_longer_than_the_question_is_finished_for_the_next(
-    declare_server: Callable[..., Sources],
+async def test_a_slow_start_is_finished_for_the_next_query(
+    declare_server: Callable[..., SourceRegistry],
 ) -> None:
     sources = declare_server(shop='tool = "plain"\narguments = { id = "{id}" }\ntimeout_s = 0.01')
 
@@ -196,7 +196,7 @@ async def test_a_start_that_takes_longer_than_the_question_is_finished_for_the_n
         assert "answers with protocol" in await sources["shop"].check()  # type: ignore[attr-defined]  # it goes on
 
 
-async def test_a_program_that_is_not_there_is_named(declare: Declare) -> None:
+async def test_a_missing_program_is_named(declare: Declare) -> None:
     sources = declare('[sources.shop]\ndriver = "mcp"\ncommand = ["no-such-program"]\ntool = "x"\ntimeout_s = 60\n')
 
     with pytest.raises(
@@ -205,7 +205,7 @@ async def test_a_program_that_is_not_there_is_named(declare: Declare) -> None:
         await ask(sources, "shop")
 
 
-async def test_a_program_that_says_nothing_useful_is_named(declare: Declare) -> None:
+async def test_a_program_without_a_valid_answer_is_named(declare: Declare) -> None:
     sources = declare('[sources.shop]\ndriver = "mcp"\ncommand = ["true"]\ntool = "x"\ntimeout_s = 60\n')
 
     with pytest.raises(SourceFailed, match="cannot be reached"):
@@ -213,7 +213,7 @@ async def test_a_program_that_says_nothing_useful_is_named(declare: Declare) -> 
 
 
 async def test_our_own_server_is_a_source_of_another_space(tmp_path: Path, home: Settings, declare: Declare) -> None:
-    """C-01: `mica mcp` of another project answers like any other server."""
+    """keeps: C-01. `mica mcp` of another project answers like any other server."""
     store = tmp_path / "other.db"
     async with mica.open(store, settings=home) as memory:
         memory.mark("abc123 was reviewed twice", tags=["gotcha"])
@@ -259,7 +259,7 @@ def hosted() -> Iterator[str]:
     thread.join(SOON_S)
 
 
-async def test_a_server_over_http_is_asked_with_headers_from_variables(hosted: str, declare: Declare) -> None:
+async def test_a_server_over_http_gets_headers_from_variables(hosted: str, declare: Declare) -> None:
     text = (
         f'[sources.shop]\ndriver = "mcp"\nurl = "{hosted}"\ntool = "judgments"\narguments = {{ id = "{{id}}" }}\n'
         'timeout_s = 60\nheaders_env = { Authorization = "SHOP_TOKEN" }\n'

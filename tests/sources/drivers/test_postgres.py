@@ -16,21 +16,20 @@ from mica.errors import InvalidInput, SourceFailed
 from mica.sources.drivers.first_rows import FirstRows
 from mica.sources.drivers.postgres import CONNECTIONS_MAX
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry, ask_once
 from mica.store.postgres.server import parse_address
-from mica.testing.pooler import pooled
-from mica.testing.postgres import APP, LOCKED, Server
+from mica.testing.postgres import APP, LOCKED, LocalPostgres, pooled
 from mica.testing.sources import ABOUT, NOW, ask, declared
 
-Declare = Callable[..., Sources]
-Opened = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
+Opened = Callable[..., SourceRegistry]
 PASSWORD = "wro" + "ng-hunter"
 SOON_S = 30  # on a busy machine
 QUERY = "SELECT 'verdict' AS key, verdict AS value, confidence, at FROM shop.judgments WHERE kind = $1 AND id = $2"
 
 
 @pytest.fixture(scope="module")
-def shop(server: Server) -> Iterator[Server]:
+def shop(server: LocalPostgres) -> Iterator[LocalPostgres]:
     """A server with the tables of an application, which its user may change."""
     server.run(
         f"""
@@ -60,15 +59,15 @@ def table(query: str, name: str = "shop", **keys: str) -> str:
 
 
 @pytest.fixture
-def opened(shop: Server, declare: Declare) -> Opened:
-    def opening(query: str, **keys: str) -> Sources:
+def opened(shop: LocalPostgres, declare: Declare) -> Opened:
+    def opening(query: str, **keys: str) -> SourceRegistry:
         return declare(table(query, **keys), SHOP_DSN=shop.dsn(role=APP))
 
     return opening
 
 
 async def test_a_query_is_bound_to_the_parts_of_a_concept(opened: Opened) -> None:
-    """C-01, C-12: a table of an application is a source; times, numerics and ranks arrive as what they are."""
+    """keeps: C-01, C-12. A table of an application is a source; times, numerics and ranks keep their types."""
     sources = opened(QUERY, parameters='["{type}", "{id}"]')
 
     [said] = await ask(sources, "shop")
@@ -105,8 +104,8 @@ async def test_numbers_are_bound_as_numbers(opened: Opened) -> None:
         "SELECT id AS key INTO shop.copy FROM shop.judgments",
     ],
 )
-async def test_sql_that_writes_is_refused_by_the_database(query: str, opened: Opened, shop: Server) -> None:
-    """Bad input: SQL that writes, though its user may; the transaction is read-only."""
+async def test_sql_that_writes_is_refused_by_the_database(query: str, opened: Opened, shop: LocalPostgres) -> None:
+    """The transaction is read-only even if its user may write."""
     sources = opened(query, parameters="[]")
 
     with pytest.raises(SourceFailed, match="does more than read, and PostgreSQL refused it"):
@@ -135,8 +134,8 @@ async def test_no_query_leaves_its_read_only_transaction(query: str, opened: Ope
     assert [each.value for each in await ask(counted, "shop")] == [2]
 
 
-async def test_what_a_query_sets_is_not_there_for_the_next(shop: Server, declare: Declare) -> None:
-    """A session that was told to be writable is asked in a read-only transaction all the same."""
+async def test_session_settings_of_a_query_do_not_reach_the_next(shop: LocalPostgres, declare: Declare) -> None:
+    """A session set to writable still gets a read-only transaction."""
     sources = declare(
         table("SELECT set_config('default_transaction_read_only', 'off', false) AS key, 'x' AS text", parameters="[]")
         + table("DELETE FROM shop.judgments RETURNING id AS key", name="writes", parameters="[]"),
@@ -148,8 +147,8 @@ async def test_what_a_query_sets_is_not_there_for_the_next(shop: Server, declare
         await ask(sources, "writes")
 
 
-async def test_a_lock_that_a_query_takes_is_free_when_it_is_answered(opened: Opened, shop: Server) -> None:
-    """A lock of a session outlives its transaction, and the session stays open for the next question."""
+async def test_a_lock_taken_by_a_query_is_released_with_its_answer(opened: Opened, shop: LocalPostgres) -> None:
+    """A session lock outlives its transaction, and the session stays open for the next query."""
     sources = opened("SELECT 'lock' AS key, pg_try_advisory_lock(42)::text AS text", parameters="[]")
 
     said = await ask(sources, "shop")
@@ -165,7 +164,7 @@ async def test_a_lock_that_a_query_takes_is_free_when_it_is_answered(opened: Ope
     assert await connected(shop) == 1
 
 
-async def test_a_connection_is_made_before_a_deadline_begins(opened: Opened, shop: Server) -> None:
+async def test_a_connection_is_opened_before_a_deadline_begins(opened: Opened, shop: LocalPostgres) -> None:
     sources = opened("SELECT 'x' AS key, 'y' AS text", parameters="[]")
 
     await sources.prepare([ABOUT])
@@ -173,7 +172,7 @@ async def test_a_connection_is_made_before_a_deadline_begins(opened: Opened, sho
     assert await connected(shop) == 1
 
 
-async def test_a_server_that_is_away_is_told_when_it_is_asked_not_before(declare: Declare) -> None:
+async def test_an_unreachable_server_is_reported_only_when_queried(declare: Declare) -> None:
     away = "postgresql://nobody@127.0.0.1:9/shop"
     sources = declare(table("SELECT 1 AS key", parameters="[]"), SHOP_DSN=away)
 
@@ -189,9 +188,9 @@ async def test_a_server_that_is_away_is_told_when_it_is_asked_not_before(declare
     | some.sampled_from(["' OR '1'='1", "x'; DROP TABLE shop.judgments;--", "$1", "\\'"])
 )
 async def test_no_id_is_ever_read_as_sql(
-    identifier: str, shop: Server, tmp_path_factory: pytest.TempPathFactory
+    identifier: str, shop: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Injection through a concept id is impossible: what is asked for is what was meant, for every text."""
+    """Injection through a concept id is impossible, for any text."""
     try:
         concept = Concept("judgment", "code_review", identifier)
     except InvalidInput:
@@ -202,15 +201,15 @@ async def test_no_id_is_ever_read_as_sql(
         SHOP_DSN=shop.dsn(role=APP),
     )
 
-    tested = await sources.test("shop", concept, now=NOW)
+    tested = await ask_once(sources["shop"], concept, now=NOW)
     await sources.close()
 
     assert tested.error == ""
     assert [each.key for each in tested.fragments] == ([concept.id] if concept.id in {"abc123", "other"} else [])
 
 
-async def test_a_million_rows_are_cut_and_named(opened: Opened) -> None:
-    """Bad input: a query returning a million rows: the server is asked for as many as are used."""
+async def test_a_million_rows_are_cut_and_reported(opened: Opened) -> None:
+    """The server is asked only for the rows that are used."""
     sources = opened(
         "SELECT i AS key, i AS value FROM generate_series(1, 1000000) AS i", parameters="[]", fragments_max="60"
     )
@@ -248,7 +247,7 @@ async def test_bytes_are_limited(opened: Opened) -> None:
     assert "rows after the first 2 go beyond bytes_max = 1,000" in said.missing
 
 
-async def sleeping(server: Server) -> int:
+async def sleeping(server: LocalPostgres) -> int:
     """How many queries of the application's user sleep on the server."""
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
@@ -261,13 +260,13 @@ async def sleeping(server: Server) -> int:
         await connection.close()
 
 
-async def until_sleeping(server: Server, number: int) -> None:
+async def until_sleeping(server: LocalPostgres, number: int) -> None:
     async with asyncio.timeout(SOON_S):
         while await sleeping(server) != number:
             await asyncio.sleep(0)
 
 
-async def connected(server: Server) -> int:
+async def connected(server: LocalPostgres) -> int:
     """How many connections the application's user has."""
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
@@ -276,7 +275,7 @@ async def connected(server: Server) -> int:
         await connection.close()
 
 
-async def test_the_server_ends_what_takes_too_long(opened: Opened, shop: Server) -> None:
+async def test_the_server_cancels_a_query_that_takes_too_long(opened: Opened, shop: LocalPostgres) -> None:
     sources = opened("SELECT pg_sleep(600)::text AS key", parameters="[]", timeout_s="0.2")
 
     with pytest.raises(SourceFailed, match=r"timeout_s = 0\.2|no answer within 0\.2 s"):
@@ -285,8 +284,8 @@ async def test_the_server_ends_what_takes_too_long(opened: Opened, shop: Server)
     await until_sleeping(shop, 0)
 
 
-async def test_a_cancelled_question_is_cancelled_on_the_server(opened: Opened, shop: Server) -> None:
-    """TC-03: whoever stops waiting leaves at once and no query behind, and closing leaves no connection and no task."""
+async def test_a_cancelled_query_is_cancelled_on_the_server(opened: Opened, shop: LocalPostgres) -> None:
+    """keeps: TC-03. The caller returns at once, no query stays behind, and closing leaves no connection and no task."""
     tasks = asyncio.all_tasks()
     sources = opened("SELECT pg_sleep(600)::text AS key", parameters="[]", timeout_s="60")
     asking = [asyncio.ensure_future(ask(sources, "shop")) for _ in range(CONNECTIONS_MAX)]
@@ -305,8 +304,8 @@ async def test_a_cancelled_question_is_cancelled_on_the_server(opened: Opened, s
             await asyncio.sleep(0)
 
 
-async def test_a_query_that_ignores_being_cancelled_is_ended_on_the_server(opened: Opened, shop: Server) -> None:
-    """TC-03: a request to cancel may be ignored, or come too early; nothing of ours goes on for ever."""
+async def test_a_query_that_ignores_cancellation_is_ended_on_the_server(opened: Opened, shop: LocalPostgres) -> None:
+    """keeps: TC-03. A cancel request may be ignored or come too early; no query of mica runs forever."""
     sources = opened("SELECT shop.stubborn() AS key -- pg_sleep", parameters="[]", timeout_s="60")
     asking = asyncio.ensure_future(ask(sources, "shop"))
     await until_sleeping(shop, 1)
@@ -318,7 +317,7 @@ async def test_a_query_that_ignores_being_cancelled_is_ended_on_the_server(opene
     await until_sleeping(shop, 0)
 
 
-async def test_a_pool_that_is_used_up_is_named_and_recovers(shop: Server, declare: Declare) -> None:
+async def test_an_exhausted_pool_is_reported_and_recovers(shop: LocalPostgres, declare: Declare) -> None:
     query = "SELECT pg_sleep(600)::text AS key"
     sources = declare(
         table(query, timeout_s="60") + table(query, name="hasty", timeout_s="0.05"), SHOP_DSN=shop.dsn(role=APP)
@@ -336,7 +335,7 @@ async def test_a_pool_that_is_used_up_is_named_and_recovers(shop: Server, declar
     assert await connected(shop) <= CONNECTIONS_MAX
 
 
-async def test_many_questions_of_several_sources_share_few_connections(shop: Server, declare: Declare) -> None:
+async def test_many_queries_of_several_sources_share_few_connections(shop: LocalPostgres, declare: Declare) -> None:
     query = "SELECT id AS key, verdict AS value FROM shop.judgments WHERE id = $1"
     sources = declare(table(query) + table(query, name="again"), SHOP_DSN=shop.dsn(role=APP))
 
@@ -346,8 +345,8 @@ async def test_many_questions_of_several_sources_share_few_connections(shop: Ser
     assert 1 <= await connected(shop) <= CONNECTIONS_MAX
 
 
-async def test_a_server_that_was_killed_is_named_and_connected_to_again(opened: Opened, shop: Server) -> None:
-    """C-17: killed in the middle of a query, away, and back: each is said, and the next answer is whole."""
+async def test_a_killed_server_is_reported_and_reconnected(opened: Opened, shop: LocalPostgres) -> None:
+    """keeps: C-17. It is killed during a query, away, and back: each is reported, and the next answer is complete."""
     sources = opened(QUERY, parameters='["{type}", "{id}"]')
     slow = opened("SELECT pg_sleep(600)::text AS key", parameters="[]", timeout_s="60")
     assert len(await ask(sources, "shop")) == 1
@@ -395,8 +394,8 @@ class Line:
             writer.write(said)
 
 
-async def test_a_connection_that_is_lost_when_it_is_used_is_replaced(shop: Server, declare: Declare) -> None:
-    """A pooler, a firewall or a restart ends connections that look open: the question is asked once more."""
+async def test_a_connection_lost_on_use_is_replaced(shop: LocalPostgres, declare: Declare) -> None:
+    """A pooler, a firewall or a restart ends connections that look open; the query is sent once more."""
     host = parse_address(shop.address(), space="x").host
     with tempfile.TemporaryDirectory() as folder:
         line = Line(f"{host}/.s.PGSQL.5432")
@@ -414,8 +413,11 @@ async def test_a_connection_that_is_lost_when_it_is_used_is_replaced(shop: Serve
     assert [each.value for each in said] == ["GROWL"]
 
 
-async def test_a_server_that_hangs_holds_nobody(shop: Server, declare: Declare) -> None:
-    """TC-03: a server that is connected and never says a word: the caller leaves at its time, closing ends."""
+async def test_a_hung_server_blocks_no_caller(shop: LocalPostgres, declare: Declare) -> None:
+    """keeps: TC-03.
+
+    The server accepts the connection and never answers; the caller returns at its deadline, and closing ends.
+    """
     query = "SELECT 'a' AS key, pg_sleep(0.1)::text || 'x' AS text"
     sources = declare(
         table(query, timeout_s="60") + table(query, name="hasty", timeout_s="0.2"), SHOP_DSN=shop.dsn(role=APP)
@@ -430,8 +432,8 @@ async def test_a_server_that_hangs_holds_nobody(shop: Server, declare: Declare) 
             await sources.close()
 
 
-async def test_a_slow_connection_is_finished_for_the_next_who_asks(opened: Opened, shop: Server) -> None:
-    """A deadline shorter than connecting takes must not keep the source from ever being connected."""
+async def test_a_slow_connection_is_finished_for_the_next_query(opened: Opened, shop: LocalPostgres) -> None:
+    """Otherwise a deadline shorter than connecting would keep the source unconnected forever."""
     sources = opened(QUERY, parameters='["{type}", "{id}"]')
     first = asyncio.ensure_future(ask(sources, "shop"))
     for _ in range(3):  # it has begun to connect
@@ -446,14 +448,14 @@ async def test_a_slow_connection_is_finished_for_the_next_who_asks(opened: Opene
     await _once_connected(shop)
 
 
-async def _once_connected(shop: Server) -> None:
+async def _once_connected(shop: LocalPostgres) -> None:
     """Wait until there is one connection; what a test before has closed may take a moment to end."""
     async with asyncio.timeout(SOON_S):
         while await connected(shop) != 1:
             await asyncio.sleep(0)
 
 
-async def test_a_pooler_in_transaction_mode_may_stand_between(shop: Server, declare: Declare) -> None:
+async def test_a_pooler_in_transaction_mode_is_supported(shop: LocalPostgres, declare: Declare) -> None:
     async with pooled(shop.address(role=APP)) as (pooler, address):
         sources = declare(table(QUERY, parameters='["{type}", "{id}"]'), SHOP_DSN=address.partition("&schema")[0])
 
@@ -467,8 +469,8 @@ async def test_a_pooler_in_transaction_mode_may_stand_between(shop: Server, decl
 PREPARED = "SELECT 'n' AS key, count(*) AS value FROM pg_prepared_statements WHERE statement LIKE $1"
 
 
-async def test_a_query_is_prepared_once_and_behind_a_pooler_never(shop: Server, declare: Declare) -> None:
-    """What is prepared stays with one process of the server, which a pooler may exchange after each transaction."""
+async def test_a_query_is_prepared_once_and_never_behind_a_pooler(shop: LocalPostgres, declare: Declare) -> None:
+    """A prepared statement belongs to one server process, which a pooler may exchange after each transaction."""
     asked = table(PREPARED, parameters='["%{id}%"]')
     about = Concept("judgment", "code_review", "pg_prepared_statements")
     sources = declare(asked, SHOP_DSN=shop.dsn(role=APP))
@@ -493,10 +495,10 @@ async def test_a_query_is_prepared_once_and_behind_a_pooler_never(shop: Server, 
         ("ALTER TABLE shop.changing ALTER COLUMN verdict TYPE shop.mood USING verdict::shop.mood", "7"),
     ],
 )
-async def test_a_table_that_changes_is_asked_as_it_is(
-    change: str, identifier: str, shop: Server, declare: Declare
+async def test_a_changed_table_is_queried_in_its_new_form(
+    change: str, identifier: str, shop: LocalPostgres, declare: Declare
 ) -> None:
-    """A query that was prepared for other columns or types is prepared again, and nobody is told of it."""
+    """A statement prepared for other columns or types is prepared again without an error."""
     shop.run(
         f"""CREATE TYPE shop.mood AS ENUM ('WAG', 'HOWL'); CREATE TABLE shop.changing (id text, verdict text);
         INSERT INTO shop.changing VALUES ('7', 'WAG'); GRANT ALL ON shop.changing TO {APP}"""
@@ -516,8 +518,8 @@ async def test_a_table_that_changes_is_asked_as_it_is(
     assert {len(said) for said in after} == {1}
 
 
-async def test_a_number_that_becomes_a_text_is_asked_for_as_a_text(shop: Server, declare: Declare) -> None:
-    """The types of a query's parameters are looked at again when a concept does not fit those that were known."""
+async def test_a_number_column_that_became_text_is_queried_as_text(shop: LocalPostgres, declare: Declare) -> None:
+    """Parameter types are looked up again when a concept does not fit the known ones."""
     shop.run(
         f"""CREATE TABLE shop.changing (id int, verdict text); INSERT INTO shop.changing VALUES (7, 'WAG');
         GRANT ALL ON shop.changing TO {APP}"""
@@ -542,10 +544,10 @@ async def test_a_number_that_becomes_a_text_is_asked_for_as_a_text(shop: Server,
     assert [each.value for said in after for each in said] == ["HOWL", "WAG"] * CONNECTIONS_MAX
 
 
-async def test_a_concept_that_does_not_fit_is_asked_once_and_costs_nobody_else(
-    shop: Server, declare: Declare, monkeypatch: pytest.MonkeyPatch
+async def test_a_concept_that_does_not_fit_affects_no_other_query(
+    shop: LocalPostgres, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is prepared stays so, on all connections: the tables are as they were."""
+    """Prepared statements stay valid on all connections, because the tables did not change."""
     sources = declare(table("SELECT 'n' AS key, 10 / $1::int AS value"), SHOP_DSN=shop.dsn(role=APP))
     five, zero = (Concept("judgment", "code_review", each) for each in ("5", "0"))
     assert [each.value for each in await ask(sources, "shop", five)] == [2]
@@ -579,14 +581,14 @@ async def test_a_concept_that_does_not_fit_is_asked_once_and_costs_nobody_else(
         ("SELECT verdict AS value FROM shop.judgments", r"it has no key \(it has value\)"),
     ],
 )
-async def test_a_query_that_cannot_be_used_is_named(query: str, reason: str, opened: Opened) -> None:
+async def test_an_unusable_query_is_reported(query: str, reason: str, opened: Opened) -> None:
     sources = opened(query)
 
     with pytest.raises(SourceFailed, match=reason):
         await ask(sources, "shop")
 
 
-async def test_no_error_shows_what_is_secret_in_an_address(shop: Server, declare: Declare) -> None:
+async def test_no_error_shows_the_secrets_of_an_address(shop: LocalPostgres, declare: Declare) -> None:
     query = table("SELECT 1 AS key")
     refused = shop.dsn(role=LOCKED).replace(LOCKED, f"{LOCKED}:{PASSWORD}")
     for dsn, reason in (
@@ -604,14 +606,14 @@ async def test_no_error_shows_what_is_secret_in_an_address(shop: Server, declare
         await sources.close()
 
 
-async def test_a_variable_that_is_not_set_is_named_when_it_is_needed(declare: Declare) -> None:
+async def test_an_unset_variable_is_named_when_it_is_needed(declare: Declare) -> None:
     sources = declare(table("SELECT 1 AS key"))
 
     with pytest.raises(SourceFailed, match="the variable 'SHOP_DSN' that dsn_env names is not set; export it"):
         await ask(sources, "shop")
 
 
-async def test_health_names_what_answers_and_what_does_not(shop: Server, declare: Declare) -> None:
+async def test_health_names_reachable_and_unreachable_sources(shop: LocalPostgres, declare: Declare) -> None:
     sources = declare(
         table("SELECT 1 AS key") + '[sources.gone]\ndriver = "json"\npath = "gone.json"\n', SHOP_DSN=shop.dsn(role=APP)
     )
@@ -619,7 +621,7 @@ async def test_health_names_what_answers_and_what_does_not(shop: Server, declare
     there, gone = await sources.health()
 
     assert there.is_there
-    assert there.told.startswith("PostgreSQL ")
+    assert there.detail.startswith("PostgreSQL ")
     assert there.milliseconds > 0
     assert not gone.is_there
-    assert "there is no file" in gone.told
+    assert "there is no file" in gone.detail

@@ -15,10 +15,10 @@ from hypothesis import strategies as some
 
 from mica.errors import InvalidInput, SourceFailed
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import Sources
+from mica.sources.registry import SourceRegistry, ask_once
 from mica.testing.sources import ABOUT, NOW, ask, declared
 
-Declare = Callable[..., Sources]
+Declare = Callable[..., SourceRegistry]
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) AS value FROM n"
 
 
@@ -48,7 +48,7 @@ def table(query: str, **keys: str) -> str:
 
 
 async def test_a_query_is_bound_to_the_parts_of_a_concept(shop: Path, declare: Declare) -> None:
-    """C-01, C-12: a table of another program is a source; the parts of a concept are parameters."""
+    """keeps: C-01, C-12. A table of another program is a source; the parts of a concept are parameters."""
     sources = declare(
         table(
             "SELECT 'verdict' AS key, verdict || ' (tests)' AS text, verdict AS value, confidence, at "
@@ -85,7 +85,7 @@ async def test_a_query_is_bound_to_the_parts_of_a_concept(shop: Path, declare: D
     ],
 )
 async def test_sql_that_writes_is_refused_by_the_database(query: str, shop: Path, declare: Declare) -> None:
-    """Bad input: SQL that writes. Nothing in the file or beside it changes."""
+    """Nothing in the file or beside it changes."""
     before = shop.read_bytes()
     sources = declare(table(query, parameters="[]"))
 
@@ -100,7 +100,7 @@ async def test_sql_that_writes_is_refused_by_the_database(query: str, shop: Path
     identifier=some.text(min_size=1, max_size=40) | some.sampled_from(["' OR '1'='1", "x'; DROP TABLE judgments; --"])
 )
 async def test_no_id_is_ever_read_as_sql(identifier: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Injection through a concept id is impossible: what is asked for is what was meant, for every text."""
+    """Injection through a concept id is impossible, for any text."""
     folder = tmp_path_factory.mktemp("injection")
     with closing(sqlite3.connect(folder / "shop.db")) as connection:
         connection.execute("CREATE TABLE t (id TEXT)")
@@ -112,15 +112,14 @@ async def test_no_id_is_ever_read_as_sql(identifier: str, tmp_path_factory: pyte
     except InvalidInput:
         concept = ABOUT
 
-    tested = await sources.test("shop", concept, now=NOW)
+    tested = await ask_once(sources["shop"], concept, now=NOW)
     await sources.close()
 
     assert tested.error == ""
     assert [each.key for each in tested.fragments] == ([concept.id] if concept.id in {"safe", "other"} else [])
 
 
-async def test_a_million_rows_are_cut_and_named(shop: Path, declare: Declare) -> None:
-    """Bad input: a query returning a million rows."""
+async def test_a_million_rows_are_cut_and_reported(shop: Path, declare: Declare) -> None:
     sources = declare(
         table(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000) "
@@ -137,7 +136,7 @@ async def test_a_million_rows_are_cut_and_named(shop: Path, declare: Declare) ->
     assert said.missing == ("only the first 5 rows are used; ask for fewer, or raise fragments_max of [sources.shop]")
 
 
-async def test_bytes_are_limited_by_row_and_by_answer(shop: Path, declare: Declare) -> None:
+async def test_bytes_are_limited_per_row_and_per_answer(shop: Path, declare: Declare) -> None:
     many = declare(
         table("SELECT id AS key, printf('%400c', 'x') AS text FROM judgments", parameters="[]", bytes_max="1000")
     )
@@ -151,8 +150,8 @@ async def test_bytes_are_limited_by_row_and_by_answer(shop: Path, declare: Decla
         await ask(one, "shop")
 
 
-async def test_a_query_without_end_is_ended(shop: Path, declare: Declare) -> None:
-    """TC-03: the time limit holds inside of SQLite, and the thread comes back."""
+async def test_an_endless_query_is_stopped(shop: Path, declare: Declare) -> None:
+    """keeps: TC-03. The time limit holds inside SQLite, and the thread is released."""
     sources = declare(table(FOREVER, parameters="[]", timeout_s="0.05"))
 
     for _ in range(6):  # more often than the source may hold threads
@@ -162,7 +161,7 @@ async def test_a_query_without_end_is_ended(shop: Path, declare: Declare) -> Non
             await asyncio.sleep(0)
 
 
-async def test_a_cancelled_question_leaves_no_query_and_no_thread(shop: Path, declare: Declare) -> None:
+async def test_a_cancelled_query_leaves_no_query_and_no_thread(shop: Path, declare: Declare) -> None:
     sources = declare(table(FOREVER, parameters="[]", timeout_s="60"))
     asking = asyncio.ensure_future(ask(sources, "shop"))
     while not any(thread.name == "mica-source" for thread in threading.enumerate()):
@@ -185,7 +184,7 @@ async def test_full_text_and_functions_can_be_read(shop: Path, declare: Declare)
     assert [each.text for each in await ask(sources, "shop")] == ["TESTS PASSED"]
 
 
-async def test_another_file_in_its_place_is_read(shop: Path, declare: Declare) -> None:
+async def test_a_replaced_file_is_read(shop: Path, declare: Declare) -> None:
     sources = declare(table("SELECT 'n' AS key, count(*) AS value FROM judgments", parameters="[]"))
     [before] = await ask(sources, "shop")
     with closing(sqlite3.connect(shop.parent / "new.db")) as connection:
@@ -206,14 +205,14 @@ async def test_another_file_in_its_place_is_read(shop: Path, declare: Declare) -
         ("SELECT verdict AS value FROM judgments", r"it has no key \(it has value\)"),
     ],
 )
-async def test_a_query_that_cannot_be_used_is_named(query: str, reason: str, shop: Path, declare: Declare) -> None:
+async def test_an_unusable_query_is_reported(query: str, reason: str, shop: Path, declare: Declare) -> None:
     sources = declare(table(query))
 
     with pytest.raises(SourceFailed, match=reason):
         await ask(sources, "shop")
 
 
-async def test_what_is_no_database_is_named(tmp_path: Path, declare: Declare) -> None:
+async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path, declare: Declare) -> None:
     (tmp_path / "shop.db").write_bytes(b"not a database at all, but long enough to be looked at" * 20)
     sources = declare(table("SELECT 1 AS key"))
 
@@ -224,7 +223,7 @@ async def test_what_is_no_database_is_named(tmp_path: Path, declare: Declare) ->
         await ask(sources, "shop")
 
 
-async def test_many_questions_at_once_share_few_connections(shop: Path, declare: Declare) -> None:
+async def test_many_concurrent_queries_share_few_connections(shop: Path, declare: Declare) -> None:
     sources = declare(table("SELECT id AS key, verdict AS value FROM judgments WHERE id = $1"))
 
     answers = await asyncio.gather(*(ask(sources, "shop") for _ in range(100)))

@@ -34,8 +34,8 @@ def filled(folder: Path) -> None:
         )
 
 
-async def test_five_concepts_are_asked_before_what_they_are_for(tmp_path: Path) -> None:
-    """C-21: state of oneself, judging, learning, reviewing and answering a person, as the page shows them."""
+async def test_the_five_worked_examples_are_gathered_before_their_tasks(tmp_path: Path) -> None:
+    """keeps: C-21. Self-assessment, judging, learning, reviewing and answering a person work as the page shows."""
     section = PAGE.read_text(encoding="utf-8").partition("## Five concepts worth declaring")[2].partition("\n## ")[0]
     concepts = re.findall(r"\| `(\w+:\w+:[^`]+)` \|", section)
     [tables] = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
@@ -45,9 +45,9 @@ async def test_five_concepts_are_asked_before_what_they_are_for(tmp_path: Path) 
     settings = load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(file), "MICA_SEMANTIC": "off"})
 
     async with mica.open(":memory:", settings=settings) as memory:
-        memory.judge("self:state:scout", "rested", confidence=0.7)
-        memory.judge("code:file:auth/session.py", "fragile", confidence=0.6)
-        told = {each: await memory.defrag(each, deadline_s=60) for each in concepts}
+        memory.sources.judge("self:state:scout", "rested", confidence=0.7)
+        memory.sources.judge("code:file:auth/session.py", "fragile", confidence=0.6)
+        told = {each: await memory.sources.gather(each, deadline_s=60) for each in concepts}
 
     said = {each: {fragment.text for fragment in made.fragments} for each, made in told.items()}
     assert all(made.missing == {} for made in told.values())

@@ -11,22 +11,21 @@ import pytest
 
 import mica
 from mica import EventQuery
-from mica.brief.question import Question
 from mica.errors import StoreUnavailable
-from mica.model.event import Passage
 from mica.settings import Settings
-from mica.store.addresses import recall, remember_space
+from mica.sources.protocol import Fragment, Question
 from mica.store.postgres import server as postgres_server
 from mica.store.postgres.server import parse_address
 from mica.store.postgres.store import PostgresStore
+from mica.store.space import recall_space, remember_space
 from mica.testing import build
-from mica.testing.postgres import APP, LOCKED, Server
+from mica.testing.postgres import APP, LOCKED, LocalPostgres
 
 SOON_S = 30
 
 
 @asynccontextmanager
-async def away(server: Server) -> AsyncIterator[None]:
+async def away(server: LocalPostgres) -> AsyncIterator[None]:
     """The server is killed, and back afterwards unless it was started before."""
     server.kill()
     try:
@@ -35,8 +34,11 @@ async def away(server: Server) -> AsyncIterator[None]:
         await asyncio.to_thread(server.restart)
 
 
-async def test_a_space_that_was_opened_before_opens_without_its_server(server: Server, home: Settings) -> None:
-    """U-04, TE-03: PostgreSQL is down, segments wait, nothing is lost; when it is back, things go on by themselves."""
+async def test_a_space_that_was_opened_before_opens_without_its_server(server: LocalPostgres, home: Settings) -> None:
+    """keeps: U-04, TE-03.
+
+    PostgreSQL is down, segments wait, nothing is lost; when it is back, things go on by themselves.
+    """
     address = server.address()
     async with mica.open(address, settings=home) as memory:
         memory.mark("The cookie is set before the redirect")
@@ -50,8 +52,14 @@ async def test_a_space_that_was_opened_before_opens_without_its_server(server: S
         memory.mark("It comes back", tags=["hope"])
         memory.emit("step", {"n": 2})
         await memory.durable()
-        assert (await memory.backlog())[0] >= 3
-        for ask in (memory.events, memory.position, memory.sizes, memory.verify, lambda: memory.search("cookie")):
+        assert (await memory.upkeep.backlog())[0] >= 3
+        for ask in (
+            memory.events.query,
+            memory.events.position,
+            memory.upkeep.sizes,
+            memory.upkeep.verify,
+            lambda: memory.search("cookie"),
+        ):
             with pytest.raises(StoreUnavailable, match=rf"PostgreSQL at {parse_address(address, space='x').host} "):
                 await ask()
         brief = await memory.brief("cookie")
@@ -62,35 +70,38 @@ async def test_a_space_that_was_opened_before_opens_without_its_server(server: S
 
     async with asyncio.timeout(SOON_S):
         assert await following == ["mark", "step", "mark", "step", "brief"]
-    assert [event.position for event in await memory.events(EventQuery(names=("step",)))] == [2, 4]
-    assert await memory.verify() == []
-    assert (await memory.backlog())[0] == 0
+    assert [event.position for event in await memory.events.query(EventQuery(names=("step",)))] == [2, 4]
+    assert await memory.upkeep.verify() == []
+    assert (await memory.upkeep.backlog())[0] == 0
     await memory.close()
 
 
 async def test_what_is_purged_during_the_first_brief_after_it_is_back_is_not_told(
-    server: Server, home: Settings
+    server: LocalPostgres, home: Settings
 ) -> None:
-    """U-08: a process that was opened without its server has not heard how often something was purged."""
+    """keeps: U-08. A process that was opened without its server has not heard how often something was purged."""
     address, going = server.address(), ["The cookie is called hunter2"]
     async with mica.open(address, settings=home) as other:
         other.mark("The cookie is set before the redirect")
         other.mark(going[0])
     async with away(server):
         memory = await mica.open(address, settings=home)
-    marks = memory._sources[0]
+    marks = memory.sources._own[1]
 
     class Marks:
-        name = marks.name
+        declared = marks.declared
 
-        async def passages(self, question: Question) -> Sequence[Passage]:
-            found = await marks.passages(question)
+        async def fragments(self, question: Question) -> Sequence[Fragment]:
+            found = await marks.fragments(question)
             while going:
                 async with mica.open(address, settings=home) as other:
                     await other.purge(value=going.pop())
             return found
 
-    memory._sources[0] = Marks()
+        async def close(self) -> None:
+            """Nothing is held."""
+
+    memory.sources._own[1] = Marks()
     brief = await memory.brief("cookie", is_preview=True)
     await memory.close()
 
@@ -100,11 +111,11 @@ async def test_what_is_purged_during_the_first_brief_after_it_is_back_is_not_tol
 
 
 async def _names(memory: mica.Memory, number: int) -> list[str]:
-    following = memory.follow(after=0)
+    following = memory.events.follow(after=0)
     return [(await anext(following)).name for _ in range(number)]
 
 
-async def test_an_address_never_opened_before_needs_its_server(server: Server, home: Settings) -> None:
+async def test_an_address_never_opened_before_needs_its_server(server: LocalPostgres, home: Settings) -> None:
     """Nobody knows then which space it is."""
     address = server.address()
     async with away(server):
@@ -120,13 +131,13 @@ async def test_an_address_never_opened_before_needs_its_server(server: Server, h
         async with mica.open(address, settings=home) as memory:
             memory.emit("step")
     async with mica.open(address, settings=home) as memory:
-        assert await memory.position() == 1
+        assert await memory.events.position() == 1
 
 
 async def test_a_server_that_never_answers_is_asked_once(
-    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+    server: LocalPostgres, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-05: patience is spent once, not once for each try."""
+    """keeps: U-05. Patience is spent once, not once for each try."""
     monkeypatch.setattr(postgres_server, "CONNECT_S", 0.1)
     asked = 0
 
@@ -150,9 +161,9 @@ async def test_a_server_that_never_answers_is_asked_once(
         assert await times_asked(1) == 1
 
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
-            await store.append([build(1)])
+            await store.log.append([build(1)])
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
-            await store.events(EventQuery())
+            await store.log.query(EventQuery())
 
         assert await times_asked(3) == 3
         await store.close()
@@ -160,7 +171,7 @@ async def test_a_server_that_never_answers_is_asked_once(
         await listening.wait_closed()
 
 
-async def test_no_password_is_kept(server: Server, home: Settings) -> None:
+async def test_no_password_is_kept(server: LocalPostgres, home: Settings) -> None:
     address = server.address(role=f"{APP}:hidden%40")
     async with mica.open(address, settings=home) as memory:
         memory.emit("step")
@@ -170,7 +181,7 @@ async def test_no_password_is_kept(server: Server, home: Settings) -> None:
     assert not [content for content in kept if b"hidden" in content]
 
 
-async def test_what_a_server_refuses_is_told_at_opening(server: Server, home: Settings) -> None:
+async def test_what_a_server_refuses_is_told_at_opening(server: LocalPostgres, home: Settings) -> None:
     """A wrong password does not get better by waiting."""
     address = server.address(role=f"{LOCKED}:wrong")
     remember_space(home.home, parse_address(address, space="x"), "someone")
@@ -178,17 +189,17 @@ async def test_what_a_server_refuses_is_told_at_opening(server: Server, home: Se
         await mica.open(address, settings=home)
 
 
-async def test_a_damaged_note_is_no_note(server: Server, home: Settings) -> None:
+async def test_a_damaged_note_is_no_note(server: LocalPostgres, home: Settings) -> None:
     address = parse_address(server.address(), space="x")
-    assert recall(home.home, address) is None
+    assert recall_space(home.home, address) is None
     remember_space(home.home, address, "a")
-    assert recall(home.home, address) == "a"
+    assert recall_space(home.home, address) == "a"
     (note,) = (home.home / "addresses").iterdir()
     note.write_bytes(note.read_bytes()[:-5])
-    assert recall(home.home, address) is None
+    assert recall_space(home.home, address) is None
 
 
-async def test_a_space_that_is_gone_when_the_server_is_back_is_named(server: Server, home: Settings) -> None:
+async def test_a_space_that_is_gone_when_the_server_is_back_is_named(server: LocalPostgres, home: Settings) -> None:
     """An empty space of the same name would look as if nothing had ever been known."""
     address = server.address()
     async with away(server):
@@ -196,5 +207,5 @@ async def test_a_space_that_is_gone_when_the_server_is_back_is_named(server: Ser
         store = await PostgresStore.open(address, home=home.home)
         assert store.space == "0" * 26
     with pytest.raises(StoreUnavailable, match="is gone from"):
-        await store.append([build(1)])
+        await store.log.append([build(1)])
     await store.close()

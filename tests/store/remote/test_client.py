@@ -18,7 +18,8 @@ from mica.events import follower as follow
 from mica.model.event import EventQuery
 from mica.settings import Secret, Settings
 from mica.store.remote.client import parse_address
-from mica.store.remote.servers import Note, noted
+from mica.store.remote.servers import RunningServer, noted
+from mica.store.target import open_store
 
 
 @pytest.fixture
@@ -34,23 +35,23 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
 
     Nor is it kept without a word: closing says how much waits, where, and what will store it.
     """
-    with web_server_at(tmp_path / "server", port=port, opening=mica.open) as server:
+    with web_server_at(tmp_path / "server", port=port, open_store=open_store) as server:
         address = server.address("shop")
         async with mica.open(address, settings=home) as memory:
             memory.mark("while it was there")
-            await memory.position()
+            await memory.events.position()
     async with mica.open(address, settings=home) as memory:  # known from before, so that it opens
         memory.mark("while it was away")
         await memory.durable()
         with pytest.raises(StoreUnavailable, match="is `mica up` running there"):
-            await memory.position()
-        segments = memory.store.segments
+            await memory.events.position()
+        segments = memory.upkeep.segments
     [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
     assert f"1 event could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
     caplog.clear()
-    with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:
+    with web_server_at(tmp_path / "server", port=port, token=server.token, open_store=open_store) as again:
         async with mica.open(again.address("shop"), settings=home) as memory:
-            texts = [event.data["text"] for event in await memory.events()]
+            texts = [event.data["text"] for event in await memory.events.query()]
 
     assert texts == ["while it was there", "while it was away"]
     assert [record for record in caplog.records if record.name == "mica"] == []
@@ -68,16 +69,18 @@ async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
             mica.open(server.address("shop"), settings=home) as here,
             mica.open(server.address("shop"), settings=home) as there,
         ):
-            following = here.follow(EventQuery(names=("mark",)), after=await here.position(), poll_s=3_600)
+            following = here.events.follow(
+                EventQuery(names=("mark",)), after=await here.events.position(), poll_s=3_600
+            )
             first = asyncio.create_task(anext(following))
             there.mark(text)
             assert (await first).data["text"] == text
             second = asyncio.create_task(anext(following))
             there.mark("and again")
             assert (await second).data["text"] == "and again"
-            assert here.store.hears
+            assert here._store.notices.is_live
 
-    with web_server_at(tmp_path, opening=mica.open) as server:
+    with web_server_at(tmp_path, open_store=open_store) as server:
         await told(server, "while it was there")
 
 
@@ -100,17 +103,17 @@ async def test_a_token_comes_from_the_address_the_settings_or_a_server_of_ones_o
 
     settings = msgspec.structs.replace(home, token=Secret(web_server.token))
     async with mica.open(f"{web_server.base}/?space=keys", settings=settings) as memory:
-        assert await memory.events() == []
+        assert await memory.events.query() == []
 
-    with noted(Note(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
+    with noted(RunningServer(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
         async with mica.open(f"{web_server.base}/?space=keys", settings=home) as memory:
-            assert await memory.events() == []
+            assert await memory.events.query() == []
 
 
 async def test_errors_come_back_as_they_were_raised(web_server: WebServer, home: Settings) -> None:
     async with mica.open(web_server.address(), settings=home) as memory:
         with pytest.raises(UnknownEvent) as raised:
-            await memory.event(12345)
+            await memory.events.get(12345)
     assert raised.value.reference == "12345"
 
     with pytest.raises(UnknownSpace, match="no store nowhere"):

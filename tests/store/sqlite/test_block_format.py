@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.errors import StoreError
+from mica.store.protocol import BLOCK_EVENTS
 from mica.store.sqlite.block_format import (
     BLOCK_BYTES_MAX,
-    BLOCK_EVENTS,
     CHAPTER_POSITIONS,
-    Block,
+    EventBlock,
     Header,
     cuts,
     decode_chapter,
@@ -43,10 +43,10 @@ _HEADERS = st.builds(
     st.lists(st.tuples(_HEADERS, st.binary(max_size=40)), min_size=1, max_size=30, unique_by=lambda e: e[0].position)
 )
 def test_a_block_reads_back_equal(events: list[tuple[Header, bytes]]) -> None:
-    """TE-05: whatever the numbers are, whether sequences count or are hashes."""
+    """keeps: TE-05. Whatever the numbers are, whether sequences count or are hashes."""
     headers, bodies = [header for header, _ in events], [body for _, body in events]
 
-    block = Block(*encode(headers, bodies))
+    block = EventBlock(*encode(headers, bodies))
 
     assert list(block.headers()) == headers
     assert [block.header(index) for index in range(len(block))] == headers
@@ -62,7 +62,7 @@ def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(header) - 1))
     damaged = header[:index] + bytes([header[index] ^ data.draw(st.integers(1, 255))]) + header[index + 1 :]
     try:
-        block = Block(damaged, bodies)
+        block = EventBlock(damaged, bodies)
     except StoreError:
         return
     assert list(block.headers()) == headers  # a bit of a frame's own header that says nothing about its content
@@ -71,7 +71,7 @@ def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
 def test_another_format_is_refused_with_the_remedy() -> None:
     header, bodies = encode([Header(*range(1, 15))], [b"{}"])
     with pytest.raises(StoreError, match=r"format 09.*upgrade"):
-        Block(b"\x09" + header[1:], bodies)
+        EventBlock(b"\x09" + header[1:], bodies)
 
 
 @given(st.lists(st.integers(0, BLOCK_BYTES_MAX * 2), max_size=50))

@@ -15,8 +15,8 @@ from mica.model.event import RETRACTED, Context, Event, EventQuery, Tombstone
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite import postings as sqlite_postings
 from mica.store.sqlite.bits import heaviest, packed, unpacked
-from mica.store.sqlite.core import SqliteCore
 from mica.testing import build
+from mica.testing.sqlite import DirectStore
 
 TEXTS = 64  # of a volume here
 WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()
@@ -29,8 +29,8 @@ def small_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[SqliteCore]:
-    core = SqliteCore(tmp_path / "space.db")
+def core(tmp_path: Path) -> Iterator[DirectStore]:
+    core = DirectStore(tmp_path / "space.db")
     yield core
     core.close()
 
@@ -47,87 +47,94 @@ def told(number: int) -> Event:
     return build(number, name, {"text": text(number)}, context=context, after_s=(number * 37) % 200)
 
 
-def counts(core: SqliteCore, table: str) -> int:
-    return int(next(iter(core._connection.execute(f"SELECT count(*) FROM {table}")))[0])
+def counts(core: DirectStore, table: str) -> int:
+    return int(next(iter(core.connection.execute(f"SELECT count(*) FROM {table}")))[0])
 
 
-async def assert_alike(core: SqliteCore, reference: EphemeralStore) -> None:
+async def assert_alike(core: DirectStore, reference: EphemeralStore) -> None:
     start = told(1).at
     for limit in (None, 0, 1, 10, 100):
         for since, until in ((None, None), (start, None), (None, start + timedelta(seconds=60))):
-            found = core.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
-            expected = await reference.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
+            found = core.texts.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
+            expected = await reference.texts.postings(
+                WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until
+            )
             assert found == expected
     at = [-1, 0, 1, 5, 64, 65, 128, 149, 150, 9_999]
-    assert core.postings_at(WORDS, at) == await reference.postings_at(WORDS, at)
+    assert core.texts.postings_at(WORDS, at) == await reference.texts.postings_at(WORDS, at)
     for wanted in ("alpha", "beta delta", "eta theta gamma", "only33", "alpha unheard"):
         query = EventQuery(text=wanted, limit=None)
-        assert [each.id for each in core.events(query)] == [each.id for each in await reference.events(query)]
-    assert core.verify() == []
+        assert [each.id for each in core.log.query(query)] == [each.id for each in await reference.log.query(query)]
+    assert core.files.verify() == []
 
 
 @pytest.mark.parametrize("batch", [1, 50, 150])
-async def test_volumes_answer_as_if_there_were_none(core: SqliteCore, batch: int) -> None:
-    """C-24, K-55: texts by one and one or together, in volumes or not, marks or not, retracted, purged or rebuilt."""
+async def test_volumes_answer_as_if_there_were_none(core: DirectStore, batch: int) -> None:
+    """keeps: K-55.
+
+    Texts by one and one or together, in volumes or not, marks or not, retracted, purged or rebuilt.
+    """
     reference = EphemeralStore()
     events = [told(number) for number in range(1, 151)]
     for start in range(0, len(events), batch):
-        core.append(events[start : start + batch])
-        await reference.append(events[start : start + batch])
+        core.log.append(events[start : start + batch])
+        await reference.log.append(events[start : start + batch])
         if start % 50 == 0:
-            core.postings(["alpha"])  # what is remembered follows what is new
+            core.texts.postings(["alpha"])  # what is remembered follows what is new
     assert (counts(core, "volumes"), counts(core, "unfiled")) == (2, 22)
     await assert_alike(core, reference)
 
     for number in (3, 148):  # in a volume, and in none
         gone = build(1_000 + number, RETRACTED, {"mark": told(number).id, "reason": "wrong"})
-        core.append([gone])
-        await reference.append([gone])
+        core.log.append([gone])
+        await reference.log.append([gone])
     await assert_alike(core, reference)
 
     for number in (4, 64, 65, 149):
         buried = Tombstone(purge=build(2_000).id, reason="leaked")
-        assert core.bury([told(number).id], buried) == await reference.bury([told(number).id], buried) == 1
+        assert (
+            core.purges.bury([told(number).id], buried) == await reference.purges.bury([told(number).id], buried) == 1
+        )
     await assert_alike(core, reference)
     for number in (4, 64, 65, 149):
-        assert not list(core._connection.execute("SELECT 1 FROM terms WHERE term LIKE ?", (f"only{number}",)))
+        assert not list(core.connection.execute("SELECT 1 FROM terms WHERE term LIKE ?", (f"only{number}",)))
 
-    core.rebuild()
+    core.files.rebuild()
     await assert_alike(core, reference)
 
 
-def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: SqliteCore) -> None:
-    """U-08: not once for each text that says the word, or a purge in a large space would take minutes."""
+def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: DirectStore) -> None:
+    """keeps: U-08. Not once for each text that says the word, or a purge in a large space would take minutes."""
     events = [build(number, "mark", {"text": "alpha beta"}) for number in range(1, 2 * TEXTS + 1)]
-    core.append(events)
+    core.log.append(events)
     statements: list[str] = []
 
     def trace(_: object, text: str, __: object) -> bool:
         statements.append(text)
         return True
 
-    core._connection.exec_trace = trace
+    core.connection.exec_trace = trace
 
-    core.bury([event.id for event in events[1::2]], Tombstone(purge=build(2_000).id, reason="leaked"))
+    core.purges.bury([event.id for event in events[1::2]], Tombstone(purge=build(2_000).id, reason="leaked"))
 
-    core._connection.exec_trace = None
+    core.connection.exec_trace = None
     assert sum("UPDATE postings" in text for text in statements) == 2 * 2  # two words in two volumes
-    assert core.postings(["alpha"]).held("alpha") == TEXTS
-    assert core.verify() == []
+    assert core.texts.postings(["alpha"]).count_marks("alpha") == TEXTS
+    assert core.files.verify() == []
 
 
-async def test_what_another_process_files_or_rebuilds_is_followed(core: SqliteCore, tmp_path: Path) -> None:
-    """K-55: what one process remembers of volumes is never more than there is."""
+async def test_what_another_process_files_or_rebuilds_is_followed(core: DirectStore, tmp_path: Path) -> None:
+    """keeps: K-55. What one process remembers of volumes is never more than there is."""
     reference = EphemeralStore()
-    other = SqliteCore(tmp_path / "space.db")
+    other = DirectStore(tmp_path / "space.db")
     for start in range(1, 201, 40):
         some = [told(number) for number in range(start, start + 40)]
-        other.append(some)
-        await reference.append(some)
+        other.log.append(some)
+        await reference.log.append(some)
         await assert_alike(core, reference)
-    other.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
-    await reference.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
-    other.rebuild()
+    other.purges.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    await reference.purges.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    other.files.rebuild()
     other.close()
 
     await assert_alike(core, reference)
@@ -142,15 +149,15 @@ async def test_what_another_process_files_or_rebuilds_is_followed(core: SqliteCo
         "DELETE FROM texts WHERE position = 3",
     ],
 )
-def test_verify_finds_what_a_volume_says_wrongly(core: SqliteCore, damage: str) -> None:
-    """TE-14"""
-    core.append([told(number) for number in range(1, 100)])
-    core._connection.execute(damage)
+def test_verify_finds_what_a_volume_says_wrongly(core: DirectStore, damage: str) -> None:
+    """keeps: TE-14"""
+    core.log.append([told(number) for number in range(1, 100)])
+    core.connection.execute(damage)
 
-    assert core.verify() != []
+    assert core.files.verify() != []
 
-    core.rebuild()
-    assert core.verify() == []
+    core.files.rebuild()
+    assert core.files.verify() == []
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 90)), st.integers(1, 70)), max_size=6), st.none() | st.integers(0, 40))
@@ -158,7 +165,6 @@ def test_verify_finds_what_a_volume_says_wrongly(core: SqliteCore, damage: str) 
 def test_the_heaviest_places_are_those_of_the_greatest_sums(
     weighed: list[tuple[set[int], int]], limit: int | None
 ) -> None:
-    """C-24"""
     sums: Counter[int] = Counter()
     for places, weight in weighed:
         sums.update(dict.fromkeys(places, weight))

@@ -11,7 +11,7 @@ from tests.web.conftest import Calling
 
 from mica.model.event import EventQuery
 from mica.web.access import Access
-from mica.web.memory_pool import House
+from mica.web.memory_pool import MemoryPool
 
 
 async def posted(client: httpx2.AsyncClient, path: str, **body: object) -> dict[str, Any]:
@@ -33,17 +33,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_trail_is_made_found_loaded_and_reported(
-    client: httpx2.AsyncClient, house: House, project: Path
+    client: httpx2.AsyncClient, pool: MemoryPool, project: Path
 ) -> None:
-    """A-19, A-34: create, search, load, track and metrics; what a load took is a histogram (A-35)."""
+    """keeps: A-19, A-34, A-35. Create, search, load, track and metrics; load times are a histogram."""
     places = [{"path": "src/login.py", "start_line": 3, "end_line": 8}]
-    made = await posted(client, "/trails", slug="login", places=places, description="How people sign in")
-    found = await posted(client, "/trails/search", query="src/login.py")
+    made = await posted(client, "/trails/create", slug="login", places=places, description="How people sign in")
+    found = await posted(client, "/trails/explore", query="src/login.py")
     loaded = await posted(client, "/trails/load", name="login", budget_tokens=500)
     used = await posted(client, "/trails/track", name="nav:login", outcome="success", tokens=321)
-    listed = (await client.get("/api/trails")).json()["trails"]
-    one = (await client.get("/api/trails/login")).json()
-    metrics = (await client.get("/api/trails/metrics")).json()
+    listed = (await client.get("/api/trails/list")).json()["trails"]
+    one = (await client.get("/api/trails/show?name=login")).json()
+    metrics = (await client.get("/api/trails/stats")).json()
     told = (await client.get("/metrics")).text
 
     assert (made["command"], made["saving_tokens"]) == ("/nav:login", None)
@@ -55,25 +55,25 @@ async def test_a_trail_is_made_found_loaded_and_reported(
     assert (one["runs"], one["successes"]) == (1, 1)
     assert metrics["trails"] == 1
     assert 'crystal_load_duration_seconds_count{crystal_name="nav:login"} 1' in told
-    memory = await house.memory()
-    uses = await memory.events(EventQuery(names=("trail.used",)))
+    memory = await pool.memory()
+    uses = await memory.events.query(EventQuery(names=("trail.used",)))
     assert {event.id: event.data["tokens"] for event in uses}[used["event"]] == 321
     assert len(uses) == 2
 
 
 @pytest.mark.parametrize("space", ["shop", "other"])
 async def test_who_may_write_to_a_space_reads_no_files_beside_its_tree(
-    calling: Calling, access: Access, house: House, project: Path, tmp_path: Path, space: str
+    calling: Calling, access: Access, pool: MemoryPool, project: Path, tmp_path: Path, space: str
 ) -> None:
     """A session says where it works; what a token of one space says does not open the server's disk to it."""
-    await house.memory("other", make=True)
+    await pool.memory("other", make=True)
     private = tmp_path / "private"
     private.mkdir()
     (private / "plans.md").write_text("The plans that nobody told\n")
     started = {"name": "session.started", "session": "s1", "data": {"cwd": str(private)}}
     async with calling(access.tokens.make("guest", spaces=[space])[0]) as guest:
-        await posted(guest, "/events", events=[started])
-        await posted(guest, "/trails", slug="plans", places=[{"path": "plans.md"}])
+        await posted(guest, "/emit", events=[started])
+        await posted(guest, "/trails/create", slug="plans", places=[{"path": "plans.md"}])
         refused = await guest.post("/api/trails/load", json={"name": "plans"})
         places = (await guest.get("/api/navigate", params={"task": "the plans that nobody told"})).json()
 
@@ -83,21 +83,21 @@ async def test_who_may_write_to_a_space_reads_no_files_beside_its_tree(
 
 
 async def test_a_space_of_no_session_is_not_shown_the_tree_of_the_servers_own(
-    calling: Calling, access: Access, house: House, project: Path
+    calling: Calling, access: Access, pool: MemoryPool, project: Path
 ) -> None:
-    await house.memory("other", make=True)
+    await pool.memory("other", make=True)
     async with calling(access.tokens.make("guest", spaces=["other"])[0]) as guest:
-        await posted(guest, "/trails", slug="login", places=[{"path": "src/login.py"}])
+        await posted(guest, "/trails/create", slug="login", places=[{"path": "src/login.py"}])
 
         assert (await guest.post("/api/trails/load", json={"name": "login"})).status_code == 422
         assert (await guest.get("/api/navigate", params={"task": "the login"})).json()["places"] == []
 
 
 async def test_no_trail_of_another_space_is_named_by_the_metrics(
-    client: httpx2.AsyncClient, calling: Calling, access: Access, house: House, project: Path
+    client: httpx2.AsyncClient, calling: Calling, access: Access, pool: MemoryPool, project: Path
 ) -> None:
-    await house.memory("other", make=True)
-    await posted(client, "/trails", slug="secret-merger", places=[{"path": "src/login.py"}])
+    await pool.memory("other", make=True)
+    await posted(client, "/trails/create", slug="secret-merger", places=[{"path": "src/login.py"}])
     await posted(client, "/trails/load", name="secret-merger")
     async with calling(access.tokens.make("guest", spaces=["other"])[0]) as guest:
         assert "secret-merger" not in (await guest.get("/metrics")).text
@@ -106,41 +106,41 @@ async def test_no_trail_of_another_space_is_named_by_the_metrics(
 
 
 async def test_walks_of_other_orchestrators_become_hot_trails_once(client: httpx2.AsyncClient) -> None:
-    """A-11, A-34: told twice is told once; what was walked often is detected and can be crystallized."""
+    """keeps: A-11, A-34. Told twice is told once; what was walked often is detected and can be crystallized."""
     steps = [{"path": "src/login.py", "operation": "read"}, {"path": "src/page.py", "operation": "edit"}]
     walks: list[dict[str, Any]] = [
         {"task": f"Change step {number} of the login page", "steps": steps, "session": f"s{number}", "id": f"w{number}"}
         for number in range(4)
     ]
     for walk in walks:
-        assert (await posted(client, "/walks", **walk, outcome="success"))["stored"] > 0
-    again = await posted(client, "/walks", **walks[-1], outcome="success")
+        assert (await posted(client, "/trails/import_walks", walks=[walk | {"outcome": "success"}]))["stored"] > 0
+    again = await posted(client, "/trails/import_walks", walks=[walks[-1] | {"outcome": "success"}])
 
-    hot = await posted(client, "/trails/detect", days=7)
+    hot = await posted(client, "/trails/learn", days=7)
     [trail] = hot["trails"]
     named = await posted(client, "/trails/crystallize", name=trail["key"], slug="login-page")
 
     assert (again["stored"], again["repeated"]) == (0, 4)
     assert (trail["state"], trail["runs"]) == ("hot", 4)
     assert named["command"] == "/nav:login-page"
-    assert (await posted(client, "/trails/detect"))["trails"] == []
+    assert (await posted(client, "/trails/learn"))["trails"] == []
 
 
 async def test_what_is_no_trail_or_walk_is_refused_in_words(client: httpx2.AsyncClient) -> None:
-    """A-34"""
+    """keeps: A-34"""
     refused = [
-        ("/trails", {"slug": "Not A Slug", "places": [{"path": "a.py"}]}, 422),
-        ("/trails", {"slug": "login", "places": []}, 400),
-        ("/trails", {"slug": "login", "places": [{"path": "a.py", "start_line": 9, "end_line": 3}]}, 422),
+        ("/trails/create", {"slug": "Not A Slug", "places": [{"path": "a.py"}]}, 422),
+        ("/trails/create", {"slug": "login", "places": []}, 400),
+        ("/trails/create", {"slug": "login", "places": [{"path": "a.py", "start_line": 9, "end_line": 3}]}, 422),
         ("/trails/load", {"name": "nowhere"}, 404),
         ("/trails/track", {"name": "nowhere"}, 404),
         ("/trails/track", {"name": "nowhere", "outcome": "splendid"}, 400),
-        ("/trails/detect", {"days": 0}, 400),
-        ("/walks", {"task": "Build", "steps": [{"operation": "read"}]}, 422),
-        ("/walks", {"task": " ", "steps": []}, 422),
+        ("/trails/learn", {"days": 0}, 400),
+        ("/trails/import_walks", {"walks": [{"task": "Build", "steps": [{"operation": "read"}]}]}, 422),
+        ("/trails/import_walks", {"walks": [{"task": " ", "steps": []}]}, 422),
     ]
     for path, body, status in refused:
         answer = await client.post(f"/api{path}", json=body)
         assert answer.status_code == status, (path, body, answer.text)
         assert answer.json()["detail"]
-    assert (await client.get("/api/trails")).json() == {"trails": []}
+    assert (await client.get("/api/trails/list")).json() == {"trails": []}

@@ -1,7 +1,9 @@
-"""The records of a Claude Code transcript, as far as mica needs them.
+"""The records of a Claude Code transcript, and the words that a person typed in them.
 
 The vendor calls the format internal, so every field may be missing and every type may be wrong. Fields not
 named here are skipped without being built: most bytes of a transcript are texts that it holds several times.
+
+Records of type `user` also carry text from hooks, commands, the editor and other agents. None of it counts as typed.
 """
 
 from __future__ import annotations
@@ -9,18 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
 
 import msgspec
 
-from mica.clients.records import Shape
+from mica.clients.prompts import Prompt, PromptFilter, SlashCommand, TypedPrompt, parse_command
+from mica.clients.records import Count, Shape, TextPart, text_of
 
-CLIENT = "claude-code"
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-# Types that say nothing mica keeps. `attachment` is the host speaking, hooks and re-attached files among it;
-# only what was typed while the agent worked arrives that way too.
+# Types without anything to record. The host writes `attachment` for hooks and re-attached files; prompts that were
+# typed while the agent worked arrive that way too.
 IGNORED = frozenset(
     (
         *("agent-name", "ai-title", "api-request", "api-request-blob", "api-request-shape", "atis-latch"),
@@ -40,18 +38,13 @@ _ATTACHMENT_FIRST = re.compile(
 
 
 def is_ignored(line: bytes) -> bool:
-    """Whether the first bytes of a whole line already show a record that makes no events."""
+    """True if the first bytes of a whole line show a record without events."""
     first = _TYPE_FIRST.match(line)
     ignored = first[1].decode() in IGNORED if first else _ATTACHMENT_FIRST.match(line) is not None
     return ignored and _TYPED_MEANWHILE not in line and line.find(BEGINNING, 1) < 0
 
 
-class Piece(msgspec.Struct, gc=False):
-    type: str | None = None
-    text: str | None = None
-
-
-class Block(msgspec.Struct, gc=False):
+class ClaudeBlock(msgspec.Struct, gc=False):
     """A part of a message: text, a tool call or its result."""
 
     type: str | None = None
@@ -60,23 +53,23 @@ class Block(msgspec.Struct, gc=False):
     name: str | None = None
     input: msgspec.Raw = msgspec.Raw()
     tool_use_id: str | None = None
-    content: str | list[Piece] | None = None
+    content: str | list[TextPart] | None = None
     is_error: bool | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class ClaudeUsage(msgspec.Struct, gc=False):
     input_tokens: Count | None = None
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
     output_tokens: Count | None = None
 
 
-class Message(msgspec.Struct, gc=False):
+class ClaudeMessage(msgspec.Struct, gc=False):
     id: str | None = None
     model: str | None = None
-    content: str | list[Block] | None = None
+    content: str | list[ClaudeBlock] | None = None
     stop_reason: str | None = None
-    usage: Usage | None = None
+    usage: ClaudeUsage | None = None
 
 
 class Compaction(msgspec.Struct, rename="camel", gc=False):
@@ -99,13 +92,13 @@ class Fork(msgspec.Struct, rename="camel", gc=False):
 
 class Attachment(msgspec.Struct, rename="camel", gc=False):
     type: str | None = None
-    prompt: str | list[Piece] | None = None
+    prompt: str | list[TextPart] | None = None
     command_mode: str | None = None
     origin: Speaker | None = None
     is_meta: bool | None = None
 
 
-class Record(msgspec.Struct, rename="camel", gc=False):
+class ClaudeRecord(msgspec.Struct, rename="camel", gc=False):
     """One line of a transcript."""
 
     type: str | None = None
@@ -125,7 +118,7 @@ class Record(msgspec.Struct, rename="camel", gc=False):
     is_compact_summary: bool | None = None
     is_visible_in_transcript_only: bool | None = None
     is_api_error_message: bool | None = None
-    message: Message | None = None
+    message: ClaudeMessage | None = None
     tool_use_result: msgspec.Raw = msgspec.Raw()
     tool_denial_kind: str | None = None
     permission_decision: Decision | None = None
@@ -135,11 +128,11 @@ class Record(msgspec.Struct, rename="camel", gc=False):
     attachment: msgspec.Raw = msgspec.Raw()
 
 
-# -- What tools are given ------------------------------------------------------------------------------
+# -- Arguments of tools ------------------------------------------------------------------------------
 
 
-class Input(msgspec.Struct, gc=False):
-    """The arguments of a tool call that say what it touches."""
+class ClaudeInput(msgspec.Struct, gc=False):
+    """The arguments of a tool call that name what it touches."""
 
     file_path: str | None = None
     notebook_path: str | None = None
@@ -158,10 +151,10 @@ class Input(msgspec.Struct, gc=False):
         return self.file_path or self.notebook_path or self.path
 
 
-# -- What tools return ---------------------------------------------------------------------------------
+# -- Results of tools ---------------------------------------------------------------------------------
 
 
-class File(msgspec.Struct, rename="camel", gc=False):
+class ClaudeFile(msgspec.Struct, rename="camel", gc=False):
     file_path: str | None = None
     content: str | None = None
     num_lines: Count | None = None
@@ -169,20 +162,20 @@ class File(msgspec.Struct, rename="camel", gc=False):
     total_lines: Count | None = None
 
 
-class Patch(msgspec.Struct, rename="camel", gc=False):
+class ClaudePatch(msgspec.Struct, rename="camel", gc=False):
     new_start: Count | None = None
     new_lines: Count = 0
     old_lines: Count = 0
     lines: list[str] = []
 
 
-class Result(msgspec.Struct, rename="camel", gc=False):
-    """A result as the program keeps it beside the message; which fields are there depends on the tool."""
+class ClaudeResult(msgspec.Struct, rename="camel", gc=False):
+    """The structured result beside a message; its fields depend on the tool."""
 
     type: str | None = None
-    file: File | None = None  # Read
+    file: ClaudeFile | None = None  # Read
     file_path: str | None = None  # Edit, Write, MultiEdit
-    structured_patch: list[Patch] | None = None
+    structured_patch: list[ClaudePatch] | None = None
     content: msgspec.Raw = msgspec.Raw()  # Write, Grep
     stdout: str | None = None  # Bash
     stderr: str | None = None
@@ -193,15 +186,85 @@ class Result(msgspec.Struct, rename="camel", gc=False):
     agent_type: str | None = None
 
 
-RECORD = Shape(Record)
+RECORD = Shape(ClaudeRecord)
 ATTACHMENT = Shape(Attachment)
-INPUT = Shape(Input)
-RESULT = Shape(Result)
+INPUT = Shape(ClaudeInput)
+RESULT = Shape(ClaudeResult)
 TEXT = Shape(str)
 
 
-def text_of(content: str | Sequence[Piece | Block] | None) -> str:
-    """The texts of a content, a line end between them."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(piece.text for piece in content if piece.text)
+# -- What the person typed -----------------------------------------------------------------------------
+
+PROMPTS = PromptFilter(
+    injected=(
+        "system-reminder",
+        "user-prompt-submit-hook",
+        "session-start-hook",
+        "ide_opened_file",
+        "ide_selection",
+        "ide_diagnostics",
+    ),
+    openings=(
+        "<local-command-",
+        "<bash-",
+        "<task-notification",
+        "<cross-session-message",
+        "<teammate-message",
+        "<channel",
+        "[Request interrupted by user",
+        "Caveat: The messages below were generated by the user while running local commands",
+        "Stop hook feedback:",
+        "This session is being continued from a previous conversation",
+    ),
+)
+_REFUSAL = "The user doesn't want to proceed with this tool use."
+_REASON = "the user said:\n"
+
+
+def typed(record: ClaudeRecord) -> Prompt | None:
+    """The prompt that a person typed in this record; None when the host or another agent wrote it."""
+    if record.is_meta or record.is_compact_summary or record.is_visible_in_transcript_only or record.message is None:
+        return None
+    return _typed(record.message.content, record.origin)
+
+
+def typed_while_working(attachment: Attachment) -> Prompt | None:
+    """The prompt that a person typed while the agent worked; it is delivered without a record of its own."""
+    if attachment.type != "queued_command" or attachment.is_meta or attachment.command_mode != "prompt":
+        return None
+    return _typed(attachment.prompt, attachment.origin)
+
+
+def typed_in_hook(text: str) -> Prompt | None:
+    """The prompt in a hook's payload, where a slash command is as it was typed."""
+    prompt = _typed(text, None)
+    return parse_command(prompt.text) if isinstance(prompt, TypedPrompt) else prompt
+
+
+def reason_of_refusal(text: str) -> str | None:
+    """The words by which the person refused a tool call."""
+    if not text.startswith(_REFUSAL) or _REASON not in text:
+        return None
+    return text.partition(_REASON)[2].partition("\n\nNote: The user's next message")[0].strip() or None
+
+
+def _typed(content: str | Sequence[ClaudeBlock | TextPart] | None, origin: Speaker | None) -> Prompt | None:
+    if origin is not None and origin.kind not in (None, "human"):
+        return None
+    text = PROMPTS.strip(text_of(content))
+    if text.startswith(PROMPTS.openings):
+        return None
+    if text.startswith(("<command-name>", "<command-message>")):
+        name = (_inside(text, "command-name") or "").strip().removeprefix("/")
+        return SlashCommand(name, (_inside(text, "command-args") or "").strip()) if name else None
+    if text.startswith("<user-memory-input>"):
+        text = (_inside(text, "user-memory-input") or "").strip()
+    if not text and isinstance(content, list | tuple) and any(part.type == "image" for part in content):
+        text = "[image]"
+    return TypedPrompt(text) if text else None
+
+
+def _inside(text: str, tag: str) -> str | None:
+    _, opening, rest = text.partition(f"<{tag}>")
+    inside, closing, _ = rest.partition(f"</{tag}>")
+    return inside if opening and closing else None

@@ -1,4 +1,4 @@
-"""What a Claude Code tool call touched: which files, which lines, and what it cost (A-12, TA-02)."""
+"""The files and lines that a Claude Code tool call touched, and its tokens (A-12, TA-02)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mica.clients import tool_effects as touching
-from mica.clients.claude_code.prompts import said_in_refusal
-from mica.clients.claude_code.records import INPUT, RESULT, TEXT, Input, Patch, Piece, Result, text_of
-from mica.clients.line_ranges import Shown, changed, line_count, numbered, relative, shown
-from mica.clients.records import Shape, Tally
+from mica.clients import tool_effects
+from mica.clients.claude_code.records import (
+    INPUT,
+    RESULT,
+    TEXT,
+    ClaudeInput,
+    ClaudePatch,
+    ClaudeResult,
+    reason_of_refusal,
+)
+from mica.clients.line_ranges import (
+    Excerpt,
+    changed_range,
+    count_lines,
+    excerpt_from_counts,
+    excerpt_from_numbers,
+    relative_path,
+)
+from mica.clients.records import ImportTally, Shape, TextPart, text_of
 from mica.clients.shell.shown_lines import ShellStep
 from mica.clients.shell.steps import steps
-from mica.clients.tool_effects import Call, Draft, Files, Hunk, verbatim
+from mica.clients.tool_effects import ClientCall, EventDraft, FileNames, Hunk, verbatim
 from mica.model.event import MARK
 
 _REFUSED = re.compile(
@@ -23,69 +37,69 @@ _REFUSED = re.compile(
     r"|No such tool available|InputValidationError|Sibling tool call errored|Cancelled: parallel tool call)"
 )
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})(?:\n|$)")
-_MOVED_AWAY = "<persisted-output>"  # stands where the host moved a long output into a file
-_PIECES = Shape(list[Piece])
+_MOVED_AWAY = "<persisted-output>"  # in place of a long output that the host moved into a file
+_PARTS = Shape(list[TextPart])
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call and what came back, decoded."""
+class ClaudeToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded tool call and its result."""
 
-    call: Call
-    given: Input
-    lines: int | None = None  # of the text that was given to be written
-    result: Result
-    text: str  # what the model was shown
+    call: ClientCall
+    arguments: ClaudeInput
+    lines: int | None = None  # of the text to be written
+    result: ClaudeResult
+    text: str  # what the model received
 
 
-def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:
-    """The events of one call as a hook tells it: its `tool_input`, and its `tool_response` or error as the result."""
-    given = INPUT.fit(call.given, tally) or Input()
-    result = (RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or Result()
-    written = _text(given.content, tally) if call.tool == "Write" else None
-    told = Answered(
+def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The events of a call from a hook: the `tool_input` as arguments, the `tool_response` or error as result."""
+    arguments = INPUT.fit(call.arguments, tally) or ClaudeInput()
+    result = (RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or ClaudeResult()
+    written = _text(arguments.content, tally) if call.tool == "Write" else None
+    use = ClaudeToolCall(
         call=call,
-        given=given,
-        lines=None if written is None else line_count(written),
+        arguments=arguments,
+        lines=None if written is None else count_lines(written),
         result=result,
-        text=_said(call.result, result, tally),
+        text=_text_of_result(call.result, result, tally),
     )
-    return drafts_of(told, files, tally)
+    return drafts_of(use, files, tally)
 
 
-def _said(value: object, result: Result, tally: Tally) -> str:
-    """What the model was shown, as far as a structured result tells."""
+def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> str:
+    """The text that the model received, as far as the structured result has it."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return text_of(_PIECES.fit(value, tally))
+        return text_of(_PARTS.fit(value, tally))
     if result.file is not None:
         return result.file.content or ""
     return "\n".join(part for part in (result.stdout, result.stderr) if part)
 
 
-def drafts_of(told: Answered, files: Files, tally: Tally) -> list[Draft]:
-    """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    if told.call.failed or told.call.denied:
-        return _failure(told, files)
-    match told.call.tool:
+def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    if use.call.failed or use.call.denied:
+        return _failure(use, files)
+    match use.call.tool:
         case "Read" | "NotebookRead":
-            found = _read(told, files)
+            found = _read(use, files)
         case "Edit" | "MultiEdit" | "Write" | "NotebookEdit":
-            found = _edit(told, files, tally)
-        case "Bash" if told.given.command is not None:
-            found = _shell(told, told.given.command, files)
+            found = _edit(use, files, tally)
+        case "Bash" if use.arguments.command is not None:
+            found = _shell(use, use.arguments.command, files)
         case "Grep":
-            found = _grep(told, files, tally)
+            found = _grep(use, files, tally)
         case "Glob" | "LS":
-            pattern = told.given.pattern
-            found = [touching.listing(told.call, told.given.path, files, pattern=pattern, text=told.text)]
+            pattern = use.arguments.pattern
+            found = [tool_effects.listing(use.call, use.arguments.path, files, pattern=pattern, text=use.text)]
         case _:
             found = []
-    return found or [_run(told)]
+    return found or [_run(use)]
 
 
-def guess(result: Result) -> str | None:
-    """The tool that returns such a result, for calls whose own record was lost."""
+def guess(result: ClaudeResult) -> str | None:
+    """The tool that returns such a result, for a call whose own record was lost."""
     if result.file is not None:
         return "Read"
     if result.structured_patch is not None and result.file_path:
@@ -93,86 +107,88 @@ def guess(result: Result) -> str | None:
     return None
 
 
-# -- Without navigation ---------------------------------------------------------------------------------
+# -- Calls that touch no file ---------------------------------------------------------------------------------
 
 
-def _run(told: Answered) -> Draft:
-    made = touching.run(told.call, skill=told.given.skill)
-    if agent_type := told.given.subagent_type or told.result.agent_type:
+def _run(use: ClaudeToolCall) -> EventDraft:
+    made = tool_effects.run(use.call, skill=use.arguments.skill)
+    if agent_type := use.arguments.subagent_type or use.result.agent_type:
         made.fields["agent_type"] = agent_type
-        description = verbatim(told.given.description or "", limit=touching.ERROR_CHARACTERS_MAX)
+        description = verbatim(use.arguments.description or "", limit=tool_effects.ERROR_CHARACTERS_MAX)
         made.fields["description"] = description
-        made.fields["agent"] = told.result.agent_id
+        made.fields["agent"] = use.result.agent_id
     return made
 
 
-def _failure(told: Answered, files: Files) -> list[Draft]:
-    """What was refused, or what no tool answered, touched nothing; a failed read is a place looked at."""
-    call = told.call
-    text = told.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
+def _failure(use: ClaudeToolCall, files: FileNames) -> list[EventDraft]:
+    """The events of a failed call. A refused call touched nothing; a failed read still shows where the agent looked."""
+    call = use.call
+    text = use.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
     if not (call.denied or _REFUSED.match(text)):
-        if call.tool in ("Read", "NotebookRead") and told.given.file:
-            return [touching.failed_read(call, told.given.file, files, text)]
-        if call.tool == "Bash" and told.given.command is not None:
-            return _shell(told, told.given.command, files)
-    failed = touching.failure(call, text)
-    said = said_in_refusal(text) if call.denied else None
-    if said is None:
+        if call.tool in ("Read", "NotebookRead") and use.arguments.file:
+            return [tool_effects.failed_read(call, use.arguments.file, files, text)]
+        if call.tool == "Bash" and use.arguments.command is not None:
+            return _shell(use, use.arguments.command, files)
+    failed = tool_effects.failure(call, text)
+    reason = reason_of_refusal(text) if call.denied else None
+    if reason is None:
         return [failed]
-    prompt: dict[str, object] = {"text": verbatim(said, limit=len(said)), "tags": ["prompt"]}
-    return [failed, Draft(MARK, prompt, "user", inner=True)]
+    prompt: dict[str, object] = {"text": verbatim(reason, limit=len(reason)), "tags": ["prompt"]}
+    return [failed, EventDraft(MARK, prompt, "user", inner=True)]
 
 
 # -- Files ----------------------------------------------------------------------------------------------
 
 
-def _read(told: Answered, files: Files) -> list[Draft]:
-    file = told.result.file
-    path = (file and file.file_path) or told.given.file
+def _read(use: ClaudeToolCall, files: FileNames) -> list[EventDraft]:
+    file = use.result.file
+    path = (file and file.file_path) or use.arguments.file
     if path is None:
         return []
     seen = None
     if file is not None and file.content is not None and file.start_line and file.num_lines is not None:
         total = file.total_lines or file.start_line + file.num_lines - 1
-        seen = shown(file.content, start=file.start_line, count=file.num_lines, total=total)
+        seen = excerpt_from_counts(file.content, start=file.start_line, count=file.num_lines, total=total)
     elif file is None:  # a subagent's record has no result beside the message
-        seen = numbered(told.text, limit=told.given.limit)
-    if seen is None and told.given.offset and told.given.limit:
-        seen = Shown(told.given.offset, told.given.offset + told.given.limit - 1)
-    return [touching.read(told.call, path, files, seen or Shown(), text=told.text)]
+        seen = excerpt_from_numbers(use.text, limit=use.arguments.limit)
+    if seen is None and use.arguments.offset and use.arguments.limit:
+        seen = Excerpt(use.arguments.offset, use.arguments.offset + use.arguments.limit - 1)
+    return [tool_effects.read(use.call, path, files, seen or Excerpt(), text=use.text)]
 
 
-def _edit(told: Answered, files: Files, tally: Tally) -> list[Draft]:
-    path = told.result.file_path or told.given.file
+def _edit(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    path = use.result.file_path or use.arguments.file
     if path is None:
         return []
-    if _is_new(told):
-        return [touching.create(told.call, path, files, lines=_written(told, tally), text=told.text)]
-    return touching.edit(told.call, path, files, _hunks(told.result.structured_patch or ()), text=told.text)
+    if _is_new(use):
+        return [tool_effects.create(use.call, path, files, lines=_written(use, tally), text=use.text)]
+    return tool_effects.edit(use.call, path, files, _hunks(use.result.structured_patch or ()), text=use.text)
 
 
-def _is_new(told: Answered) -> bool:
-    if told.call.tool != "Write":
+def _is_new(use: ClaudeToolCall) -> bool:
+    if use.call.tool != "Write":
         return False
-    return told.result.type == "create" or (told.result.type is None and told.text.startswith("File created"))
+    return use.result.type == "create" or (use.result.type is None and use.text.startswith("File created"))
 
 
-def _written(told: Answered, tally: Tally) -> int | None:
-    text = _text(told.result.content, tally) if told.lines is None else None
-    return told.lines if text is None else line_count(text)
+def _written(use: ClaudeToolCall, tally: ImportTally) -> int | None:
+    text = _text(use.result.content, tally) if use.lines is None else None
+    return use.lines if text is None else count_lines(text)
 
 
-def _hunks(patch: Iterable[Patch]) -> list[Hunk]:
-    return [Hunk(hunk.new_lines - hunk.old_lines, changed(hunk.lines, start=hunk.new_start or 1)) for hunk in patch]
+def _hunks(patch: Iterable[ClaudePatch]) -> list[Hunk]:
+    return [
+        Hunk(hunk.new_lines - hunk.old_lines, changed_range(hunk.lines, start=hunk.new_start or 1)) for hunk in patch
+    ]
 
 
-def _grep(told: Answered, files: Files, tally: Tally) -> list[Draft]:
-    """Search hits: file names where only they were asked for, else the lines of `path:N:text`."""
-    pattern = told.given.pattern or ""
-    names = told.result.filenames or []
-    text = told.text
-    if told.result.mode == "content":
-        text = _text(told.result.content, tally) or text
+def _grep(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The hits of a search: file names only, or the lines of `path:N:text`."""
+    pattern = use.arguments.pattern or ""
+    names = use.result.filenames or []
+    text = use.text
+    if use.result.mode == "content":
+        text = _text(use.result.content, tally) or text
     elif not names and text.startswith("Found "):
         names = text.split("\n")[1:]
     if names:
@@ -180,14 +196,14 @@ def _grep(told: Answered, files: Files, tally: Tally) -> list[Draft]:
     elif text.startswith(("No matches found", "No files found")):
         return []
     else:
-        # The same table as for `rg` in a shell. It compares paths as printed, mostly relative to the folder.
-        place = told.given.path or "."
-        place = place if text.startswith("/") else relative(place, root=told.call.cwd, cwd=told.call.cwd)
+        # The same parser as for `rg` in a shell. It compares printed paths, mostly relative to the folder.
+        place = use.arguments.path or "."
+        place = place if text.startswith("/") else relative_path(place, root=use.call.cwd, cwd=use.call.cwd)
         found = steps(f"rg -n -e {shlex.quote(pattern)} -- {shlex.quote(place)}", output=text)
-    return touching.hits(told.call, found, files, text=told.text)
+    return tool_effects.hits(use.call, found, files, text=use.text)
 
 
-def _text(raw: msgspec.Raw, tally: Tally) -> str | None:
+def _text(raw: msgspec.Raw, tally: ImportTally) -> str | None:
     try:
         return TEXT.read(raw, tally)
     except ValueError:
@@ -197,19 +213,19 @@ def _text(raw: msgspec.Raw, tally: Tally) -> str | None:
 # -- The shell ------------------------------------------------------------------------------------------
 
 
-def _shell(told: Answered, command: str, files: Files) -> list[Draft]:
-    ok = not told.call.failed
-    code = None if ok else _EXIT_CODE.match(told.text)
-    printed = told.text[code.end() :] if code else told.text
-    if told.result.stdout is not None:
-        printed = told.result.stdout
-    hidden = told.result.background_task_id is not None or printed.startswith(_MOVED_AWAY)
-    return touching.shell(
-        told.call,
+def _shell(use: ClaudeToolCall, command: str, files: FileNames) -> list[EventDraft]:
+    ok = not use.call.failed
+    code = None if ok else _EXIT_CODE.match(use.text)
+    printed = use.text[code.end() :] if code else use.text
+    if use.result.stdout is not None:
+        printed = use.result.stdout
+    hidden = use.result.background_task_id is not None or printed.startswith(_MOVED_AWAY)
+    return tool_effects.shell(
+        use.call,
         command,
         files,
         printed=None if hidden else printed,
         ok=ok,
         exit_code=int(code[1]) if code else 0 if ok and not hidden else None,
-        text=told.text,
+        text=use.text,
     )

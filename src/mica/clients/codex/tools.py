@@ -1,7 +1,7 @@
-"""What a Codex CLI tool call touched (A-12). Codex has no tool to read with: it reads through its shell.
+"""The files and lines that a Codex CLI tool call touched (A-12). Codex has no read tool: it reads through its shell.
 
-A hook calls every shell tool `Bash` and gives the command as text and the output as text; a rollout calls it
-`exec_command`, `shell` or `shell_command` and knows the exit code beside it. Both become the same events.
+In hooks every shell tool is named `Bash`, with the command and the output as text; in a rollout it is `exec_command`,
+`shell` or `shell_command`, with the exit code. Both become the same events.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mica.clients import tool_effects as touching
-from mica.clients.line_ranges import line_count
-from mica.clients.records import Shape, Tally
-from mica.clients.tool_effects import Call, Draft, Files, Hunk
+from mica.clients import tool_effects
+from mica.clients.line_ranges import count_lines
+from mica.clients.records import ImportTally, Shape
+from mica.clients.tool_effects import ClientCall, EventDraft, FileNames, Hunk
 
 SHELL = "Bash"  # as hooks call every shell tool
 PATCH = "apply_patch"
@@ -33,7 +33,7 @@ _EXIT_CODE = re.compile(r"^(?:Exit code: |Process exited with code )(-?\d{1,6})$
 _CUT = re.compile(r"^(?:Total output lines: \d+\n|.*…\d+ (?:tokens|chars|lines) truncated…)", re.MULTILINE)
 
 
-class Input(msgspec.Struct, gc=False):
+class CodexInput(msgspec.Struct, gc=False):
     command: str | list[str] | None = None
     cmd: str | None = None
     workdir: str | None = None
@@ -44,53 +44,58 @@ class Input(msgspec.Struct, gc=False):
     name: str | None = None
 
 
-class Change(msgspec.Struct, gc=False):
+class CodexFileChange(msgspec.Struct, gc=False):
     type: str | None = None
     unified_diff: str | None = None
     content: str | None = None
     move_path: str | None = None
 
 
-class Result(msgspec.Struct, gc=False):
-    """`item_completed` of a command or a patch, or the output of a function as old versions write it."""
+class CodexResult(msgspec.Struct, gc=False):
+    """The `item_completed` of a command or patch, or a function's output in the form of old versions."""
 
     output: str | None = None
     aggregated_output: str | None = None
     exit_code: int | None = None
     status: str | None = None
     cwd: str | None = None
-    changes: dict[str, Change] | None = None
+    changes: dict[str, CodexFileChange] | None = None
     stdout: str | None = None
     stderr: str | None = None
 
 
-_INPUT = Shape(Input)
-_RESULT = Shape(Result)
+_INPUT = Shape(CodexInput)
+_RESULT = Shape(CodexResult)
 
 
-def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:
-    """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    given = _INPUT.fit(call.given, tally) if isinstance(call.given, dict) else None
-    if given is None:
-        given = Input(input=call.given if isinstance(call.given, str) else None)
-    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or Result()
+def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    arguments = _INPUT.fit(call.arguments, tally) if isinstance(call.arguments, dict) else None
+    if arguments is None:
+        arguments = CodexInput(input=call.arguments if isinstance(call.arguments, str) else None)
+    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or CodexResult()
     text = call.result if isinstance(call.result, str) else _first(result.aggregated_output, result.output, "")
     if call.denied or result.status == "declined" or _REFUSED.match(text):
-        return [touching.failure(call, text)]
-    if call.tool in _SHELLS and (command := _command(given)) is not None:
+        return [tool_effects.failure(call, text)]
+    if call.tool in _SHELLS and (command := _command(arguments)) is not None:
         if (patch := _patch_in(command)) is not None:
-            return _patched(msgspec.structs.replace(call, tool=PATCH), patch, result, text, files)
-        return _shell(call, command, given, result, files, text=text)
+            return _patch(msgspec.structs.replace(call, tool=PATCH), patch, result, text, files)
+        return _shell(call, command, arguments, result, files, text=text)
     if call.tool == PATCH:
-        patch = given.input or given.patch or (given.command if isinstance(given.command, str) else None) or ""
-        return _patched(call, patch, result, text, files)
+        patch = (
+            arguments.input
+            or arguments.patch
+            or (arguments.command if isinstance(arguments.command, str) else None)
+            or ""
+        )
+        return _patch(call, patch, result, text, files)
     if call.failed:
-        return [touching.failure(call, text)]
-    if call.tool in ("read_file", "view_image") and given.path:
-        return [touching.read(call, given.path, files, touching.NOWHERE, text=text)]
-    if call.tool == "list_dir" and given.path:
-        return [touching.listing(call, given.path, files, pattern=None, text=text)]
-    return [touching.run(call)]
+        return [tool_effects.failure(call, text)]
+    if call.tool in ("read_file", "view_image") and arguments.path:
+        return [tool_effects.read(call, arguments.path, files, tool_effects.UNKNOWN_LINES, text=text)]
+    if call.tool == "list_dir" and arguments.path:
+        return [tool_effects.listing(call, arguments.path, files, pattern=None, text=text)]
+    return [tool_effects.run(call)]
 
 
 def _first(*texts: str | None) -> str:
@@ -100,9 +105,9 @@ def _first(*texts: str | None) -> str:
 # -- The shell ------------------------------------------------------------------------------------------
 
 
-def _command(given: Input) -> str | None:
-    """The command as one would type it; `bash -lc TEXT` is the text."""
-    typed = given.cmd if given.cmd is not None else given.command
+def _command(arguments: CodexInput) -> str | None:
+    """The command as text; of `bash -lc TEXT` the text."""
+    typed = arguments.cmd if arguments.cmd is not None else arguments.command
     if not isinstance(typed, list):
         return typed
     if len(typed) == 3 and typed[1] in _LOGIN:
@@ -110,19 +115,21 @@ def _command(given: Input) -> str | None:
     return shlex.join(typed) if typed else None
 
 
-def _shell(call: Call, command: str, given: Input, result: Result, files: Files, *, text: str) -> list[Draft]:
+def _shell(
+    call: ClientCall, command: str, arguments: CodexInput, result: CodexResult, files: FileNames, *, text: str
+) -> list[EventDraft]:
     preface = _PREFACE.match(text)
     printed = text[preface.end() :] if preface else text
     code = result.exit_code
-    if code is None and preface and (said := _EXIT_CODE.search(preface[0])):
-        code = int(said[1])
+    if code is None and preface and (stated := _EXIT_CODE.search(preface[0])):
+        code = int(stated[1])
     ok = not call.failed and code in (0, None) and result.status not in ("failed", "declined")
-    if cut := _CUT.search(printed):  # what is cut in the middle proves only its beginning
+    if cut := _CUT.search(printed):  # of an output that is cut in the middle only the beginning counts
         printed = printed[: cut.start()]
-    folder = _folder(given.workdir or given.cwd or result.cwd)
+    folder = _folder(arguments.workdir or arguments.cwd or result.cwd)
     here = msgspec.structs.replace(call, tool=SHELL, cwd=files.absolute(folder, call.cwd) if folder else call.cwd)
     code = 0 if code is None and ok and not preface else code
-    return touching.shell(here, command, files, printed=printed, ok=ok, exit_code=code)
+    return tool_effects.shell(here, command, files, printed=printed, ok=ok, exit_code=code)
 
 
 def _folder(named: str | None) -> str | None:
@@ -136,53 +143,53 @@ def _folder(named: str | None) -> str | None:
 
 
 def _patch_in(command: str) -> str | None:
-    """The patch of `apply_patch <<'EOF' …`, which Codex takes out of the shell's hands."""
+    """The patch of `apply_patch <<'EOF' …`, which Codex applies itself instead of the shell."""
     if not command.lstrip().startswith((PATCH, "applypatch")) and f"&& {PATCH}" not in command[:2_000]:
         return None
     _, begin, rest = command.partition("*** Begin Patch")
     return begin + rest if begin else None
 
 
-def _patched(call: Call, patch: str, result: Result, text: str, files: Files) -> list[Draft]:
-    """Where the lines are: the rollout's record knows, the patch itself does not."""
+def _patch(call: ClientCall, patch: str, result: CodexResult, text: str, files: FileNames) -> list[EventDraft]:
+    """The events of a patch. Only the rollout's record has line numbers, the patch has none."""
     code = _EXIT_CODE.search(text)
     if call.failed or result.status in ("failed", "declined") or (code is not None and code[1] != "0"):
-        return [touching.failure(call, text or result.stderr or result.stdout or "")]
-    made: list[Draft] = []
+        return [tool_effects.failure(call, text or result.stderr or result.stdout or "")]
+    made: list[EventDraft] = []
     if result.changes:
-        said = result.stdout or text
-        for path, change in list(result.changes.items())[: touching.STEPS_MAX]:
-            made += _changed(call, path, change, files, said if not made else "")
+        output = result.stdout or text
+        for path, change in list(result.changes.items())[: tool_effects.STEPS_MAX]:
+            made += _change(call, path, change, files, output if not made else "")
     else:
-        for path, kind, target, lines in _named(patch):
-            if len(made) >= touching.STEPS_MAX:
+        for path, kind, target, lines in _files_in(patch):
+            if len(made) >= tool_effects.STEPS_MAX:
                 break
             if kind == "Add":
-                made.append(touching.create(call, path, files, lines=lines, text="" if made else text))
+                made.append(tool_effects.create(call, path, files, lines=lines, text="" if made else text))
             else:
-                made += _edited(call, path, target, files, (), text="" if made else text)
-    return made or [touching.run(call)]
+                made += _edit(call, path, target, files, (), text="" if made else text)
+    return made or [tool_effects.run(call)]
 
 
-def _changed(call: Call, path: str, change: Change, files: Files, text: str) -> list[Draft]:
+def _change(call: ClientCall, path: str, change: CodexFileChange, files: FileNames, text: str) -> list[EventDraft]:
     if change.type == "add":
-        lines = None if change.content is None else line_count(change.content)
-        return [touching.create(call, path, files, lines=lines, text=text)]
-    return _edited(call, path, change.move_path, files, touching.hunks(change.unified_diff or ""), text=text)
+        lines = None if change.content is None else count_lines(change.content)
+        return [tool_effects.create(call, path, files, lines=lines, text=text)]
+    return _edit(call, path, change.move_path, files, tool_effects.hunks(change.unified_diff or ""), text=text)
 
 
-def _edited(
-    call: Call, path: str, target: str | None, files: Files, hunks: list[Hunk] | tuple[()], *, text: str
-) -> list[Draft]:
-    made = touching.edit(call, path, files, hunks, text=text)
+def _edit(
+    call: ClientCall, path: str, target: str | None, files: FileNames, hunks: list[Hunk] | tuple[()], *, text: str
+) -> list[EventDraft]:
+    made = tool_effects.edit(call, path, files, hunks, text=text)
     if target:
         for draft in made:
             draft.fields["moved_to"] = files.name(target, call.cwd)
     return made
 
 
-def _named(patch: str) -> Iterator[tuple[str, str, str | None, int]]:
-    """The files that a patch names: path, Add, Update or Delete, new name, and lines added."""
+def _files_in(patch: str) -> Iterator[tuple[str, str, str | None, int]]:
+    """The files in a patch: path, kind (Add, Update, Delete), new name, and lines added."""
     path = kind = ""
     target: str | None = None
     lines = 0

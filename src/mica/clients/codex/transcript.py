@@ -1,8 +1,8 @@
-"""Codex CLI transcripts ("rollouts"), read into events (A-12).
+"""Reads Codex CLI transcripts ("rollouts") into events (A-12).
 
-`$CODEX_HOME/sessions/YYYY/MM/DD/rollout-….jsonl` has one record a line, `{"timestamp","type","payload"}`. A command
-stands there up to three times: as the model's call, as `item_completed` with its exit code, and as the text that the
-model was shown; it becomes one event. What AGENTS.md, the environment, hooks or the host said becomes nothing (TC-11).
+`$CODEX_HOME/sessions/YYYY/MM/DD/rollout-….jsonl` has one record per line, `{"timestamp","type","payload"}`. A command
+occurs up to three times: as the model's call, as `item_completed` with its exit code, and as the text that the model
+received; it becomes one event. Text from AGENTS.md, the environment, hooks or the host is ignored (TC-11).
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from pathlib import Path
 
 import msgspec
 
-from mica.clients import reader as reading
-from mica.clients.claude_code.records import Count
-from mica.clients.codex import tools as codex_tools
-from mica.clients.event_builder import Asked, Teller, utc
-from mica.clients.prompts import Command, joined, typed
-from mica.clients.reader import HEAD_LINES_MAX, Head
-from mica.clients.records import Shape, Tally, value_of
-from mica.clients.tool_effects import Call, digest
+from mica.clients import reader
+from mica.clients.codex import tools
+from mica.clients.event_builder import EventBuilder, PendingCall, utc
+from mica.clients.prompts import PromptFilter, join_texts, text_of_prompt
+from mica.clients.reader import HEAD_LINES_MAX, TranscriptHead
+from mica.clients.records import Count, ImportTally, Shape, value_of
+from mica.clients.tool_effects import ClientCall, digest
 from mica.model.event import Event
 
-CLIENT = "codex"
+NAME = "codex"
+PROMPTS = PromptFilter(
+    injected=("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "skill"),
+    openings=("# AGENTS.md instructions for ", "<user_shell_command>", "<user_action>", "<permissions instructions>"),
+    has_commands=False,
+)
 PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
 
 _RECORDS = ("session_meta", "turn_context", "response_item", "event_msg", "token_usage_record", "compacted")
@@ -49,12 +53,12 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "mcp_tool_call_output")
 
 
-class Metadata(msgspec.Struct, gc=False):
+class CodexMetadata(msgspec.Struct, gc=False):
     turn_id: str | None = None
     content_item_kinds: list[str] | None = None
 
 
-class Part(msgspec.Struct, gc=False):
+class CodexPart(msgspec.Struct, gc=False):
     type: str | None = None
     text: str | None = None
 
@@ -68,7 +72,7 @@ class Action(msgspec.Struct, gc=False):
     working_directory: str | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class CodexUsage(msgspec.Struct, gc=False):
     input_tokens: Count | None = None
     cached_input_tokens: Count | None = None
     cache_write_input_tokens: Count | None = None
@@ -77,13 +81,13 @@ class Usage(msgspec.Struct, gc=False):
     total_tokens: Count | None = None
 
 
-class Counts(msgspec.Struct, gc=False):
-    total_token_usage: Usage | None = None
-    last_token_usage: Usage | None = None
+class CodexTokenCounts(msgspec.Struct, gc=False):
+    total_token_usage: CodexUsage | None = None
+    last_token_usage: CodexUsage | None = None
 
 
-class Done(msgspec.Struct, gc=False):
-    """What `item_completed` speaks of."""
+class CompletedItem(msgspec.Struct, gc=False):
+    """The item of an `item_completed` record."""
 
     type: str | None = None
     id: str | None = None
@@ -97,21 +101,21 @@ class Done(msgspec.Struct, gc=False):
     stderr: str | None = None
 
 
-class Output(msgspec.Struct, gc=False):
-    """An output that is no text; old versions put one into a text, with the exit code."""
+class CodexOutput(msgspec.Struct, gc=False):
+    """A structured output; old versions encode one as text, with the exit code."""
 
     content: str | None = None
     output: str | None = None
     success: bool | None = None
     exit_code: int | None = None
-    metadata: Facts | None = None
+    metadata: CodexFacts | None = None
 
 
-class Facts(msgspec.Struct, gc=False):
+class CodexFacts(msgspec.Struct, gc=False):
     exit_code: int | None = None
 
 
-class Payload(msgspec.Struct, gc=False):
+class CodexPayload(msgspec.Struct, gc=False):
     type: str | None = None
     id: str | None = None
     session_id: str | None = None
@@ -124,18 +128,18 @@ class Payload(msgspec.Struct, gc=False):
     git: Git | None = None
     model: str | None = None
     role: str | None = None
-    content: list[Part] | str | None = None
-    meta: Metadata | None = msgspec.field(default=None, name="internal_chat_message_metadata_passthrough")
+    content: list[CodexPart] | str | None = None
+    meta: CodexMetadata | None = msgspec.field(default=None, name="internal_chat_message_metadata_passthrough")
     name: str | None = None
     arguments: str | None = None
     input: str | None = None
     call_id: str | None = None
-    output: str | Output | list[Part] | None = None
+    output: str | CodexOutput | list[CodexPart] | None = None
     action: Action | None = None
-    item: Done | None = None
+    item: CompletedItem | None = None
     response_id: str | None = None
-    usage: Usage | None = None
-    info: Counts | None = None
+    usage: CodexUsage | None = None
+    info: CodexTokenCounts | None = None
     last_agent_message: str | None = None
     command: list[str] | str | None = None
     aggregated_output: str | None = None
@@ -146,44 +150,44 @@ class Payload(msgspec.Struct, gc=False):
     stderr: str | None = None
 
 
-class Record(msgspec.Struct, gc=False):
+class CodexRecord(msgspec.Struct, gc=False):
     """One line of a rollout."""
 
     timestamp: datetime | None = None
     type: str | None = None
-    payload: Payload | None = None
+    payload: CodexPayload | None = None
 
 
-RECORD = Shape(Record)
-_OUTPUT = Shape(Output)
+RECORD = Shape(CodexRecord)
+_OUTPUT = Shape(CodexOutput)
 
 
-class Rollout(Teller):
-    """What is remembered while a rollout is read."""
+class CodexTranscript(EventBuilder):
+    """Builds the events of one rollout."""
 
     def __init__(self, name: str, root: str | None) -> None:
-        super().__init__(CLIENT, session=name, root=root)
+        super().__init__(NAME, has_unique_names=True, session=name, root=root)
         self.turn_id: str | None = None
-        self.turns: set[str] = set()  # that a prompt or a call has begun
-        self.pending: dict[str, Asked] = {}
+        self.turns: set[str] = set()  # names of the turns that have begun
+        self.pending: dict[str, PendingCall] = {}
         self.cwd: str | None = None
         self.model: str | None = None
         self.branch: str | None = None
         self.is_subagent = False
         self.has_meta = False
-        self.has_usage = False  # then `token_count` only repeats
+        self.has_usage = False  # then `token_count` records only repeat it
         self.total: int | None = None
 
-    def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
-        """The events this record brings about."""
+    def take(self, record: CodexRecord, *, number: int, tally: ImportTally) -> list[Event]:
+        """The events of this record."""
         self.begin(number, tally)
         if record.type not in _RECORDS:
             if record.type not in _IGNORED:
-                tally.meet(record.type or "(none)")
+                tally.count_unknown(record.type or "(none)")
             return []
         if not self.is_dated(utc(record.timestamp)):
             return []
-        payload = record.payload or Payload()
+        payload = record.payload or CodexPayload()
         self._turn(payload)
         match record.type:
             case "session_meta":
@@ -194,18 +198,18 @@ class Rollout(Teller):
                 self._place()
             case "token_usage_record" if payload.usage is not None:
                 self.has_usage = True
-                self._answered(payload.response_id or str(payload.usage.total_tokens), payload.usage)
+                self._add_answer(payload.response_id or str(payload.usage.total_tokens), payload.usage)
             case "compacted":
                 self.compact(f"{self.turn_id}:{self.at.isoformat()}", trigger=None)
             case "response_item":
                 self._item(payload)
             case "event_msg":
-                self._happened(payload)
+                self._event_message(payload)
         return self.made
 
-    # -- Where a record stands
+    # -- Turns and sessions
 
-    def _turn(self, payload: Payload) -> None:
+    def _turn(self, payload: CodexPayload) -> None:
         turn = payload.turn_id or (payload.meta.turn_id if payload.meta else None)
         if turn is not None and turn != self.turn_id:
             self.release()
@@ -216,9 +220,9 @@ class Rollout(Teller):
         agent = "subagent" if self.is_subagent else None
         self.place(None, agent=agent, branch=self.branch, cwd=self.cwd)
 
-    def _meta(self, payload: Payload) -> None:
+    def _meta(self, payload: CodexPayload) -> None:
         if self.has_meta:
-            return  # a fork repeats what its origin said of itself
+            return  # a fork repeats the record of its origin
         self.has_meta = True
         self.session = payload.session_id or payload.id or self.session
         self.cwd = payload.cwd or self.cwd
@@ -227,39 +231,38 @@ class Rollout(Teller):
         self._place()
         self.start(cwd=payload.cwd, branch=self.branch, version=payload.cli_version)
 
-    def _named(self, name: str) -> str:
-        """A name within its turn, which a fork keeps."""
+    def _name_in_turn(self, name: str) -> str:
+        """The name of a call or answer within its turn; a fork keeps both."""
         return f"{self.turn_id or self.session}:{name}"
 
-    def _begun(self) -> None:
-        """What happens in a turn that nobody typed still belongs together."""
+    def _begin_turn(self) -> None:
+        """Begin a turn that has no typed prompt, so that its events have one parent."""
         if self.turn_id is not None and self.turn_id not in self.turns:
             self.turns.add(self.turn_id)
             self.untyped(self.turn_id)
 
-    # -- What people say
+    # -- Prompts
 
-    def _item(self, payload: Payload) -> None:
+    def _item(self, payload: CodexPayload) -> None:
         if payload.type == "message":
             if payload.role == "user":
-                self._said(payload)
+                self._prompt(payload)
         elif payload.type in _CALLS:
-            self._ask(payload)
+            self._add_call(payload)
         elif payload.type in _OUTPUTS:
-            self._returned(payload)
+            self._add_result(payload)
         elif payload.type not in _IGNORED_ITEMS:
-            self.tally.meet(f"response_item/{payload.type or '(none)'}")
+            self.tally.count_unknown(f"response_item/{payload.type or '(none)'}")
 
-    def _said(self, payload: Payload) -> None:
-        parts = [Part(text=payload.content)] if isinstance(payload.content, str) else payload.content or []
+    def _prompt(self, payload: CodexPayload) -> None:
+        parts = [CodexPart(text=payload.content)] if isinstance(payload.content, str) else payload.content or []
         kinds = (payload.meta.content_item_kinds if payload.meta else None) or []
-        if kinds:  # the host says of each part whose it is
+        if kinds:  # the host names the author of each part
             parts = [part for part, kind in zip(parts, kinds, strict=False) if kind.startswith("user.")]
-        kept = [part.text for part in parts if part.text and typed(CLIENT, part.text) is not None]
-        said = typed(CLIENT, joined(kept))
-        if said is None or self.is_subagent:
+        prompt = PROMPTS.typed(join_texts(part.text for part in parts if part.text and PROMPTS.typed(part.text)))
+        if prompt is None or self.is_subagent:
             return
-        text = f"/{said.name} {said.args}".rstrip() if isinstance(said, Command) else said.text
+        text = text_of_prompt(prompt)
         if self.turn_id is None:
             self.release()
             self.prompt(self.nth(text), text)
@@ -267,12 +270,12 @@ class Rollout(Teller):
             self.turns.add(self.turn_id)
             self.prompt(self.turn_id, text)
         else:
-            self.meanwhile(f"{self.turn_id}:{digest(text)}", text)
+            self.add_prompt(f"{self.turn_id}:{digest(text)}", text)
 
-    # -- What the agent says and does
+    # -- Answers and tool calls
 
-    def _answered(self, name: str, usage: Usage) -> None:
-        self._begun()
+    def _add_answer(self, name: str, usage: CodexUsage) -> None:
+        self._begin_turn()
         cached, written = usage.cached_input_tokens or 0, usage.cache_write_input_tokens or 0
         fresh = None if usage.input_tokens is None else max(0, usage.input_tokens - cached - written)
         fields: dict[str, object] = {
@@ -283,17 +286,17 @@ class Rollout(Teller):
             "output_tokens": usage.output_tokens,
             "reasoning_tokens": usage.reasoning_output_tokens,
         }
-        self.hold_answer(self._named(name), fields)
+        self.hold_answer(self._name_in_turn(name), fields)
         self.release_answer()
 
-    def _happened(self, payload: Payload) -> None:
+    def _event_message(self, payload: CodexPayload) -> None:
         match payload.type:
             case "item_completed" if payload.item is not None:
-                self._completed(payload.item)
+                self._complete(payload.item)
             case "exec_command_end" | "patch_apply_end" if payload.call_id:
                 is_command = payload.type == "exec_command_end"
-                self._completed(
-                    Done(
+                self._complete(
+                    CompletedItem(
                         type="CommandExecution" if is_command else "FileChange",
                         id=payload.call_id,
                         command=payload.command,
@@ -310,7 +313,7 @@ class Rollout(Teller):
                 usage, total = payload.info.last_token_usage, payload.info.total_token_usage
                 if usage is not None and total is not None and total.total_tokens != self.total:
                     self.total = total.total_tokens
-                    self._answered(f"total {self.total}", usage)
+                    self._add_answer(f"total {self.total}", usage)
             case "task_complete" | "turn_complete":
                 if payload.last_agent_message and not self.is_subagent:
                     self.hold_closing(self.turn_id or self.nth(payload.last_agent_message), payload.last_agent_message)
@@ -320,77 +323,77 @@ class Rollout(Teller):
             case "item_completed" | "exec_command_end" | "patch_apply_end":
                 pass
             case _ if payload.type not in _IGNORED_EVENTS:
-                self.tally.meet(f"event_msg/{payload.type or '(none)'}")
+                self.tally.count_unknown(f"event_msg/{payload.type or '(none)'}")
 
-    def _ask(self, payload: Payload) -> None:
+    def _add_call(self, payload: CodexPayload) -> None:
         if not payload.call_id:
             return
-        given: object = payload.input
+        arguments: object = payload.input
         if payload.arguments is not None:
-            given = value_of(payload.arguments.encode("utf-8", "replace")) or payload.arguments
+            arguments = value_of(payload.arguments.encode("utf-8", "replace")) or payload.arguments
         if payload.action is not None:
-            given = {"command": payload.action.command, "workdir": payload.action.working_directory}
+            arguments = {"command": payload.action.command, "workdir": payload.action.working_directory}
         tool = "local_shell" if payload.type == "local_shell_call" else payload.name or "(none)"
-        self.pending[payload.call_id] = Asked(tool, given)
+        self.pending[payload.call_id] = PendingCall(tool, arguments)
         if len(self.pending) > PENDING_MAX:
             del self.pending[next(iter(self.pending))]
 
-    def _completed(self, item: Done) -> None:
-        """A command or a patch as the program knows it: exit code, folder, the lines that changed."""
+    def _complete(self, item: CompletedItem) -> None:
+        """Add a command or patch with its exit code, folder and changed lines."""
         if item.type not in ("CommandExecution", "FileChange") or not item.id:
             return
-        asked = self.pending.pop(item.id, None)
+        pending = self.pending.pop(item.id, None)
         if item.type == "FileChange":
-            given: object = asked.given if asked else None
+            arguments: object = pending.arguments if pending else None
             result: dict[str, object] = {"status": item.status, "stdout": item.stdout, "stderr": item.stderr}
             if bytes(memoryview(item.changes)[:1]) == b"{":
                 result["changes"] = value_of(item.changes)
-            self._tell(item.id, codex_tools.PATCH, given, result)
+            self._make_call(item.id, tools.PATCH, arguments, result)
             return
-        # The model's own text of the command, as a hook has it; the program's is wrapped into a shell.
+        # The model's own text of the command, as in hooks; the program wraps its own into a shell.
         result = {"aggregated_output": item.aggregated_output, "exit_code": item.exit_code, "status": item.status}
         result["cwd"] = item.cwd
-        self._tell(item.id, codex_tools.SHELL, {"command": item.command}, result)
+        self._make_call(item.id, tools.SHELL, {"command": item.command}, result)
 
-    def _returned(self, payload: Payload) -> None:
+    def _add_result(self, payload: CodexPayload) -> None:
         call = payload.call_id or ""
-        asked = self.pending.pop(call, None)
-        if asked is None:
-            return  # `item_completed` has told it already
+        pending = self.pending.pop(call, None)
+        if pending is None:
+            return  # `item_completed` came before
         output, failed = payload.output, False
         if isinstance(output, list):
-            output = joined([part.text for part in output])
+            output = join_texts([part.text for part in output])
         if isinstance(output, str) and output.startswith('{"output":'):
             with contextlib.suppress(ValueError):
                 output = _OUTPUT.read(output.encode("utf-8", "replace"), self.tally)
         result: object = output
-        if isinstance(output, Output):
+        if isinstance(output, CodexOutput):
             code = output.metadata.exit_code if output.metadata else output.exit_code
             result = {"output": output.output or output.content, "exit_code": code}
             failed = output.success is False
-        self._tell(call, asked.tool, asked.given, result, failed=failed)
+        self._make_call(call, pending.tool, pending.arguments, result, failed=failed)
 
-    def _tell(self, name: str, tool: str, given: object, result: object, *, failed: bool = False) -> None:
-        self._begun()
-        call = Call(id=name, tool=tool, given=given, result=result, failed=failed, cwd=self.cwd)
-        self.call(self._named(name), codex_tools.drafts(call, self.files, self.tally))
+    def _make_call(self, name: str, tool: str, arguments: object, result: object, *, failed: bool = False) -> None:
+        self._begin_turn()
+        call = ClientCall(id=name, tool=tool, arguments=arguments, result=result, failed=failed, cwd=self.cwd)
+        self.call(self._name_in_turn(name), tools.drafts(call, self.files, self.tally))
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """In Codex' own folder only the folders of sessions are looked at."""
+    """The rollouts of a folder; in Codex' own folder only those of its session folders."""
 
     def is_one(name: str) -> bool:
         return name.startswith("rollout-") and name.endswith(".jsonl")
 
     folders = [root / name for name in ("sessions", "archived_sessions") if (root / name).is_dir()] or [root]
-    return [path for folder in folders for path in reading.find_files(folder, is_one=is_one, unreadable=unreadable)]
+    return [path for folder in folders for path in reader.find_files(folder, is_one=is_one, unreadable=unreadable)]
 
 
-def head(path: Path) -> Head | None:
-    for record in reading.first_records(path, RECORD, limit=HEAD_LINES_MAX):
+def head(path: Path) -> TranscriptHead | None:
+    for record in reader.first_records(path, RECORD, limit=HEAD_LINES_MAX):
         payload = record.payload
         if record.type == "session_meta" and payload is not None and (payload.session_id or payload.id):
-            return Head(
+            return TranscriptHead(
                 session=payload.session_id or payload.id or "",
                 cwd=payload.cwd,
                 version=payload.cli_version,
@@ -399,11 +402,11 @@ def head(path: Path) -> Head | None:
     return None
 
 
-extent = reading.file_extent
-numbers = reading.line_numbers
+extent = reader.file_extent
+numbers = reader.line_numbers
 
 
 def read(
-    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: Tally
+    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
-    return reading.read_lines(path, RECORD, Rollout(path.stem, root), start=start, closed=closed, tally=tally)
+    return reader.read_records(path, RECORD, CodexTranscript(path.stem, root), start=start, closed=closed, tally=tally)

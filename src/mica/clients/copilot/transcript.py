@@ -1,7 +1,7 @@
-"""Copilot CLI transcripts, read into events (A-12).
+"""Reads Copilot CLI transcripts into events (A-12).
 
-`$COPILOT_HOME/session-state/<session>/events.jsonl` has one event a line, `{"type","data","id","timestamp"}`. What
-hooks added to a prompt or to a result stands beside the original there, and only the original counts (TC-11).
+`$COPILOT_HOME/session-state/<session>/events.jsonl` has one event per line, `{"type","data","id","timestamp"}`. Text
+that hooks added to a prompt or a result is stored beside the original, and only the original counts (TC-11).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from mica.clients import reader as reading
-from mica.clients.claude_code.records import Count
-from mica.clients.copilot import tools as copilot_tools
-from mica.clients.event_builder import Asked, Teller, utc
-from mica.clients.prompts import Command, typed
-from mica.clients.reader import HEAD_LINES_MAX, Head
-from mica.clients.records import Shape, Tally, value_of
-from mica.clients.tool_effects import Call
+from mica.clients import reader
+from mica.clients.copilot import tools
+from mica.clients.event_builder import EventBuilder, PendingCall, utc
+from mica.clients.prompts import PromptFilter, SlashCommand
+from mica.clients.reader import HEAD_LINES_MAX, TranscriptHead
+from mica.clients.records import Count, ImportTally, Shape, value_of
+from mica.clients.tool_effects import ClientCall
 from mica.model.event import Event
 
-CLIENT = "copilot"
+NAME = "copilot"
+PROMPTS = PromptFilter(injected=("current_datetime", "system_reminder", "system_notification", "skill-context"))
 PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
 
 _IGNORED = frozenset(
@@ -39,13 +39,13 @@ _IGNORED = frozenset(
 )
 
 
-class Place(msgspec.Struct, rename="camel", gc=False):
+class CopilotWorkspace(msgspec.Struct, rename="camel", gc=False):
     cwd: str | None = None
     git_root: str | None = None
     branch: str | None = None
 
 
-class Usage(msgspec.Struct, rename="camel", gc=False):
+class CopilotUsage(msgspec.Struct, rename="camel", gc=False):
     model: str | None = None
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -54,19 +54,19 @@ class Usage(msgspec.Struct, rename="camel", gc=False):
     reasoning_tokens: Count | None = None
 
 
-class Failure(msgspec.Struct, gc=False):
+class CopilotFailure(msgspec.Struct, gc=False):
     code: str | None = None
     message: str | None = None
 
 
-class Shell(msgspec.Struct, rename="camel", gc=False):
+class CopilotShell(msgspec.Struct, rename="camel", gc=False):
     exit_code: int | None = None
 
 
-class Data(msgspec.Struct, rename="camel", gc=False):
+class CopilotData(msgspec.Struct, rename="camel", gc=False):
     session_id: str | None = None
     copilot_version: str | None = None
-    context: Place | None = None
+    context: CopilotWorkspace | None = None
     cwd: str | None = None
     branch: str | None = None
     content: str | None = None
@@ -78,89 +78,89 @@ class Data(msgspec.Struct, rename="camel", gc=False):
     arguments: msgspec.Raw = msgspec.Raw()
     success: bool | None = None
     result: msgspec.Raw = msgspec.Raw()
-    error: Failure | str | None = None
-    shell_execution: Shell | None = None
-    usage: Usage | None = None
+    error: CopilotFailure | str | None = None
+    shell_execution: CopilotShell | None = None
+    usage: CopilotUsage | None = None
     reason: str | None = None
     shutdown_type: str | None = None
     pre_compaction_tokens: Count | None = None
     post_compaction_tokens: Count | None = None
 
 
-class Record(msgspec.Struct, gc=False):
+class CopilotRecord(msgspec.Struct, gc=False):
     """One line of a session."""
 
     type: str | None = None
     id: str | None = None
     timestamp: datetime | None = None
-    data: Data | None = None
+    data: CopilotData | None = None
 
 
-RECORD = Shape(Record)
+RECORD = Shape(CopilotRecord)
 
 
-class Session(Teller):
-    """What is remembered while a session is read."""
+class CopilotTranscript(EventBuilder):
+    """Builds the events of one session."""
 
     def __init__(self, name: str, root: str | None) -> None:
-        super().__init__(CLIENT, session=name, root=root)
+        super().__init__(NAME, session=name, root=root)
         self.cwd: str | None = None
         self.branch: str | None = None
-        self.pending: dict[str, Asked] = {}
+        self.pending: dict[str, PendingCall] = {}
         self.prompt_name = ""
 
-    def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
-        """The events this record brings about."""
+    def take(self, record: CopilotRecord, *, number: int, tally: ImportTally) -> list[Event]:
+        """The events of this record."""
         self.begin(number, tally)
         if not self.is_dated(utc(record.timestamp)):
             return []
-        data = record.data or Data()
+        data = record.data or CopilotData()
         name = record.id or f"{self.at}:{number}"
         match record.type:
             case "session.start" | "session.resume" | "session.context_changed":
                 self._open(data)
             case "user.message":
-                self._said(data)
+                self._prompt(data)
             case "session.usage_record" if data.usage is not None:
-                self._answered(name, data.usage)
+                self._add_answer(name, data.usage)
             case "assistant.message":
-                self._spoke(data)
+                self._message(data)
             case "assistant.turn_end":
                 self.release_closing()
             case "tool.execution_start":
-                self._ask(data)
+                self._add_call(data)
             case "tool.execution_complete":
-                self._returned(name, data)
+                self._add_result(name, data)
             case "session.compaction_complete" if data.success is not False:
                 self.compact(name, trigger=None, before=data.pre_compaction_tokens, after=data.post_compaction_tokens)
             case "session.shutdown":
                 self.release()
                 self.end(data.reason or data.shutdown_type)
             case _ if record.type not in _IGNORED:
-                tally.meet(record.type or "(none)")
+                tally.count_unknown(record.type or "(none)")
         return self.made
 
-    def _open(self, data: Data) -> None:
-        place = data.context or Place()
+    def _open(self, data: CopilotData) -> None:
+        place = data.context or CopilotWorkspace()
         self.cwd = place.cwd or data.cwd or self.cwd
         self.branch = place.branch or data.branch or self.branch
         self.place(data.session_id, branch=self.branch, cwd=place.git_root or self.cwd)
         self.start(cwd=self.cwd, branch=self.branch, version=data.copilot_version)
 
-    def _said(self, data: Data) -> None:
-        said = typed(CLIENT, data.content or "")
-        if said is None or data.source not in (None, "user") or data.parent_tool_call_id is not None:
+    def _prompt(self, data: CopilotData) -> None:
+        prompt = PROMPTS.typed(data.content or "")
+        if prompt is None or data.source not in (None, "user") or data.parent_tool_call_id is not None:
             return
         self.release()
-        if isinstance(said, Command):
-            self.prompt_name = self.nth(f"/{said.name} {said.args}")
-            self.command(self.prompt_name, command=said.name, args=said.args)
+        if isinstance(prompt, SlashCommand):
+            self.prompt_name = self.nth(f"/{prompt.name} {prompt.args}")
+            self.command(self.prompt_name, command=prompt.name, args=prompt.args)
         else:
-            self.prompt_name = self.nth(said.text)
-            self.prompt(self.prompt_name, said.text)
+            self.prompt_name = self.nth(prompt.text)
+            self.prompt(self.prompt_name, prompt.text)
 
-    def _answered(self, name: str, usage: Usage) -> None:
-        """Copilot counts what was cached as input."""
+    def _add_answer(self, name: str, usage: CopilotUsage) -> None:
+        """Copilot counts cached tokens as input."""
         cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
         fields: dict[str, object] = {
             "model": usage.model,
@@ -174,7 +174,7 @@ class Session(Teller):
         self.hold_answer(name, fields)
         self.release_answer()
 
-    def _spoke(self, data: Data) -> None:
+    def _message(self, data: CopilotData) -> None:
         if data.parent_tool_call_id is not None:
             return  # a subagent
         self.closing = None
@@ -182,18 +182,18 @@ class Session(Teller):
         if text and not data.tool_requests:
             self.hold_closing(self.prompt_name or self.nth(text), text)
 
-    def _ask(self, data: Data) -> None:
+    def _add_call(self, data: CopilotData) -> None:
         if data.tool_call_id:
-            self.pending[data.tool_call_id] = Asked(data.tool_name or "(none)", value_of(data.arguments))
+            self.pending[data.tool_call_id] = PendingCall(data.tool_name or "(none)", value_of(data.arguments))
             if len(self.pending) > PENDING_MAX:
                 del self.pending[next(iter(self.pending))]
 
-    def _returned(self, name: str, data: Data) -> None:
-        """Hooks do not know a call's id, so that it is named by what it was given."""
-        asked = self.pending.pop(data.tool_call_id or name, None)
-        if asked is None:
+    def _add_result(self, name: str, data: CopilotData) -> None:
+        """Hooks do not know the id of a call, so it is named by its arguments."""
+        pending = self.pending.pop(data.tool_call_id or name, None)
+        if pending is None:
             return
-        failure = data.error if isinstance(data.error, Failure) else Failure(message=data.error)
+        failure = data.error if isinstance(data.error, CopilotFailure) else CopilotFailure(message=data.error)
         result = value_of(data.result)
         if isinstance(result, str):
             result = {"content": result}
@@ -204,32 +204,40 @@ class Session(Teller):
             facts |= {"exitCode": data.shell_execution.exit_code}
         failed = data.success is False
         denied = failure.code in ("denied", "rejected", "permission_denied")
-        called = self.nth([asked.given, failed])
-        call = Call(
-            id=called, tool=asked.tool, given=asked.given, result=facts, failed=failed, denied=denied, cwd=self.cwd
+        called = self.nth([pending.arguments, failed])
+        call = ClientCall(
+            id=called,
+            tool=pending.tool,
+            arguments=pending.arguments,
+            result=facts,
+            failed=failed,
+            denied=denied,
+            cwd=self.cwd,
         )
-        self.call(called, copilot_tools.drafts(call, self.files, self.tally))
+        self.call(called, tools.drafts(call, self.files, self.tally))
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    return reading.find_files(root, is_one=lambda name: name == "events.jsonl", unreadable=unreadable)
+    return reader.find_files(root, is_one=lambda name: name == "events.jsonl", unreadable=unreadable)
 
 
-def head(path: Path) -> Head | None:
-    for record in reading.first_records(path, RECORD, limit=HEAD_LINES_MAX):
+def head(path: Path) -> TranscriptHead | None:
+    for record in reader.first_records(path, RECORD, limit=HEAD_LINES_MAX):
         data = record.data
         if record.type == "session.start" and data is not None and data.session_id:
-            place = data.context or Place()
+            place = data.context or CopilotWorkspace()
             cwd, branch = place.cwd or data.cwd, place.branch
-            return Head(session=data.session_id, cwd=cwd, version=data.copilot_version, branch=branch)
+            return TranscriptHead(session=data.session_id, cwd=cwd, version=data.copilot_version, branch=branch)
     return None
 
 
-extent = reading.file_extent
-numbers = reading.line_numbers
+extent = reader.file_extent
+numbers = reader.line_numbers
 
 
 def read(
-    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: Tally
+    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
-    return reading.read_lines(path, RECORD, Session(path.parent.name, root), start=start, closed=closed, tally=tally)
+    return reader.read_records(
+        path, RECORD, CopilotTranscript(path.parent.name, root), start=start, closed=closed, tally=tally
+    )

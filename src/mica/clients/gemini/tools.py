@@ -1,7 +1,7 @@
-"""What a Gemini CLI tool call touched (A-12).
+"""The files and lines that a Gemini CLI tool call touched (A-12).
 
-The result is what a hook's `tool_response` holds: `llmContent`, which the model was shown, and `returnDisplay`, which
-people were. A session file says the same in other places; its reader puts them there.
+A result is a hook's `tool_response`: `llmContent` is for the model, `returnDisplay` for people. A session file has both
+in other places; its reader brings them into this form.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import re
 
 import msgspec
 
-from mica.clients import tool_effects as touching
-from mica.clients.claude_code.records import Count, Piece, text_of
-from mica.clients.line_ranges import Shown, line_count
-from mica.clients.prompts import without
-from mica.clients.records import Shape, Tally
+from mica.clients import tool_effects
+from mica.clients.line_ranges import Excerpt, count_lines
+from mica.clients.prompts import remove_element
+from mica.clients.records import Count, ImportTally, Shape, TextPart, text_of
 from mica.clients.shell.shown_lines import ShellStep
-from mica.clients.tool_effects import Call, Draft, Files
+from mica.clients.tool_effects import ClientCall, EventDraft, FileNames
 
 _SHOWING = re.compile(r"Showing lines (\d{1,9})-(\d{1,9}) of (\d{1,9})")
 _READ_LINES = re.compile(r"Read lines (\d{1,9})-(\d{1,9}) of (\d{1,9})")
@@ -25,7 +24,7 @@ _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,6})$", re.MULTILINE)
 _HIT = re.compile(r"L(\d{1,9}): ")
 
 
-class Input(msgspec.Struct, gc=False):
+class GeminiInput(msgspec.Struct, gc=False):
     file_path: str | None = None
     absolute_path: str | None = None
     path: str | None = None
@@ -57,7 +56,7 @@ class Match(msgspec.Struct, rename="camel", gc=False):
     line_number: Count | None = None
 
 
-class Display(msgspec.Struct, rename="camel", gc=False):
+class GeminiDisplay(msgspec.Struct, rename="camel", gc=False):
     summary: str | None = None
     matches: list[Match] | None = None
     file_diff: str | None = None
@@ -67,94 +66,96 @@ class Display(msgspec.Struct, rename="camel", gc=False):
     files: list[str] | None = None
 
 
-class Failure(msgspec.Struct, gc=False):
+class GeminiFailure(msgspec.Struct, gc=False):
     message: str | None = None
 
 
-class Result(msgspec.Struct, rename="camel", gc=False):
-    llm_content: str | list[Piece] | None = None
-    return_display: str | Display | None = None
-    error: str | Failure | None = None
+class GeminiToolResult(msgspec.Struct, rename="camel", gc=False):
+    llm_content: str | list[TextPart] | None = None
+    return_display: str | GeminiDisplay | None = None
+    error: str | GeminiFailure | None = None
 
 
-_INPUT = Shape(Input)
-_RESULT = Shape(Result)
+_INPUT = Shape(GeminiInput)
+_RESULT = Shape(GeminiToolResult)
 
 
 def without_hooks(text: str) -> str:
-    """A text as it was before hooks added theirs."""
-    kept = without(text, "hook_context")
-    return text if kept is text else kept.removesuffix("\n\n")  # they stand after an empty line
+    """The text without the additions of hooks."""
+    kept = remove_element(text, "hook_context")
+    return text if kept is text else kept.removesuffix("\n\n")  # they follow an empty line
 
 
-def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:
-    """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    given = _INPUT.fit(call.given, tally) or Input()
-    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or Result()
+def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    arguments = _INPUT.fit(call.arguments, tally) or GeminiInput()
+    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or GeminiToolResult()
     text = without_hooks(call.result if isinstance(call.result, str) else text_of(result.llm_content))
-    display = result.return_display if isinstance(result.return_display, Display) else Display()
-    said = result.return_display if isinstance(result.return_display, str) else ""
-    error = result.error.message if isinstance(result.error, Failure) else result.error
+    display = result.return_display if isinstance(result.return_display, GeminiDisplay) else GeminiDisplay()
+    display_text = result.return_display if isinstance(result.return_display, str) else ""
+    error = result.error.message if isinstance(result.error, GeminiFailure) else result.error
     if call.failed or call.denied or error:
-        return _failure(call, given, error or text, files)
+        return _failure(call, arguments, error or text, files)
     match call.tool:
-        case "read_file" if path := given.file:
-            return [touching.read(call, path, files, _seen(given, text, said), text=text)]
+        case "read_file" if path := arguments.file:
+            return [tool_effects.read(call, path, files, _seen(arguments, text, display_text), text=text)]
         case "read_many_files":
-            found = [_whole(call, path, files) for path in display.files or ()][: touching.STEPS_MAX]
-        case "replace" | "edit" | "write_file" if path := display.file_path or given.file:
-            return _edit(call, path, given, display, files, text=text)
+            found = [_whole(call, path, files) for path in display.files or ()][: tool_effects.STEPS_MAX]
+        case "replace" | "edit" | "write_file" if path := display.file_path or arguments.file:
+            return _edit(call, path, arguments, display, files, text=text)
         case "grep_search" | "search_file_content":
-            found = touching.hits(call, _hits(given, display, text), files, text=text)
+            found = tool_effects.hits(call, _hits(arguments, display, text), files, text=text)
         case "glob" | "list_directory":
-            return [touching.listing(call, given.folder, files, pattern=given.pattern, text=text)]
-        case "run_shell_command" if given.command is not None:
-            return _shell(call, given.command, given, files, text=text, said=said)
+            return [tool_effects.listing(call, arguments.folder, files, pattern=arguments.pattern, text=text)]
+        case "run_shell_command" if arguments.command is not None:
+            return _shell(call, arguments.command, arguments, files, text=text, display_text=display_text)
         case _:
             found = []
-    return found or [touching.run(call, skill=given.name if call.tool == "activate_skill" else None)]
+    return found or [tool_effects.run(call, skill=arguments.name if call.tool == "activate_skill" else None)]
 
 
-def _failure(call: Call, given: Input, text: str, files: Files) -> list[Draft]:
-    if call.tool == "read_file" and given.file and not call.denied:
-        return [touching.failed_read(call, given.file, files, text)]
-    return [touching.failure(call, text)]
+def _failure(call: ClientCall, arguments: GeminiInput, text: str, files: FileNames) -> list[EventDraft]:
+    if call.tool == "read_file" and arguments.file and not call.denied:
+        return [tool_effects.failed_read(call, arguments.file, files, text)]
+    return [tool_effects.failure(call, text)]
 
 
-def _whole(call: Call, path: str, files: Files) -> Draft:
-    return touching.touch(call, "file.read", files.name(path, call.cwd), hashed=True)
+def _whole(call: ClientCall, path: str, files: FileNames) -> EventDraft:
+    return tool_effects.touch(call, "file.read", files.name(path, call.cwd), hashed=True)
 
 
-def _seen(given: Input, text: str, said: str) -> Shown:
-    """Gemini counts the empty line after a final line end; only a stretch that reaches it tells whether it is one."""
+def _seen(arguments: GeminiInput, text: str, display_text: str) -> Excerpt:
+    """The excerpt of a read. Gemini counts the empty line after a final line end; only the end of a file shows it."""
     content = _CONTENT.search(text)
-    if lines := _SHOWING.search(text[:2_000]) or _READ_LINES.match(said):
+    if lines := _SHOWING.search(text[:2_000]) or _READ_LINES.match(display_text):
         start, end, total = int(lines[1]), int(lines[2]), int(lines[3])
         shown = text[content.end() :] if content else None
         if end >= total and shown is not None and not shown.endswith("\n"):
-            return Shown(start, end, total, shown)
-        return Shown(start, min(end, total - 1), total - 1, shown)
-    start = given.start_line or (given.offset or 0) + 1
-    if given.start_line or given.end_line or given.offset or given.limit:
-        asked = given.end_line or (start + given.limit - 1 if given.limit else None)
-        count = line_count(text)
+            return Excerpt(start, end, total, shown)
+        return Excerpt(start, min(end, total - 1), total - 1, shown)
+    start = arguments.start_line or (arguments.offset or 0) + 1
+    if arguments.start_line or arguments.end_line or arguments.offset or arguments.limit:
+        asked = arguments.end_line or (start + arguments.limit - 1 if arguments.limit else None)
+        count = count_lines(text)
         last = min(asked, start + count - 1) if asked else start + count - 1
-        return Shown(start, last, None, text) if count and last >= start else Shown()
-    total = line_count(text)
-    return Shown(1, total, total, text) if total else Shown(total=0, text=text)
+        return Excerpt(start, last, None, text) if count and last >= start else Excerpt()
+    total = count_lines(text)
+    return Excerpt(1, total, total, text) if total else Excerpt(total=0, text=text)
 
 
-def _edit(call: Call, path: str, given: Input, display: Display, files: Files, *, text: str) -> list[Draft]:
-    content = display.new_content if display.new_content is not None else given.content
-    lines = None if content is None else line_count(content)
+def _edit(
+    call: ClientCall, path: str, arguments: GeminiInput, display: GeminiDisplay, files: FileNames, *, text: str
+) -> list[EventDraft]:
+    content = display.new_content if display.new_content is not None else arguments.content
+    lines = None if content is None else count_lines(content)
     if display.is_new_file:
-        return [touching.create(call, path, files, lines=lines, text=text)]
-    return touching.edit(call, path, files, touching.hunks(display.file_diff or ""), text=text, length=lines)
+        return [tool_effects.create(call, path, files, lines=lines, text=text)]
+    return tool_effects.edit(call, path, files, tool_effects.hunks(display.file_diff or ""), text=text, length=lines)
 
 
-def _hits(given: Input, display: Display, text: str) -> list[ShellStep]:
-    """Where the pattern was found: as people were shown it, else as the model was."""
-    pattern = given.pattern or ""
+def _hits(arguments: GeminiInput, display: GeminiDisplay, text: str) -> list[ShellStep]:
+    """The hits of a search, from the display for people, else from the text for the model."""
+    pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     for match in display.matches or ():
         name, number = match.absolute_path or match.file_path, match.line_number
@@ -162,7 +163,7 @@ def _hits(given: Input, display: Display, text: str) -> list[ShellStep]:
             found.append(_hit(name, number, pattern))
     if found:
         return found
-    path, folder = "", given.folder
+    path, folder = "", arguments.folder
     for line in text.split("\n"):
         if line.startswith("File: "):
             path = line.removeprefix("File: ").strip()
@@ -176,15 +177,17 @@ def _hit(path: str, line: int | None, pattern: str) -> ShellStep:
     return ShellStep(operation="search", path=path, start_line=line, end_line=line, pattern=pattern)
 
 
-def _shell(call: Call, command: str, given: Input, files: Files, *, text: str, said: str) -> list[Draft]:
+def _shell(
+    call: ClientCall, command: str, arguments: GeminiInput, files: FileNames, *, text: str, display_text: str
+) -> list[EventDraft]:
     inside = text.removeprefix("<untrusted_context>\n").removesuffix("</untrusted_context>")
     code = _EXIT_CODE.search(inside)
-    printed = said
+    printed = display_text
     if not printed and "\nOutput: " in f"\n{inside}":
         printed = f"\n{inside}".partition("\nOutput: ")[2]
         printed = re.split(r"\n(?:Error|Exit Code|Signal|Background PIDs|Process Group PGID): ", printed)[0]
         printed = "" if printed == "(empty)" else printed
     exit_code = int(code[1]) if code else 0
-    folder = given.dir_path or given.directory
+    folder = arguments.dir_path or arguments.directory
     here = msgspec.structs.replace(call, cwd=files.absolute(folder, call.cwd)) if folder else call
-    return touching.shell(here, command, files, printed=printed, ok=exit_code == 0, exit_code=exit_code)
+    return tool_effects.shell(here, command, files, printed=printed, ok=exit_code == 0, exit_code=exit_code)

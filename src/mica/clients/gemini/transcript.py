@@ -1,8 +1,8 @@
-"""Gemini CLI transcripts, read into events (A-12).
+"""Reads Gemini CLI transcripts into events (A-12).
 
 `~/.gemini/tmp/<project>/chats/session-….jsonl` has a header, messages, and patches `{"$set": …}`. A message is written
-again, under the same id, when its tool calls have returned: the last one counts. The header names the project by a hash
-of its path; the path itself is found beside the file or in it, and believed only where its hash is that one.
+again under the same id when its tool calls have returned; the last version counts. The header names the project by a
+hash of its path; the path is looked up beside the file or in it, and must have this hash.
 """
 
 from __future__ import annotations
@@ -16,33 +16,42 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import msgspec
 
-from mica.clients import reader as reading
-from mica.clients.claude_code.records import Count
-from mica.clients.event_builder import Teller, utc
-from mica.clients.gemini import tools as gemini_tools
-from mica.clients.prompts import Command, joined, typed
-from mica.clients.reader import HEAD_LINES_MAX, Head
-from mica.clients.records import Shape, Tally, value_of
-from mica.clients.tool_effects import Call
+from mica.clients import reader
+from mica.clients.event_builder import EventBuilder, utc
+from mica.clients.gemini import tools
+from mica.clients.prompts import PromptFilter, SlashCommand, join_texts
+from mica.clients.reader import HEAD_LINES_MAX, TranscriptHead
+from mica.clients.records import Count, ImportTally, Shape, value_of
+from mica.clients.tool_effects import ClientCall
 from mica.model.event import Event
 
-CLIENT = "gemini"
-PROJECT_LINES_MAX = 200  # looked through for a path that has the project's hash
+NAME = "gemini"
+PROMPTS = PromptFilter(
+    injected=("hook_context", "session_context", "state_snapshot"),
+    openings=(
+        "<session_context>",
+        "This is the Gemini CLI. We are setting up the context for our chat.",
+        "Here is the user's editor context as a JSON object",
+        "Here is a summary of changes in the user's editor context",
+        "System: Please continue.",
+    ),
+)
+PROJECT_LINES_MAX = 200  # searched for a path with the project's hash
 _MARKER = ".project_root"
-_REGISTRY_BYTES_MAX = 10 * 2**20  # of projects.json: a few hundred bytes for each project
+_REGISTRY_BYTES_MAX = 10 * 2**20  # of projects.json, with a few hundred bytes for each project
 _PATH = re.compile(r'(?:/|[A-Za-z]:\\\\?)[^\s"\'<>|*?`,;()]{1,500}')
-_PATHS_MAX = 10_000  # looked at for it, with all folders above them
-_PATH_LINE_BYTES_MAX = 10 * 2**20  # a longer record holds a file's text, not its place
+_PATHS_MAX = 10_000  # paths tried, each with all folders above it
+_PATH_LINE_BYTES_MAX = 10 * 2**20  # a longer record holds the text of a file
 _IGNORED = frozenset(
     ("info", "error", "warning", "system", "about", "help", "stats", "model_stats", "tool_stats", "quit")
 )
 
 
-class Part(msgspec.Struct, gc=False):
+class GeminiPart(msgspec.Struct, gc=False):
     text: str | None = None
 
 
-class Tokens(msgspec.Struct, gc=False):
+class GeminiTokens(msgspec.Struct, gc=False):
     input: Count | None = None
     output: Count | None = None
     cached: Count | None = None
@@ -58,7 +67,7 @@ class Returned(msgspec.Struct, gc=False):
     response: Response | None = None
 
 
-class Result(msgspec.Struct, rename="camel", gc=False):
+class GeminiCallResult(msgspec.Struct, rename="camel", gc=False):
     text: str | None = None
     function_response: Returned | None = None
 
@@ -67,54 +76,54 @@ class ToolCall(msgspec.Struct, rename="camel", gc=False):
     id: str | None = None
     name: str | None = None
     args: msgspec.Raw = msgspec.Raw()
-    result: list[Result] | str | None = None
+    result: list[GeminiCallResult] | str | None = None
     result_display: msgspec.Raw = msgspec.Raw()
     status: str | None = None
     timestamp: datetime | None = None
 
 
-class Message(msgspec.Struct, rename="camel", gc=False):
+class GeminiMessage(msgspec.Struct, rename="camel", gc=False):
     id: str | None = None
     timestamp: datetime | None = None
     type: str | None = None
-    content: str | list[Part] | None = None
-    display_content: str | list[Part] | None = None
-    tokens: Tokens | None = None
+    content: str | list[GeminiPart] | None = None
+    display_content: str | list[GeminiPart] | None = None
+    tokens: GeminiTokens | None = None
     model: str | None = None
     tool_calls: list[ToolCall] | None = None
 
 
-class Patch(msgspec.Struct, gc=False):
-    messages: list[Message] | None = None
+class GeminiPatch(msgspec.Struct, gc=False):
+    messages: list[GeminiMessage] | None = None
 
 
-class Record(Message, rename="camel", gc=False):
+class GeminiRecord(GeminiMessage, rename="camel", gc=False):
     """One line: a header, a message or a patch."""
 
     session_id: str | None = None
     project_hash: str | None = None
     start_time: datetime | None = None
     kind: str | None = None
-    patch: Patch | None = msgspec.field(default=None, name="$set")
+    patch: GeminiPatch | None = msgspec.field(default=None, name="$set")
     rewind: str | None = msgspec.field(default=None, name="$rewindTo")
 
 
-RECORD = Shape(Record)
+RECORD = Shape(GeminiRecord)
 
 
-class Session(Teller):
-    """What is remembered while a session file is read."""
+class GeminiTranscript(EventBuilder):
+    """Builds the events of one session file."""
 
     def __init__(self, name: str, root: str | None, *, cwd: str | None) -> None:
-        super().__init__(CLIENT, session=name, root=root)
+        super().__init__(NAME, session=name, root=root)
         self.cwd = cwd
         self.is_subagent = False
-        self.said: set[str] = set()  # messages of people that were taken
-        self.told: set[str] = set()  # calls whose events were made
+        self.prompts: set[str] = set()  # ids of prompts that were added
+        self.calls: set[str] = set()  # names of calls that were added
         self.prompt_name = ""
 
-    def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
-        """The events this record brings about."""
+    def take(self, record: GeminiRecord, *, number: int, tally: ImportTally) -> list[Event]:
+        """The events of this record."""
         self.begin(number, tally)
         self.at = utc(record.timestamp) or utc(record.start_time) or self.at
         if record.project_hash is not None or (record.session_id is not None and record.type is None):
@@ -126,10 +135,10 @@ class Session(Teller):
         elif record.type is not None:
             self._message(record)
         elif record.rewind is None:
-            tally.meet("(none)")
+            tally.count_unknown("(none)")
         return self.made
 
-    def _open(self, record: Record) -> None:
+    def _open(self, record: GeminiRecord) -> None:
         if not self.is_dated():
             return
         self.is_subagent = record.kind == "subagent"
@@ -137,33 +146,33 @@ class Session(Teller):
         if not self.is_subagent:
             self.start(cwd=self.cwd, branch=None, version=None)
 
-    def _message(self, message: Message) -> None:
+    def _message(self, message: GeminiMessage) -> None:
         if not self.is_dated():
             return
         if message.type == "user":
-            self._said(message)
+            self._prompt(message)
         elif message.type == "gemini":
-            self._answered(message)
+            self._add_answer(message)
         elif message.type not in _IGNORED:
-            self.tally.meet(message.type or "(none)")
+            self.tally.count_unknown(message.type or "(none)")
 
-    def _said(self, message: Message) -> None:
+    def _prompt(self, message: GeminiMessage) -> None:
         name = message.id or f"{self.at}:{self.number}"
-        if name in self.said or self.is_subagent:
+        if name in self.prompts or self.is_subagent:
             return
-        self.said.add(name)
-        said = typed(CLIENT, _text(message.content))
-        if said is None:
+        self.prompts.add(name)
+        prompt = PROMPTS.typed(_text(message.content))
+        if prompt is None:
             return
         self.release()
-        if isinstance(said, Command):
-            self.prompt_name = self.nth(f"/{said.name} {said.args}")
-            self.command(self.prompt_name, command=said.name, args=said.args)
+        if isinstance(prompt, SlashCommand):
+            self.prompt_name = self.nth(f"/{prompt.name} {prompt.args}")
+            self.command(self.prompt_name, command=prompt.name, args=prompt.args)
         else:
-            self.prompt_name = self.nth(said.text)
-            self.prompt(self.prompt_name, said.text)
+            self.prompt_name = self.nth(prompt.text)
+            self.prompt(self.prompt_name, prompt.text)
 
-    def _answered(self, message: Message) -> None:
+    def _add_answer(self, message: GeminiMessage) -> None:
         name = message.id or f"{self.at}:{self.number}"
         if message.tokens is not None:
             self.hold_answer(name, _usage(message.model, message.tokens))
@@ -175,33 +184,33 @@ class Session(Teller):
             self.hold_closing(self.prompt_name or name, text)
 
     def _call(self, message: str, call: ToolCall) -> None:
-        """A call that has returned. Hooks do not know its id, so that it is named by what it was given."""
+        """Add a call that has returned. Hooks do not know its id, so it is named by its arguments."""
         own = f"{message}:{call.id}"
-        if call.status not in ("success", "error", "cancelled") or own in self.told:
+        if call.status not in ("success", "error", "cancelled") or own in self.calls:
             return
-        self.told.add(own)
-        given = value_of(call.args)
+        self.calls.add(own)
+        arguments = value_of(call.args)
         failed = call.status != "success"
         display = value_of(call.result_display)
-        output = call.result if isinstance(call.result, str) else joined(list(map(_output, call.result or ())))
-        result = {"llmContent": gemini_tools.without_hooks(output), "returnDisplay": display}
-        name = self.nth([given, failed])
-        told = Call(
+        output = call.result if isinstance(call.result, str) else join_texts(list(map(_output, call.result or ())))
+        result = {"llmContent": tools.without_hooks(output), "returnDisplay": display}
+        name = self.nth([arguments, failed])
+        client_call = ClientCall(
             id=name,
             tool=call.name or "(none)",
-            given=given,
+            arguments=arguments,
             result=result,
             failed=failed,
             denied=call.status == "cancelled",
             cwd=self.cwd,
         )
         before, self.at = self.at, utc(call.timestamp) or self.at
-        self.call(name, gemini_tools.drafts(told, self.files, self.tally))
+        self.call(name, tools.drafts(client_call, self.files, self.tally))
         self.at = before
 
 
-def _usage(model: str | None, tokens: Tokens) -> dict[str, object]:
-    """Gemini counts what was cached as input, and what was thought beside the output."""
+def _usage(model: str | None, tokens: GeminiTokens) -> dict[str, object]:
+    """The usage of an answer. Gemini counts cached tokens as input, and thoughts apart from the output."""
     fresh = None if tokens.input is None else max(0, tokens.input - (tokens.cached or 0))
     output = None if tokens.output is None else tokens.output + (tokens.thoughts or 0)
     return {
@@ -214,34 +223,34 @@ def _usage(model: str | None, tokens: Tokens) -> dict[str, object]:
     }
 
 
-def _text(content: str | list[Part] | None) -> str:
-    return content if isinstance(content, str) else joined([part.text for part in content or ()])
+def _text(content: str | list[GeminiPart] | None) -> str:
+    return content if isinstance(content, str) else join_texts([part.text for part in content or ()])
 
 
-def _output(result: Result) -> str | None:
+def _output(result: GeminiCallResult) -> str | None:
     response = result.function_response.response if result.function_response else None
     return result.text if response is None else response.output or response.error
 
 
-# -- Which project --------------------------------------------------------------------------------------
+# -- The project --------------------------------------------------------------------------------------
 
 
 def _project(path: Path, wanted: str | None) -> str | None:
-    """The folder that a session speaks of: the one with this hash. Without a hash, as the file beside it says."""
+    """The project folder of a session: the one with this hash, or without a hash the one in the marker file."""
     folder = path.parent.parent
-    if (marked := _line(folder / _MARKER)) and wanted in (None, _hash(marked)):
+    if (marked := _first_line(folder / _MARKER)) and wanted in (None, _hash(marked)):
         return marked
     if wanted is None:
         return None
     registry = _registry(folder.parent.parent / "projects.json")
-    return next((named for named in registry if _hash(named) == wanted), None) or _spoken_of(path, wanted)
+    return next((named for named in registry if _hash(named) == wanted), None) or _search_paths(path, wanted)
 
 
 def _hash(path: str) -> str:
     return sha256(path.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _line(path: Path) -> str | None:
+def _first_line(path: Path) -> str | None:
     try:
         with path.open(encoding="utf-8") as file:
             return file.readline(5_000).strip() or None
@@ -250,7 +259,7 @@ def _line(path: Path) -> str | None:
 
 
 def _registry(path: Path) -> Iterable[str]:
-    """The paths that Gemini's own list of projects names."""
+    """The paths in Gemini's own list of projects."""
     try:
         with path.open("rb") as file:
             value = msgspec.json.decode(file.read(_REGISTRY_BYTES_MAX))
@@ -260,9 +269,9 @@ def _registry(path: Path) -> Iterable[str]:
     return [key for key in projects if isinstance(key, str)] if isinstance(projects, dict) else ()
 
 
-def _spoken_of(path: Path, wanted: str) -> str | None:
-    """A folder with this hash among those that the session speaks of, or above them."""
-    lines = reading.first_lines(path, limit=PROJECT_LINES_MAX)
+def _search_paths(path: Path, wanted: str) -> str | None:
+    """The folder with this hash among the paths in the session and the folders above them."""
+    lines = reader.first_lines(path, limit=PROJECT_LINES_MAX)
     texts = (line.decode("utf-8", "replace") for line in lines if len(line) <= _PATH_LINE_BYTES_MAX)
     places = (found[0] for text in texts for found in _PATH.finditer(text))
     tried: set[str] = set()
@@ -284,23 +293,23 @@ def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
     def is_one(name: str) -> bool:
         return name.startswith("session-") and name.endswith(".jsonl")
 
-    return reading.find_files(root, is_one=is_one, unreadable=unreadable)
+    return reader.find_files(root, is_one=is_one, unreadable=unreadable)
 
 
-def head(path: Path) -> Head | None:
-    for record in reading.first_records(path, RECORD, limit=HEAD_LINES_MAX):
+def head(path: Path) -> TranscriptHead | None:
+    for record in reader.first_records(path, RECORD, limit=HEAD_LINES_MAX):
         if record.session_id is not None and record.project_hash is not None:
-            return Head(session=record.session_id, cwd=_project(path, record.project_hash))
+            return TranscriptHead(session=record.session_id, cwd=_project(path, record.project_hash))
     return None
 
 
-extent = reading.file_extent
-numbers = reading.line_numbers
+extent = reader.file_extent
+numbers = reader.line_numbers
 
 
 def read(
-    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: Tally
+    path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
     first = head(path)
-    story = Session(path.stem, root, cwd=first.cwd if first else None)
-    yield from reading.read_lines(path, RECORD, story, start=start, closed=closed, tally=tally)
+    transcript = GeminiTranscript(path.stem, root, cwd=first.cwd if first else None)
+    yield from reader.read_records(path, RECORD, transcript, start=start, closed=closed, tally=tally)

@@ -1,7 +1,7 @@
-"""What an OpenCode tool call touched (A-12).
+"""The files and lines that an OpenCode tool call touched (A-12).
 
-The result is what a plugin's `tool.execute.after` is given and what the `state` of a tool part holds: `output`, which
-the model was shown, and `metadata`, which has the lines.
+A result is the same in a plugin's `tool.execute.after` and in the `state` of a tool part: `output` is the text that the
+model got, and `metadata` has the lines.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import shlex
 
 import msgspec
 
-from mica.clients import tool_effects as touching
-from mica.clients.claude_code.records import Count
-from mica.clients.line_ranges import Shown, line_count, relative
-from mica.clients.records import Shape, Tally
+from mica.clients import tool_effects
+from mica.clients.line_ranges import Excerpt, count_lines, relative_path
+from mica.clients.records import Count, ImportTally, Shape
 from mica.clients.shell.shown_lines import ShellStep
 from mica.clients.shell.steps import steps
-from mica.clients.tool_effects import Call, Draft, Files
+from mica.clients.tool_effects import ClientCall, EventDraft, FileNames
 
 _SHOWING = re.compile(r"\(Showing lines (\d{1,9})-(\d{1,9}) of (\d{1,9})")
 _END_OF_FILE = re.compile(r"\(End of file - total (\d{1,9}) lines\)")
@@ -27,7 +26,7 @@ _GREP_LINE = re.compile(r"  Line (\d{1,9}):")
 _REFUSED = ("The user rejected permission", "The user has specified a rule which prevents", "Permission denied by user")
 
 
-class Input(msgspec.Struct, gc=False):
+class OpencodeInput(msgspec.Struct, gc=False):
     file_path: str | None = msgspec.field(default=None, name="filePath")
     path: str | None = None
     offset: Count | None = None
@@ -40,7 +39,7 @@ class Input(msgspec.Struct, gc=False):
     subagent_type: str | None = None
 
 
-class Display(msgspec.Struct, rename="camel", gc=False):
+class OpencodeDisplay(msgspec.Struct, rename="camel", gc=False):
     type: str | None = None
     path: str | None = None
     text: str | None = None
@@ -49,7 +48,7 @@ class Display(msgspec.Struct, rename="camel", gc=False):
     total_lines: Count | None = None
 
 
-class Change(msgspec.Struct, rename="camel", gc=False):
+class OpencodeFileChange(msgspec.Struct, rename="camel", gc=False):
     """One file of a patch."""
 
     type: str | None = None
@@ -61,77 +60,81 @@ class Change(msgspec.Struct, rename="camel", gc=False):
     after: str | None = None
 
 
-class Metadata(msgspec.Struct, gc=False):
+class OpencodeMetadata(msgspec.Struct, gc=False):
     diff: str | None = None
     exists: bool | None = None
     exit: int | None = None
     output: str | None = None
     truncated: bool | None = None
-    display: Display | None = None
-    files: list[Change] | None = None
+    display: OpencodeDisplay | None = None
+    files: list[OpencodeFileChange] | None = None
 
 
-class Result(msgspec.Struct, gc=False):
+class OpencodeResult(msgspec.Struct, gc=False):
     output: str | None = None
     error: str | None = None
-    metadata: Metadata | None = None
+    metadata: OpencodeMetadata | None = None
 
 
-_INPUT = Shape(Input)
-_RESULT = Shape(Result)
+_INPUT = Shape(OpencodeInput)
+_RESULT = Shape(OpencodeResult)
 
 
-def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:
-    """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    given = _INPUT.fit(call.given, tally) or Input()
-    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or Result()
-    facts = result.metadata or Metadata()
+def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
+    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    arguments = _INPUT.fit(call.arguments, tally) or OpencodeInput()
+    result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or OpencodeResult()
+    facts = result.metadata or OpencodeMetadata()
     text = call.result if isinstance(call.result, str) else result.output or ""
     if call.failed or call.denied or result.error is not None:
-        return _failure(call, given, result.error or text, files)
+        return _failure(call, arguments, result.error or text, files)
     match call.tool:
-        case "read" if path := given.file_path or given.path:
-            return [_read(call, path, given, facts, files, text=text)]
-        case "edit" | "multiedit" if path := given.file_path:
-            return touching.edit(call, path, files, touching.hunks(facts.diff or ""), text=text)
-        case "write" if path := given.file_path:
-            return _write(call, path, given, facts, files, text=text)
+        case "read" if path := arguments.file_path or arguments.path:
+            return [_read(call, path, arguments, facts, files, text=text)]
+        case "edit" | "multiedit" if path := arguments.file_path:
+            return tool_effects.edit(call, path, files, tool_effects.hunks(facts.diff or ""), text=text)
+        case "write" if path := arguments.file_path:
+            return _write(call, path, arguments, facts, files, text=text)
         case "patch" | "apply_patch":
-            found = _patched(call, facts.files or [], text, files)
-        case "bash" | "shell" if given.command is not None:
-            return _shell(call, given.command, given, facts, files, text=text)
+            found = _patch(call, facts.files or [], text, files)
+        case "bash" | "shell" if arguments.command is not None:
+            return _shell(call, arguments.command, arguments, facts, files, text=text)
         case "grep":
-            found = touching.hits(call, _hits(call, given, text), files, text=text)
+            found = tool_effects.hits(call, _hits(call, arguments, text), files, text=text)
         case "glob" | "list" | "ls":
-            return [touching.listing(call, given.path, files, pattern=given.pattern, text=text)]
+            return [tool_effects.listing(call, arguments.path, files, pattern=arguments.pattern, text=text)]
         case _:
             found = []
     return found or [
-        touching.run(call, skill=given.name if call.tool == "skill" else None, agent_type=given.subagent_type)
+        tool_effects.run(
+            call, skill=arguments.name if call.tool == "skill" else None, agent_type=arguments.subagent_type
+        )
     ]
 
 
-def _failure(call: Call, given: Input, text: str, files: Files) -> list[Draft]:
-    path = given.file_path or given.path
+def _failure(call: ClientCall, arguments: OpencodeInput, text: str, files: FileNames) -> list[EventDraft]:
+    path = arguments.file_path or arguments.path
     if call.tool == "read" and path and not call.denied and not text.startswith(_REFUSED):
-        return [touching.failed_read(call, path, files, text)]
-    return [touching.failure(call, text)]
+        return [tool_effects.failed_read(call, path, files, text)]
+    return [tool_effects.failure(call, text)]
 
 
-def _read(call: Call, path: str, given: Input, facts: Metadata, files: Files, *, text: str) -> Draft:
-    display = facts.display or Display()
+def _read(
+    call: ClientCall, path: str, arguments: OpencodeInput, facts: OpencodeMetadata, files: FileNames, *, text: str
+) -> EventDraft:
+    display = facts.display or OpencodeDisplay()
     if display.type == "directory" or "<type>directory</type>" in text[:2_000]:
-        return touching.listing(call, path, files, pattern=None, text=text)
+        return tool_effects.listing(call, path, files, pattern=None, text=text)
     if display.line_start and display.line_end is not None:
-        seen = Shown(display.line_start, display.line_end, display.total_lines, display.text)
+        seen = Excerpt(display.line_start, display.line_end, display.total_lines, display.text)
         if display.line_end < display.line_start:
-            seen = Shown(total=display.total_lines, text="")
-        return touching.read(call, path, files, seen, text=text)
-    return touching.read(call, path, files, _numbered(text) or _asked(given), text=text)
+            seen = Excerpt(total=display.total_lines, text="")
+        return tool_effects.read(call, path, files, seen, text=text)
+    return tool_effects.read(call, path, files, _numbered(text) or _requested(arguments), text=text)
 
 
-def _numbered(text: str) -> Shown | None:
-    """The lines that carry their numbers: `10: text`, in old versions `00010| text`."""
+def _numbered(text: str) -> Excerpt | None:
+    """An excerpt from lines that begin with their numbers: `10: text`, in old versions `00010| text`."""
     found: list[str] = []
     start = 0
     for line in text.split("\n"):
@@ -145,49 +148,55 @@ def _numbered(text: str) -> Shown | None:
         return None
     total = _SHOWING.search(text) or _END_OF_FILE.search(text)
     lines = int(total[3] if total.re is _SHOWING else total[1]) if total else None
-    return Shown(start, start + len(found) - 1, lines, "\n".join(found))
+    return Excerpt(start, start + len(found) - 1, lines, "\n".join(found))
 
 
-def _asked(given: Input) -> Shown:
-    start = given.offset or 1
-    return Shown(start, start + given.limit - 1) if given.limit else Shown()
+def _requested(arguments: OpencodeInput) -> Excerpt:
+    start = arguments.offset or 1
+    return Excerpt(start, start + arguments.limit - 1) if arguments.limit else Excerpt()
 
 
-def _write(call: Call, path: str, given: Input, facts: Metadata, files: Files, *, text: str) -> list[Draft]:
-    lines = None if given.content is None else line_count(given.content)
+def _write(
+    call: ClientCall, path: str, arguments: OpencodeInput, facts: OpencodeMetadata, files: FileNames, *, text: str
+) -> list[EventDraft]:
+    lines = None if arguments.content is None else count_lines(arguments.content)
     if facts.exists:
-        return touching.edit(call, path, files, touching.hunks(facts.diff or ""), text=text, length=lines)
-    return [touching.create(call, path, files, lines=lines, text=text)]
+        return tool_effects.edit(call, path, files, tool_effects.hunks(facts.diff or ""), text=text, length=lines)
+    return [tool_effects.create(call, path, files, lines=lines, text=text)]
 
 
-def _patched(call: Call, changes: list[Change], text: str, files: Files) -> list[Draft]:
-    made: list[Draft] = []
-    for change in changes[: touching.STEPS_MAX]:
+def _patch(call: ClientCall, changes: list[OpencodeFileChange], text: str, files: FileNames) -> list[EventDraft]:
+    made: list[EventDraft] = []
+    for change in changes[: tool_effects.STEPS_MAX]:
         path = change.file_path or change.relative_path
         if not path:
             continue
-        said = "" if made else text
+        output = "" if made else text
         if change.type == "add":
-            lines = None if change.after is None else line_count(change.after)
-            made.append(touching.create(call, path, files, lines=lines, text=said))
+            lines = None if change.after is None else count_lines(change.after)
+            made.append(tool_effects.create(call, path, files, lines=lines, text=output))
         else:
-            made += touching.edit(call, path, files, touching.hunks(change.diff or change.patch or ""), text=said)
+            made += tool_effects.edit(
+                call, path, files, tool_effects.hunks(change.diff or change.patch or ""), text=output
+            )
     return made
 
 
-def _shell(call: Call, command: str, given: Input, facts: Metadata, files: Files, *, text: str) -> list[Draft]:
+def _shell(
+    call: ClientCall, command: str, arguments: OpencodeInput, facts: OpencodeMetadata, files: FileNames, *, text: str
+) -> list[EventDraft]:
     printed = facts.output if facts.output is not None else text
     if facts.truncated:
         printed = text
-    folder = given.workdir
+    folder = arguments.workdir
     here = msgspec.structs.replace(call, cwd=files.absolute(folder, call.cwd)) if folder else call
     code = facts.exit if facts.exit is not None else 0
-    return touching.shell(here, command, files, printed=printed, ok=code == 0, exit_code=code)
+    return tool_effects.shell(here, command, files, printed=printed, ok=code == 0, exit_code=code)
 
 
-def _hits(call: Call, given: Input, text: str) -> list[ShellStep]:
-    """`path:` and below it `  Line N: text`; else the lines of `path:N:text`."""
-    pattern = given.pattern or ""
+def _hits(call: ClientCall, arguments: OpencodeInput, text: str) -> list[ShellStep]:
+    """The hits of a search: `path:` followed by `  Line N: text`, or the lines of `path:N:text`."""
+    pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     path = ""
     for line in text.split("\n"):
@@ -198,6 +207,6 @@ def _hits(call: Call, given: Input, text: str) -> list[ShellStep]:
             path = line[:-1]
     if found or text.startswith(("No files found", "No matches found")):
         return found
-    place = given.path or "."
-    place = place if text.startswith("/") else relative(place, root=call.cwd, cwd=call.cwd)
+    place = arguments.path or "."
+    place = place if text.startswith("/") else relative_path(place, root=call.cwd, cwd=call.cwd)
     return steps(f"rg -n -e {shlex.quote(pattern)} -- {shlex.quote(place)}", output=text)

@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Shell commands that agents run: parsed, and which files and lines they read."""

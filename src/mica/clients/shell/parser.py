@@ -1,26 +1,30 @@
-"""A shell command as words and operators.
+"""Splits a shell command into words and operators, and finds the commits it makes.
 
-`shlex` would not do: it forgets what was quoted, so `grep '|' F` falls in two and `cat '*.py'` looks like a glob.
+`shlex` does not fit: it forgets what was quoted, so `grep '|' F` would fall in two and `cat '*.py'` look like a glob.
 """
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 PIECES_MAX = 4_096  # words and operators have about one each; keeps thousands of pipes to milliseconds
 
 
 class ParseError(Exception):
-    """No shell would take this, or it is beyond our limits."""
+    """The text is no shell command, or exceeds the limits."""
 
 
-class Token(NamedTuple):
+class ShellToken(NamedTuple):
+    """A word or an operator of a shell command."""
+
     text: str
-    literal: bool = True  # False: a glob or an expansion decides at run time what stands here
+    literal: bool = True  # False: a glob or an expansion is filled in at run time
     operator: bool = False
 
 
-STOP = Token("", operator=True)  # understanding ends here
+STOP = ShellToken("", operator=True)  # parsing ends here
 DIGITS = "0123456789"
 _VARIABLE = re.compile(r"(?<!\\)\$[A-Za-z0-9_{@*#?$!-]")
 _ESCAPED = re.compile(r'\\([$`"\\\n])')
@@ -41,9 +45,9 @@ _PIECE = re.compile(
 )
 
 
-def tokens_of(text: str) -> list[Token]:
-    """Words and operators; the last one is STOP where a substitution begins."""
-    tokens: list[Token] = []
+def tokens_of(text: str) -> list[ShellToken]:
+    """The words and operators of a command; the last one is STOP where a substitution begins."""
+    tokens: list[ShellToken] = []
     documents: list[str] = []  # delimiters of the here-documents that begin on the next line
     position, pieces, in_word = 0, 0, False
     while position < len(text):
@@ -62,7 +66,7 @@ def tokens_of(text: str) -> list[Token]:
             position = _line_end(text, position)
         elif kind == "operator":
             in_word = False
-            tokens.append(Token(value, operator=True))
+            tokens.append(ShellToken(value, operator=True))
             if value == "\n":
                 position = _skip_documents(text, position, documents)
                 documents = []
@@ -76,7 +80,7 @@ def tokens_of(text: str) -> list[Token]:
                 value, literal = before.text + value, before.literal and literal
             elif tokens and tokens[-1].operator and tokens[-1].text.lstrip(DIGITS) in ("<<", "<<-"):
                 documents.append(value)
-            tokens.append(Token(value, literal))
+            tokens.append(ShellToken(value, literal))
             in_word = True
     return tokens
 
@@ -94,3 +98,105 @@ def _skip_documents(text: str, position: int, delimiters: Iterable[str]) -> int:
             line = text[position:end].strip("\t\r")
             position = end + 1
     return position
+
+
+# -- Commits ---------------------------------------------------------------------------------------------
+
+COMMAND_CHARACTERS_MAX = 65_536  # a longer command carries a file; commit messages are a thousandth of it
+
+# Only where a command can begin. Options may stand between `git` and `commit`.
+_COMMIT = re.compile(
+    r"(?:^|[;&|(\n])[ \t]*+(?:\w+=\S*[ \t]++)*+git(?:[ \t]++-[cC][ \t]++\S++|[ \t]++-\S++)*+[ \t]++commit(?=\s|$)"
+)
+_WORD = re.compile(r"""(?:[ \t]|\\\n)*+((?:[^\s;&|()'"\\]++|'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\\.)++)""", re.DOTALL)
+_QUOTED_PIECE = re.compile(r"""'[^']*'|"[^"\\]*(?:\\.[^"\\]*)*"|\\.|[^'"\\]+""", re.DOTALL)
+_ESCAPED_CHARACTER = re.compile(r'\\([$`"\\])')
+_EXPANDED = re.compile(r"(?<!\\)[$`]")
+_HERE = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+_PRINTED = re.compile(r"^\[[^\]\n]* ([0-9a-f]{7,40})\] (.*\S)", re.MULTILINE)  # [main 1a2b3c4] subject
+_SHORT = re.compile(r"-[a-zA-Z]*m")
+_QUIET = re.compile(r"-[a-zA-Z]*q[a-zA-Z]*$|--quiet$|[1&]?>")
+_TRAILER = re.compile(r"(?:co-authored-by|signed-off-by|reviewed-by|claude-session):|🤖 generated with", re.IGNORECASE)
+
+
+class ShellCommit(msgspec.Struct, frozen=True):
+    """A commit that a shell command made."""
+
+    message: str
+    sha: str | None = None  # as git printed it, mostly short
+
+
+def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
+    """The commits that a command made, in order.
+
+    What git printed decides. Where the command silences git, its success does.
+    """
+    if "commit" not in command or len(command) > COMMAND_CHARACTERS_MAX:
+        return []
+    attempts = [_commit_at(command, match.end()) for match in _COMMIT.finditer(command)]
+    if not attempts:
+        return []
+    messages = {_subject(message): message for message, _ in attempts if message}
+    if printed := _PRINTED.findall(output):
+        return [ShellCommit(messages.get(subject, subject), sha) for sha, subject in printed]
+    return [ShellCommit(message) for message, silent in attempts if ok and silent and message]
+
+
+def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
+    """The message of a `git commit`, where it can be read, and whether git's output was hidden."""
+    words: list[str] = []
+    position = start
+    while word := _WORD.match(command, position):
+        words.append(word[1])
+        position = word.end()
+    if "--dry-run" in words:
+        return None, False
+    piped = command[position:].lstrip(" \t").startswith("|")
+    silent = piped or any(_QUIET.match(word) for word in words)
+    if here := _HERE.search(command, start, position):
+        return _here_document(command, here), silent
+    return _message(words), silent
+
+
+def _message(words: list[str]) -> str | None:
+    """The texts of -m and --message, a paragraph each; None when there is none or the shell fills it in."""
+    texts: list[str] = []
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word == "--message" or _SHORT.fullmatch(word):
+            texts.append(following)
+        elif word.startswith(("--message=", "-m")):
+            texts.append(word.removeprefix("--message=").removeprefix("-m"))
+    plain = [_unquote(text) for text in texts]
+    return None if None in plain else _tidy("\n\n".join(text for text in plain if text))
+
+
+def _unquote(word: str) -> str | None:
+    """A word as the shell passes it on; None when that depends on variables or other commands."""
+    pieces: list[str] = []
+    for piece in _QUOTED_PIECE.findall(word):
+        if piece.startswith("'"):
+            pieces.append(piece[1:-1])
+        elif _EXPANDED.search(piece):
+            return None
+        elif piece.startswith('"'):
+            pieces.append(_ESCAPED_CHARACTER.sub(r"\1", piece[1:-1]))
+        else:
+            pieces.append(piece.removeprefix("\\"))
+    return "".join(pieces)
+
+
+def _here_document(command: str, here: re.Match[str]) -> str | None:
+    begin = command.find("\n", here.end()) + 1
+    end = re.compile(rf"^[ \t]*{here[2]}[ \t]*$", re.MULTILINE).search(command, begin) if begin else None
+    return _tidy(command[begin : end.start()]) if end else None
+
+
+def _tidy(message: str) -> str | None:
+    """The message without trailers, which name people and programs."""
+    lines = [line for line in message.strip().split("\n") if not _TRAILER.match(line.strip())]
+    return "\n".join(lines).strip() or None
+
+
+def _subject(message: str) -> str:
+    """The first paragraph on one line, as git prints it."""
+    return " ".join(line.strip() for line in message.split("\n\n", 1)[0].split("\n"))

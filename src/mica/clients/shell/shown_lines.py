@@ -1,24 +1,26 @@
-"""Which lines of a file a step shows: ranges that filters narrow, and the lines that a script prints."""
+"""Which lines of a file a shell command showed: line ranges, scripts that select lines, and the printed output."""
 
+import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
 
 import msgspec
 
 Operation = Literal["read", "search", "list", "edit", "create"]
 
-RANGES_MAX = 64  # of one sed script or bat call; more is no reading, and costs the square
+RANGES_MAX = 64  # of one sed script or bat call; more is no reading, and the cost is quadratic
 
 
 class ShellStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One file or directory that a command touched. Lines are counted from 1 and inclusive."""
+    """One file or directory that a command touched. Line numbers start at 1 and include both ends."""
 
     operation: Operation
-    path: str  # as typed, seen from where the command started
-    start_line: int | None = None  # None: which lines is not known, or from_end says
+    path: str  # relative to the directory the command started in
+    start_line: int | None = None  # None: unknown, or given by from_end
     end_line: int | None = None  # None after a start_line: to the end of the file
-    from_end: int | None = None  # the last so many lines, where the length of the file is not known
+    from_end: int | None = None  # the number of last lines, where the length of the file is unknown
     revision: str | None = None  # the commit a file was read at; None: the working copy
     pattern: str | None = None  # what was searched for
 
@@ -26,7 +28,7 @@ class ShellStep(msgspec.Struct, frozen=True, kw_only=True):
 # -- Streams of lines ------------------------------------------------------------------------------------
 
 _Range = tuple[int, int | None]  # None: to the end
-_Lines = Sequence[_Range] | None  # None: cannot be told
+_Lines = Sequence[_Range] | None  # None: unknown
 Take = Callable[[Sequence[ShellStep], str], list[ShellStep]]
 ALL: list[_Range] = [(1, None)]
 
@@ -40,18 +42,19 @@ def _lesser(one: int | None, other: int | None) -> int | None:
 
 
 def length_of(read: ShellStep) -> int | None:
+    """The number of lines of a read, or None."""
     if read.start_line is None or read.end_line is None:
         return read.from_end
     return max(read.end_line - read.start_line + 1, 0)
 
 
 def blur(reads: Iterable[ShellStep]) -> list[ShellStep]:
-    """The same files; which of their lines is not known."""
+    """The same files with unknown lines."""
     return [msgspec.structs.replace(read, start_line=None, end_line=None, from_end=None) for read in reads]
 
 
 def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
-    """Lines first to last of a read, counted from its own first line."""
+    """The lines first to last of a read, counted from the start of the read."""
     if read.from_end is not None and (last is None or last >= read.from_end):
         return msgspec.structs.replace(read, from_end=read.from_end - first + 1)
     if read.start_line is None:
@@ -61,7 +64,7 @@ def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
 
 
 def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[ShellStep]:
-    """Lines first to last of a stream. A file of unknown length is taken to be long enough."""
+    """The lines first to last of a stream. A file of unknown length counts as long enough."""
     selected: list[ShellStep] = []
     passed = 0
     for index, read in enumerate(stream):
@@ -77,13 +80,14 @@ def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[Sh
 
 
 def select_all(stream: Sequence[ShellStep], lines: _Lines) -> list[ShellStep]:
+    """The given lines of a stream; unknown lines make every read unknown."""
     if lines is None:
         return blur(stream)
     return [read for first, last in lines for read in select(stream, first, last)]
 
 
 def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """`head -n 3`, and `head -n -3`: all but the last three."""
+    """The lines of `head -n 3`, or of `head -n -3`: all but the last three."""
     number, lengths = _number(count.removeprefix("-")), [length_of(read) for read in stream]
     if number is not None and count.startswith("-"):
         number = None if None in lengths else sum(length or 0 for length in lengths) - number
@@ -91,7 +95,7 @@ def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
 
 
 def bottom(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """`tail -n 3`, and `tail -n +3`: from the third on."""
+    """The lines of `tail -n 3`, or of `tail -n +3`: from the third on."""
     number, lengths = _number(count.lstrip("+-")), [length_of(read) for read in stream]
     if number is None:
         return blur(stream)
@@ -109,19 +113,19 @@ def _within(ranges: Iterable[_Range], first: int, last: int | None) -> list[_Ran
     return [(low, high) for low, high in cut if high is None or low <= high]
 
 
-def runs(ranges: Iterable[_Range]) -> list[_Range]:
-    """The same lines in order, touching ranges joined."""
-    runs: list[_Range] = []
+def merge_ranges(ranges: Iterable[_Range]) -> list[_Range]:
+    """The same lines in order, adjacent ranges merged."""
+    merged: list[_Range] = []
     for first, last in sorted(ranges, key=lambda bounds: bounds[0]):
-        low, high = runs[-1] if runs else (0, -1)
+        low, high = merged[-1] if merged else (0, -1)
         if high is None or first <= high + 1:
-            runs[-1] = (low, None if high is None or last is None else max(high, last))
+            merged[-1] = (low, None if high is None or last is None else max(high, last))
         else:
-            runs.append((first, last))
-    return runs
+            merged.append((first, last))
+    return merged
 
 
-# -- Which lines a script prints -------------------------------------------------------------------------
+# -- Scripts that select lines -------------------------------------------------------------------------
 
 _SED_COMMAND = re.compile(r"(?:([0-9]{1,9}|\$)(?:,(\+?[0-9]{1,9}|\$))?)?(!?)([pdq=])")
 _COMPARISON = re.compile(r"F?NR(==|>=|<=|>|<)([0-9]{1,9})")
@@ -129,6 +133,7 @@ _FLIP_FLOP = re.compile(r"([0-9]{1,9})\.\.\.?([0-9]{1,9})")
 
 
 def sed_lines(script: str, *, quiet: bool) -> _Lines:
+    """The lines that a sed script prints."""
     shown = [] if quiet else ALL
     quit_at: int | None = None
     parts = [part for part in re.split(r"[;\n]", script.replace(" ", "")) if part]
@@ -155,10 +160,11 @@ def sed_lines(script: str, *, quiet: bool) -> _Lines:
             shown = _within(shown, first, last)
         else:
             shown = _within(shown, 1, first - 1) + ([] if last is None else _within(shown, last + 1, None))
-    return runs(_within(shown, 1, quit_at))
+    return merge_ranges(_within(shown, 1, quit_at))
 
 
 def awk_lines(program: str) -> _Lines:
+    """The lines that an awk program prints."""
     condition, brace, block = "".join(program.split()).partition("{")
     if brace and not (block.startswith("print") and block.find("}") == len(block) - 1):
         return None
@@ -179,11 +185,12 @@ def awk_lines(program: str) -> _Lines:
 
 
 def _from_to(first: int, last: int) -> list[_Range]:
-    """From line to line, in awk and perl: an end that has passed is never reached."""
+    """The lines from first to last in awk and perl, where an end before the start is never reached."""
     return [(first, last if last >= first else None)]
 
 
 def perl_lines(script: str) -> _Lines:
+    """The lines that `perl -ne` prints."""
     statement = "".join(script.split()).rstrip(";")
     condition = statement.removeprefix("printif").strip("()")
     if not statement.startswith("printif"):
@@ -194,7 +201,7 @@ def perl_lines(script: str) -> _Lines:
 
 
 def option_lines(text: str, separator: str) -> _Lines:
-    """`bat -r 10:40` and `git blame -L 10,40`."""
+    """The lines of `bat -r 10:40` and `git blame -L 10,40`."""
     low, middle, high = text.partition(separator)
     first, last = _number(low or "1"), _number(high.removeprefix("+"))
     if first is None or (high and last is None):
@@ -204,3 +211,118 @@ def option_lines(text: str, separator: str) -> _Lines:
     if last is not None and high.startswith("+"):
         last += first - (separator == ",")  # git counts the lines, bat adds them
     return [(first, last)]
+
+
+# -- The printed output ----------------------------------------------------------------------------------
+
+HIT_LINES_MAX = 10_000  # lines of output examined for hits; clients cut their output well before
+NAME_CHARS_MAX = 1_024  # a longer name in the output is not a path
+
+_HIT = re.compile(r"([^:]+):([0-9]{1,9}):")
+_NUMBERED = re.compile(r"([0-9]{1,9})[:-]")
+_OF_HEADING = re.compile(r"[0-9]{1,9}(?::|-(?![^:]*:[0-9]{1,9}:))")  # not a hit in a file named 1-a.md
+_CONTEXT = re.compile(r"-([0-9]{1,9})-")
+
+
+class ShellSearch(NamedTuple):
+    """A search whose hits are known only from its output."""
+
+    places: list[ShellStep]  # where it looked; empty when globs or xargs chose the files
+    pattern: str | None
+    directory: str | None  # where it ran; printed names are relative to it
+    lines: list[ShellStep]  # what `N:text` counts, where not each line names its file
+    names_only: bool
+
+
+def join_path(directory: str, name: str) -> str:
+    """The path of a name inside a directory."""
+    path = posixpath.normpath(posixpath.join(directory, name))
+    return path[1:] if path.startswith("//") else path  # normpath keeps two slashes
+
+
+def printed_lines(output: str, *, complaints: tuple[str, ...]) -> list[str]:
+    """The lines of an output without error messages: `cat: F: No such file or directory` shows nothing of F."""
+    lines = output.removesuffix("\n").split("\n") if output else []
+    return [line for line in lines if not line.startswith(complaints)]
+
+
+def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list[list[ShellStep]]:
+    """Each read, limited to the lines that can have been printed; an empty list where none can.
+
+    Several ranges of one file share the printed lines, in order. Reads of several files do not: each file may be
+    shorter than the range, so each read is only known to be no longer than the whole output.
+    """
+    shared = alone and len({read.path for read in reads}) == 1
+    clipped: list[list[ShellStep]] = []
+    for read in reads:
+        kept = read
+        if read.from_end is not None:
+            kept = msgspec.structs.replace(read, from_end=min(read.from_end, printed))
+        elif read.end_line is not None or (shared and read.start_line is not None):
+            kept = narrow(read, 1, printed)
+        clipped.append([kept] if printed > 0 and length_of(kept) != 0 else [])
+        printed -= (length_of(kept) or 0) if shared else 0
+    return clipped
+
+
+def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
+    """The hits of a search by file, adjacent lines joined; the places it looked in where the output names none."""
+    made: list[ShellStep] = []
+    revision = search.places[0].revision if len(search.places) == 1 else None
+    for path, numbers in _numbers_by_path(search, lines[:HIT_LINES_MAX], alone=alone).items():
+        hit = ShellStep(operation="search", path=path, revision=revision, pattern=search.pattern)
+        found = merge_ranges((number, number) for number in numbers)
+        made += [msgspec.structs.replace(hit, start_line=low, end_line=high) for low, high in found] or [hit]
+    return made or (search.places if lines else [])
+
+
+def _numbers_by_path(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> dict[str, set[int]]:
+    """The numbers of the lines shown of each file; an empty set where the output has only names."""
+    found: dict[str, set[int]] = {}
+    inside = partial(_inside, {place.path for place in search.places}, search.directory, alone=alone)
+    if search.names_only:
+        return {path: set() for line in lines if (path := inside(line))}
+    names: dict[str, str] = {}  # path by printed name
+    unclear: list[str] = []
+    heading: str | None = None
+    for previous, line, following in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        hit, numbered = _HIT.match(line), _NUMBERED.match(line)
+        if numbered and heading:
+            found.setdefault(heading, set()).add(int(numbered[1]))
+        elif hit and (path := inside(hit[1])):
+            names[hit[1]] = path
+            found.setdefault(path, set()).add(int(hit[2]))
+        elif numbered and alone and len(search.lines) == 1:
+            for read in select(search.lines, int(numbered[1]), int(numbered[1])):
+                found.setdefault(read.path, set()).update([read.start_line] if read.start_line else [])
+        elif not previous and _OF_HEADING.match(following) and (path := inside(line)):
+            heading = path  # as rg prints on a terminal: the name, the lines, an empty line
+        elif line:
+            unclear.append(line)
+        else:
+            heading = None
+    for line in unclear:
+        contexts = _CONTEXT.finditer(line, 0, NAME_CHARS_MAX)
+        context = next((context for context in contexts if line[: context.start()] in names), None)
+        name, colon, _text = line.partition(":")
+        if context:
+            found[names[line[: context.start()]]].add(int(context[1]))
+        elif colon and ("/" in name or "." in name) and (path := inside(name)):
+            found.setdefault(path, set())
+    return found
+
+
+def _inside(places: Collection[str], directory: str | None, name: str, *, alone: bool) -> str | None:
+    """The path of a printed name, if a search of these places can have printed it."""
+    if not name or len(name) > NAME_CHARS_MAX:
+        return None
+    path = above = join_path(directory or "", name)
+    while above not in places and above != posixpath.dirname(above):
+        above = posixpath.dirname(above)
+    if above in places:
+        return path
+    if places and ("." not in places or path.startswith("/")):
+        return None
+    # Any name is possible here; output of other programs is recognized by its form.
+    plausible = " " not in name and not path.startswith("..") and (alone or "/" in name or "." in name)
+    return path if plausible else None

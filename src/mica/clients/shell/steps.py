@@ -1,10 +1,9 @@
-"""What a shell command reads, searches, lists and edits.
+"""The files that a shell command reads, searches, lists and edits.
 
-Coding agents navigate through their shell tool: `sed -n '10,40p' F` is a read of F. A command is cut into
-tokens and pipelines, and each pipeline is played through a table of programs. Reads flow from left to right:
-a program with operands starts a stream of lines, a filter without operands narrows it, an unknown one
-swallows it. Where understanding ends (a loop, a condition, `$(…)`), what stands before still counts and what
-follows does not.
+Coding agents navigate through their shell tool: `sed -n '10,40p' F` is a read of F. A command is split into
+tokens and pipelines, and each pipeline is simulated with a table of programs. Reads flow from left to right:
+a program with operands starts a stream of lines, a filter without operands narrows it, an unknown program
+ends it. At a loop, a condition or `$(…)` the simulation stops: the part before it counts, the rest does not.
 """
 
 import posixpath
@@ -16,19 +15,23 @@ from typing import TypeGuard
 
 import msgspec
 
-from mica.clients.shell.output import Search, clip, hits, joined, printed
-from mica.clients.shell.parser import DIGITS, STOP, ParseError, Token, tokens_of
+from mica.clients.shell.parser import DIGITS, STOP, ParseError, ShellToken, tokens_of
 from mica.clients.shell.shown_lines import (
     ALL,
     RANGES_MAX,
     Operation,
+    ShellSearch,
     ShellStep,
     Take,
     awk_lines,
     blur,
     bottom,
+    clip_reads,
+    find_hits,
+    join_path,
     option_lines,
     perl_lines,
+    printed_lines,
     sed_lines,
     select_all,
     top,
@@ -49,49 +52,51 @@ def steps(
     ok: bool = True,
     lines_of: Callable[[str], int | None] = _length_unknown,
 ) -> list[ShellStep]:
-    """The navigation a command performs, in order; empty when there is none or it cannot be understood.
+    """The files that a command touched, in order; empty when there are none or the command cannot be parsed.
 
-    `output` is what was printed, without any notice the client put in place of a cut: it bounds the ranges
-    and names the hits of a search. `lines_of` gives the length of a file where it is known, by the path as
-    the steps give it. Raises nothing of its own and takes time linear in command and output.
+    `output` is the printed text, without any notice that the client put in place of a cut: it limits the ranges
+    and names the hits of a search. `lines_of` returns the length of a file where it is known, for a path as the
+    steps name it. Raises nothing and takes time linear in command and output.
     """
     if len(command) > COMMAND_CHARS_MAX:
         return []
-    shell = _Shell(lines_of)
+    shell = ShellState(lines_of)
     try:
-        events = shell.play(command)
+        events = shell.run(command)
     except ParseError:
         return []
-    lines = None if output is None else printed(output, complaints=_COMPLAINTS)
-    if not ok and not lines:  # it failed, and nothing says that anything was seen; it may still have written
-        return [step for step in _settled(events) if step.operation == "edit"]
+    lines = None if output is None else printed_lines(output, complaints=_COMPLAINTS)
+    if not ok and not lines:  # it failed without output: nothing was shown, but something may be written
+        return [step for step in _as_steps(events) if step.operation == "edit"]
     if lines is None:
-        return _settled(events)
-    alone = shell.voices == 1
-    reads = iter(clip([event for event in events if _is_read(event)], printed=len(lines), alone=alone))
+        return _as_steps(events)
+    alone = shell.printing_pipelines == 1
+    reads = iter(clip_reads([event for event in events if _is_read(event)], printed=len(lines), alone=alone))
     found: list[ShellStep] = []
     for event in events:
-        if isinstance(event, Search):
-            found += hits(event, lines, alone=alone)
+        if isinstance(event, ShellSearch):
+            found += find_hits(event, lines, alone=alone)
         else:
             found += next(reads) if event.operation == "read" else [event]
     return found
 
 
-# -- Playing a command -----------------------------------------------------------------------------------
+# -- Simulating a command -----------------------------------------------------------------------------------
 
-_Event = ShellStep | Search
-_Stdin = list[ShellStep] | None  # None: nothing flows in, this program begins the pipeline
+_Event = ShellStep | ShellSearch
+_Stdin = list[ShellStep] | None  # None: this program begins the pipeline
 
 
 @dataclass
-class _Command:
-    words: list[Token] = field(default_factory=list)
-    sources: list[Token] | None = None  # < F; empty for here-documents
-    targets: list[Token] = field(default_factory=list)  # > F
-    hidden: bool = False  # the output goes elsewhere, nobody sees it
+class ParsedCommand:
+    """One program of a pipeline with its redirections."""
 
-    def redirect(self, operator: str, target: Token) -> None:
+    words: list[ShellToken] = field(default_factory=list)
+    sources: list[ShellToken] | None = None  # < F; empty for here-documents
+    targets: list[ShellToken] = field(default_factory=list)  # > F
+    hidden: bool = False  # the output goes to a file
+
+    def redirect(self, operator: str, target: ShellToken) -> None:
         kind = operator.lstrip(DIGITS)
         if kind.startswith("<"):
             self.sources = [target] if kind == "<" else []
@@ -116,27 +121,28 @@ _SILENT = ("", "cd", "pushd", "popd", "export", "set", *_SHELLS)  # a shell is s
 _KEEP_HITS = ("head", "tail", "sort", "uniq", "cat", "less", "more", "tee", "sed", "grep", "rg")
 
 
-class _Shell:
-    """Follows commands without running them."""
+class ShellState:
+    """Simulates commands without running them."""
 
     def __init__(self, lines_of: Callable[[str], int | None]) -> None:
         self.lines_of = lines_of
-        self.directory: str | None = ""  # seen from where the command started; None: no longer known
-        self.voices = 0  # pipelines that may have printed something
+        self.directory: str | None = ""  # relative to the start; None: unknown
+        self.printing_pipelines = 0
         self.nesting = 0
 
-    def play(self, text: str) -> list[_Event]:
+    def run(self, text: str) -> list[_Event]:
+        """The steps and searches of a command line. Raises ParseError."""
         events: list[_Event] = []
         outside: list[str | None] = []  # directories to return to after ( … )
-        pipeline = [_Command()]
-        joint, navigated = "", False  # the operator before this pipeline; whether its list did anything yet
-        tokens = iter([*tokens_of(text), Token(";", operator=True)])
+        pipeline = [ParsedCommand()]
+        joint, navigated = "", False  # the operator before this pipeline, and whether the list touched a file yet
+        tokens = iter([*tokens_of(text), ShellToken(";", operator=True)])
         for token in tokens:
             command, operator = pipeline[-1], token.text
             if not token.operator:
                 command.words.append(token)
             elif token is STOP or (operator == "(" and command.words) or _compound(command):
-                self.voices += 1
+                self.printing_pipelines += 1
                 break
             elif "<" in operator or ">" in operator:
                 target = next(tokens)
@@ -144,11 +150,11 @@ class _Shell:
                     raise ParseError
                 command.redirect(operator, target)
             elif operator in ("|", "|&"):
-                pipeline.append(_Command())
+                pipeline.append(ParsedCommand())
             elif operator == "\n" and not command.words and (len(pipeline) > 1 or joint in ("&&", "||")):
-                continue  # the line goes on
+                continue  # the command continues on the next line
             else:
-                if joint != "||" or not navigated:  # of A || B one ran; A is the likelier
+                if joint != "||" or not navigated:  # of A || B one ran; A is more likely
                     directory, new = self.directory, self._pipeline(pipeline)
                     events += new
                     navigated = navigated or bool(new) or self.directory != directory
@@ -156,22 +162,22 @@ class _Shell:
                     outside.append(self.directory)
                 elif operator == ")" and outside:
                     self.directory = outside.pop()
-                pipeline, joint = [_Command()], operator
+                pipeline, joint = [ParsedCommand()], operator
                 navigated = navigated and operator in ("&&", "||")
         return events
 
-    def _pipeline(self, commands: Sequence[_Command]) -> list[_Event]:
+    def _pipeline(self, commands: Sequence[ParsedCommand]) -> list[_Event]:
         directory = self.directory
         stream: list[_Event] = []
         for index, command in enumerate(commands):
             stream = self._command(command, stream, piped=index > 0)
             if len(commands) > 1:
                 self.directory = directory  # each program of a pipeline has its own
-        self.voices += _program(_unwrap(commands[-1].words)) not in _SILENT
+        self.printing_pipelines += _program(_unwrap(commands[-1].words)) not in _SILENT
         return stream
 
-    def _command(self, command: _Command, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
-        """What has happened, and what flows on, after one more program of a pipeline."""
+    def _command(self, command: ParsedCommand, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
+        """The events so far and the stream that flows on, after one more program of a pipeline."""
         words = _unwrap(command.words)
         program = _program(words)
         stdin = [event for event in stream if _is_read(event)] if piped else None
@@ -181,27 +187,27 @@ class _Shell:
         new = known(self, words[1:], stdin) if known else []
         past: Sequence[_Event] = [event for event in stream if not _is_read(event)]
         if program not in _KEEP_HITS:
-            past = _settled(past)
+            past = _as_steps(past)
         if command.hidden:
-            new = [step for step in _settled(new) if step.operation != "read"]
+            new = [step for step in _as_steps(new) if step.operation != "read"]
         return [*past, *new, *self.steps_at("edit", command.targets)]
 
-    def path(self, word: Token) -> str | None:
-        """The path seen from where the command started; None when only the shell could tell."""
+    def path(self, word: ShellToken) -> str | None:
+        """The path relative to the start of the command; None when only the shell can expand it."""
         if not word.literal or not word.text:
             return None
         if word.text.startswith(("/", "~")):
-            return joined("", word.text)
-        return None if self.directory is None else joined(self.directory, word.text)
+            return join_path("", word.text)
+        return None if self.directory is None else join_path(self.directory, word.text)
 
-    def steps_at(self, operation: Operation, words: Iterable[Token]) -> list[ShellStep]:
+    def steps_at(self, operation: Operation, words: Iterable[ShellToken]) -> list[ShellStep]:
         paths = [self.path(word) for word in words]
         return [ShellStep(operation=operation, path=path) for path in paths if path is not None]
 
-    def files(self, operands: Sequence[Token], stdin: _Stdin) -> list[ShellStep]:
-        """Reads of the whole files named, or what flows in when none is."""
+    def files(self, operands: Sequence[ShellToken], stdin: _Stdin) -> list[ShellStep]:
+        """Reads of all these files, or the incoming stream when there are none."""
         reads: list[ShellStep] = []
-        for word in operands or [Token("-")]:
+        for word in operands or [ShellToken("-")]:
             if word.text == "-":
                 reads += stdin or ()
             elif (path := self.path(word)) is not None:
@@ -214,21 +220,21 @@ def _is_read(event: _Event) -> TypeGuard[ShellStep]:
     return isinstance(event, ShellStep) and event.operation == "read"
 
 
-def _settled(events: Iterable[_Event]) -> list[ShellStep]:
-    """Searches as the places they looked in, where no output can say what they found."""
-    return [step for event in events for step in (event.places if isinstance(event, Search) else [event])]
+def _as_steps(events: Iterable[_Event]) -> list[ShellStep]:
+    """The events as steps, where each search stands for the places it looked in."""
+    return [step for event in events for step in (event.places if isinstance(event, ShellSearch) else [event])]
 
 
-def _compound(command: _Command) -> bool:
+def _compound(command: ParsedCommand) -> bool:
     return any(word.text in _COMPOUND for word in _unwrap(command.words)[:1])
 
 
-def _program(words: Sequence[Token]) -> str:
+def _program(words: Sequence[ShellToken]) -> str:
     return posixpath.basename(words[0].text) if words else ""
 
 
-def _unwrap(words: list[Token]) -> list[Token]:
-    """The command without what merely stands before it: `VAR=x`, `time`, `sudo -u me`."""
+def _unwrap(words: list[ShellToken]) -> list[ShellToken]:
+    """The command without prefixes such as `VAR=x`, `time` and `sudo -u me`."""
     while words:
         program = _program(words)
         if program in _WRAPPERS:
@@ -242,16 +248,16 @@ def _unwrap(words: list[Token]) -> list[Token]:
 
 
 def _options(
-    words: Iterable[Token],
+    words: Iterable[ShellToken],
     *,
     valued: str = "",  # letters that take a value
     attached: str = "",  # letters whose value, if any, is the rest of the word
     long: Collection[str] = (),  # names that take a value
     permute: bool = True,
-) -> tuple[dict[str, list[str]], list[Token]]:
-    """Options with their values, and operands. `-20` is the option "#"; an unknown option has no value."""
+) -> tuple[dict[str, list[str]], list[ShellToken]]:
+    """The options with their values, and the operands. `-20` is the option "#"; an unknown option has no value."""
     options: dict[str, list[str]] = {}
-    operands: list[Token] = []
+    operands: list[ShellToken] = []
     rest = iter(words)
     for word in rest:
         text = word.text
@@ -262,7 +268,7 @@ def _options(
         elif text.startswith("--"):
             name, equals, value = text[2:].partition("=")
             if name in long and not equals:
-                value = next(rest, Token("")).text
+                value = next(rest, ShellToken("")).text
             options.setdefault(name, []).append(value)
         elif text[1:].isdigit():
             options.setdefault("#", []).append(text[1:])
@@ -271,22 +277,22 @@ def _options(
                 takes = letter in valued or letter in attached
                 value = text[index:] if takes else ""
                 if letter in valued and not value:
-                    value = next(rest, Token("")).text
+                    value = next(rest, ShellToken("")).text
                 options.setdefault(letter, []).append(value)
                 if takes:
                     break
     return options, operands
 
 
-# -- Programs: from operands and what flows in to what happens and flows out -----------------------------
+# -- Programs: each takes operands and an incoming stream, and returns its events -----------------------------
 
 
-def _whole(shell: _Shell, words: list[Token], stdin: _Stdin, *, valued: str = "") -> Sequence[_Event]:
+def _whole(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, valued: str = "") -> Sequence[_Event]:
     return shell.files(_options(words, valued=valued)[1], stdin)
 
 
-def _part(shell: _Shell, words: list[Token], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
-    """`head` and `tail`: a part of each file, or of all that flows in."""
+def _part(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
+    """`head` and `tail`: a part of each file, or of the incoming stream."""
     options, operands = _options(words, valued="nc", long=("lines", "bytes"))
     reads = shell.files(operands, stdin)
     if "c" in options or "bytes" in options:
@@ -296,7 +302,7 @@ def _part(shell: _Shell, words: list[Token], stdin: _Stdin, *, take: Take) -> Se
     return [read for stream in streams if stream for read in take(stream, count)]
 
 
-def _sed(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _sed(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="efl", attached="i", long=("expression", "file"))
     in_place = "i" in options or "in-place" in options
     if in_place and operands and not operands[0].text:  # BSD: sed -i '' SCRIPT F
@@ -312,7 +318,7 @@ def _sed(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
     return select_all(shell.files(operands, stdin), lines)
 
 
-def _awk(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _awk(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="Fvfi", permute=False)
     if "f" in options or not operands:
         return []
@@ -321,7 +327,7 @@ def _awk(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
     return select_all(shell.files(operands[1:], stdin), awk_lines(operands[0].text))
 
 
-def _perl(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _perl(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="eEIMm", attached="i0", permute=False)
     if "e" not in options or options.keys().isdisjoint("np"):
         return []
@@ -331,7 +337,7 @@ def _perl(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
     return select_all(shell.files(operands, stdin), lines)
 
 
-def _bat(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _bat(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     long = ("line-range", "language", "style", "theme", "paging", "color", "highlight-line")
     options, operands = _options(words, valued="rlH", long=long)
     reads = shell.files(operands, stdin)
@@ -339,46 +345,46 @@ def _bat(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
     return [part for text in texts for read in reads for part in select_all([read], option_lines(text, ":"))]
 
 
-def _diff(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _diff(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="UCxIW")
     return [] if "r" in options else blur(shell.files(operands, stdin))
 
 
-def _shuffle(_shell: _Shell, _words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
-    """A filter that prints what flows in, but not line by line in order."""
+def _shuffle(_shell: ShellState, _words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
+    """A filter that prints the incoming stream in another order or form."""
     return blur(stdin or ())
 
 
-def _tee(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _tee(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     return [*(stdin or ()), *shell.steps_at("edit", _options(words)[1])]
 
 
 def _list(
-    shell: _Shell, words: list[Token], _stdin: _Stdin, *, valued: str = "", patterns: int = 0
+    shell: ShellState, words: list[ShellToken], _stdin: _Stdin, *, valued: str = "", patterns: int = 0
 ) -> Sequence[_Event]:
-    return shell.steps_at("list", _options(words, valued=valued)[1][patterns:] or [Token(".")])
+    return shell.steps_at("list", _options(words, valued=valued)[1][patterns:] or [ShellToken(".")])
 
 
-def _find(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+def _find(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
     operands = [word for word in words if word.text not in ("-L", "-H", "-P")]
     tests = (index for index, word in enumerate(operands) if word.text.startswith(("-", "(", "!")))
-    return shell.steps_at("list", operands[: next(tests, None)] or [Token(".")])
+    return shell.steps_at("list", operands[: next(tests, None)] or [ShellToken(".")])
 
 
-def _cd(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
-    operands = _options(words)[1] or [Token("~")]
+def _cd(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
+    operands = _options(words)[1] or [ShellToken("~")]
     shell.directory = None if operands[0].text == "-" else shell.path(operands[0])
     return []
 
 
-def _script(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+def _script(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
     """`bash -lc '…'`."""
     options, operands = _options(words, valued="oO", permute=False)
     if "c" not in options or not operands or not operands[0].literal or shell.nesting == NESTING_MAX:
         return []
     directory = shell.directory
     shell.nesting += 1
-    events = shell.play(operands[0].text)
+    events = shell.run(operands[0].text)
     shell.nesting -= 1
     shell.directory = directory
     return events
@@ -391,25 +397,25 @@ _COUNTS = ("c", "count", "q", "quiet", "L", "files-without-match")
 
 
 def _grep(
-    shell: _Shell,
-    words: list[Token],
+    shell: ShellState,
+    words: list[ShellToken],
     stdin: _Stdin,
     *,
     valued: str = "ABCmefdD",
     long: Collection[str] = _GREP_LONG,
     recursive: bool = False,
-    chosen: bool = False,  # by xargs: the files are not known
+    chosen: bool = False,  # xargs chose the files, so they are unknown
 ) -> Sequence[_Event]:
     options, operands = _options(words, valued=valued, long=long)
     if "files" in options:  # rg --files
-        return shell.steps_at("list", operands or [Token(".")])
+        return shell.steps_at("list", operands or [ShellToken(".")])
     patterns = options.get("e", []) + options.get("regexp", [])
     if not patterns and options.keys().isdisjoint(("f", "file")):
         patterns, operands = [word.text for word in operands[:1]], operands[1:]
         if not patterns:
             return []
     if (recursive or not options.keys().isdisjoint(("r", "R", "recursive"))) and stdin is None:
-        operands = operands or [Token(".")]
+        operands = operands or [ShellToken(".")]
     paths = [shell.path(word) for word in operands]
     lines = [ShellStep(operation="read", path=path, start_line=1) for path in paths if path is not None]
     if chosen or None in paths:
@@ -420,7 +426,7 @@ def _grep(
             return []
     pattern = patterns[0] if patterns else None
     places = [msgspec.structs.replace(read, operation="search", pattern=pattern) for read in blur(lines)]
-    search = Search(
+    search = ShellSearch(
         places=list(dict.fromkeys(places)),
         pattern=pattern,
         directory=shell.directory,
@@ -433,37 +439,37 @@ def _grep(
 _rg = partial(_grep, valued="ABCmefgtTjMrdE", long=_RG_LONG, recursive=True)
 
 
-def _xargs(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
-    """Nothing, but a search prints the names of its files."""
+def _xargs(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
+    """Nothing is known of the files, except that a search prints their names."""
     command = _options(words, valued="nILPdEas", permute=False)[1]
     if _program(command) == "rg":
         return _rg(shell, command[1:], None, chosen=True)
     return _grep(shell, command[1:], None, chosen=True) if _program(command) == "grep" else []
 
 
-def _git(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+def _git(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="Cc", permute=False)
     known = _GIT.get(operands[0].text) if operands else None
     directory = shell.directory
     for text in options.get("C", []):
-        shell.directory = shell.path(Token(text, literal="$" not in text))
+        shell.directory = shell.path(ShellToken(text, literal="$" not in text))
     events = known(shell, operands[1:], stdin) if known else []
     shell.directory = directory
     return events
 
 
-def _git_show(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+def _git_show(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
     reads: list[ShellStep] = []
     for word in _options(words)[1]:
         revision, _colon, name = word.text.partition(":")
-        # Git counts a path from the top of the repository, unless it begins with a dot.
-        path = shell.path(Token(name)) if name.startswith(("./", "../")) else joined("", name)
+        # Git resolves a path from the top of the repository, unless it begins with a dot.
+        path = shell.path(ShellToken(name)) if name.startswith(("./", "../")) else join_path("", name)
         if word.literal and name and not name.endswith("/") and path is not None:
             reads.append(ShellStep(operation="read", path=path, start_line=1, revision=revision or ":0"))
     return reads
 
 
-def _git_blame(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+def _git_blame(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="LS")
     reads = shell.files(operands[-1:], None)
     if len(operands) > 1:  # the length we know is that of the working copy
@@ -471,7 +477,7 @@ def _git_blame(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_E
     return [read for text in options.get("L", [","]) for read in select_all(reads, option_lines(text, ","))]
 
 
-_Program = Callable[[_Shell, list[Token], _Stdin], Sequence[_Event]]
+_Program = Callable[[ShellState, list[ShellToken], _Stdin], Sequence[_Event]]
 _GIT: dict[str, _Program] = {
     "blame": _git_blame,
     "grep": partial(_grep, recursive=True),

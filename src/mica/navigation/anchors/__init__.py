@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Line ranges that are found again after a file has changed."""

@@ -1,108 +1,159 @@
-"""Where remembered lines stand in a file as it is now. Lines are indexed from 0 here, and ends do not belong.
+"""Align remembered lines, stored as hashes, with a file as it is now.
 
-Linear in the length of the file, up to the order of the certain lines. No line is placed by its text alone unless that
-text stood once then and stands once now.
+Lines are indexed from 0 here, and ends are exclusive. The time is linear in the length of the file, apart from sorting
+the certain lines. A line is placed by its text alone only if that text occurred once then and occurs once now.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
-from mica.navigation.anchors.line_hashes import FLAGS, ONCE, ONCE_IN_SYMBOL, SILENT, unpacked
+SILENT = 0  # the hash of lines without a letter or digit, which occur everywhere
+ONCE, ONCE_IN_SYMBOL = 1, 2  # flags of a remembered line: it occurred once in its file, once in its symbol
+FLAGS = ONCE | ONCE_IN_SYMBOL
+SIZE = 4  # bytes per line: of 20 files with 10,000 lines, one has two different lines with the same hash
+
+_WORD = re.compile(r"\w")
 
 STRETCH_LINES = (
     40  # that may have come between two neighbours of a range before they are two ranges; fewer in short ones
 )
 
-Pair = tuple[int, int]  # a line then, and now
+Pair = tuple[int, int]  # line index then and now
 
 
-class Was(NamedTuple):
-    """Remembered lines by their place in the file of then."""
+def lines_of(text: str) -> list[str]:
+    """The lines of a text as git, editors and agents count them; a final line break does not start another line."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def hashes_of(lines: Iterable[str]) -> list[int]:
+    """A number for each line, from its trimmed text. The bits of the flags are 0."""
+    known: dict[str, int] = {}
+    found = []
+    for line in lines:
+        trimmed = line.strip()
+        value = known.get(trimmed)
+        if value is None:
+            value = known[trimmed] = _hash(trimmed) if _WORD.search(trimmed) else SILENT
+        found.append(value)
+    return found
+
+
+def digest(hashes: Sequence[int]) -> str:
+    """One short hash of many lines."""
+    return blake2b(pack_hashes(hashes), digest_size=8).hexdigest()
+
+
+def pack_hashes(values: Iterable[int]) -> bytes:
+    return b"".join(value.to_bytes(SIZE, "big") for value in values)
+
+
+def unpack_hashes(stored: bytes) -> list[int]:
+    return [int.from_bytes(stored[at : at + SIZE], "big") for at in range(0, len(stored), SIZE)]
+
+
+def _hash(text: str) -> int:
+    value = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=SIZE).digest(), "big")
+    return value & ~FLAGS or FLAGS + 1
+
+
+class RememberedLines(NamedTuple):
+    """The remembered lines by their index in the old file."""
 
     values: Mapping[int, int]
     once: frozenset[int]
     once_in_symbol: frozenset[int]
-    inner: range  # the range that is looked for; the others stood around it
-    telling: tuple[int, ...]  # remembered lines of it that say something
-    every: int  # one of so many lines is remembered
+    inner: range  # the range that is searched; the other lines surrounded it
+    distinctive: tuple[int, ...]  # remembered lines of it that are not blank
+    every: int  # every n-th line is remembered
 
     @classmethod
-    def of(cls, stored: bytes, *, first: int, every: int, inner: range) -> Was:
-        flagged = {first + index * every: value for index, value in enumerate(unpacked(stored))}
+    def of(cls, stored: bytes, *, first: int, every: int, inner: range) -> RememberedLines:
+        flagged = {first + index * every: value for index, value in enumerate(unpack_hashes(stored))}
         values = {line: value & ~FLAGS for line, value in flagged.items()}
         return cls(
             values=values,
             once=frozenset(line for line, value in flagged.items() if value & ONCE),
             once_in_symbol=frozenset(line for line, value in flagged.items() if value & ONCE_IN_SYMBOL),
             inner=inner,
-            telling=tuple(line for line, value in values.items() if value != SILENT and line in inner),
+            distinctive=tuple(line for line, value in values.items() if value != SILENT and line in inner),
             every=every,
         )
 
 
-class Now(NamedTuple):
-    """The lines of the file as it is."""
+class CurrentLines(NamedTuple):
+    """The lines of the file as it is now."""
 
     hashes: list[int]
     counts: Counter[int]
 
     @classmethod
-    def of(cls, hashes: list[int]) -> Now:
+    def of(cls, hashes: list[int]) -> CurrentLines:
         return cls(hashes, Counter(hashes))
 
     def at(self, line: int) -> int | None:
         return self.hashes[line] if 0 <= line < len(self.hashes) else None
 
 
-class Place(NamedTuple):
-    """Lines of now, and the share of the telling lines of then that stand there unchanged."""
+class AlignedLines(NamedTuple):
+    """A range of the current file, and the share of the old range's distinctive lines that are unchanged in it."""
 
     start: int
     end: int
     share: float
 
 
-def align(was: Was, now: Now, then: range | None = None, here: range | None = None) -> Place | None:
-    """The range in the whole file, or in the lines `here` of a symbol that had the lines `then`; None if nowhere."""
+def align(
+    was: RememberedLines, now: CurrentLines, then: range | None = None, here: range | None = None
+) -> AlignedLines | None:
+    """The current place of the range in the whole file, or within a symbol; None if it is not found.
+
+    `then` and `here` are the old and the current lines of that symbol.
+    """
     certain = _certain(was, now, then, here)
     inner = _in_order([pair for pair in certain if pair[0] in was.inner])
     outer = _in_order([pair for pair in certain if pair[0] not in was.inner])
     if inner:
         inner = max(_together(inner, _stretch(was.inner)), key=len)
-        certain = _joined(inner, outer, was.inner)
+        certain = _join(inner, outer, was.inner)
     else:
         certain = max(_together(outer, _stretch(was.inner)), key=len, default=[])
     if then is not None and here is not None:
         certain = [(then.start - 1, here.start - 1), *certain, (then.stop, here.stop)]
     if not certain:
         return None
-    matched = _filled(was, now, certain)
-    kept = [line for line in was.telling if line in matched]
+    matched = _fill(was, now, certain)
+    kept = [line for line in was.distinctive if line in matched]
     if not kept:
         return None
     start, end = _edges(was, matched, kept, total=len(now.hashes))
-    if then is not None and here is not None:  # what begins or ends with its symbol still does
+    if then is not None and here is not None:  # a range that began or ended with its symbol still does
         near = _stretch(was.inner)
         start = here.start if was.inner.start == then.start and start - here.start <= near else start
         end = here.stop if was.inner.stop == then.stop and here.stop - end <= near else end
-    return Place(start, end, len(kept) / len(was.telling))
+    return AlignedLines(start, end, len(kept) / len(was.distinctive))
 
 
-def whole_of(was: Was, now: Now, here: range) -> Place | None:
-    """A whole symbol is found in the whole symbol of its name."""
-    if not was.telling:
+def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
+    """The whole symbol `here`, as the current place of a range that was a whole symbol."""
+    if not was.distinctive:
         return None
     left = Counter(now.hashes[here.start : here.stop])
-    kept = sum((Counter(was.values[line] for line in was.telling) & left).values())
-    return Place(here.start, here.stop, kept / len(was.telling))
+    kept = sum((Counter(was.values[line] for line in was.distinctive) & left).values())
+    return AlignedLines(here.start, here.stop, kept / len(was.distinctive))
 
 
-def _certain(was: Was, now: Now, then: range | None, here: range | None) -> list[Pair]:
-    """Lines whose text stood once then and stands once now, in the file or in the symbol."""
+def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
+    """Pairs of lines whose text occurred once then and occurs once now, in the file or in the symbol."""
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
     flagged = was.once if then is None else was.once_in_symbol
@@ -116,7 +167,7 @@ def _certain(was: Was, now: Now, then: range | None, here: range | None) -> list
 
 
 def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """The most pairs whose lines are in the same order then and now; lines that changed places are left out."""
+    """The longest run of pairs whose lines have the same order then and now. Lines that swapped places are left out."""
     tails: list[int] = []
     ends: list[int] = []  # index of the pair that ends the best run of each length
     before: list[int] = []
@@ -141,7 +192,7 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Runs of pairs between which no more than a stretch of lines has come in."""
+    """Runs of pairs between which at most `stretch` lines were inserted."""
     runs: list[list[Pair]] = []
     for then, now in pairs:
         if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
@@ -151,8 +202,8 @@ def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
     return runs
 
 
-def _joined(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
-    """The pairs of the range with those around it that still stand near."""
+def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
+    """The pairs of the range, with those around it that are still close to it."""
     first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
         (then, now)
@@ -166,8 +217,8 @@ def _joined(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list
     return sorted([*near, *inner])
 
 
-def _filled(was: Was, now: Now, certain: Sequence[Pair]) -> dict[int, int]:
-    """Every remembered line that stands where a neighbouring certain line says it should."""
+def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
+    """Every remembered line that is where a neighbouring certain line predicts it."""
     matched: dict[int, int] = {}
     last = -1
     thens = [then for then, _ in certain]
@@ -188,11 +239,11 @@ def _filled(was: Was, now: Now, certain: Sequence[Pair]) -> dict[int, int]:
     return matched
 
 
-def _edges(was: Was, matched: Mapping[int, int], kept: Sequence[int], *, total: int) -> tuple[int, int]:
+def _edges(was: RememberedLines, matched: Mapping[int, int], kept: Sequence[int], *, total: int) -> tuple[int, int]:
     """The first line and the end of the range now.
 
-    Silent lines belong to it where they touch it, changed lines at an edge where the line beside them is known to stand
-    outside.
+    Blank lines belong to the range if they are adjacent to it. Changed lines at an edge belong to it if the next line
+    outside the range is known.
     """
     first, last = kept[0], kept[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:

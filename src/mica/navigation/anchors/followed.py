@@ -1,35 +1,108 @@
-"""Anchors against the project as it is: where each range stands now, what drifted, and what must be left out."""
+"""Find the ranges of anchors and steps in the project as it is now, and describe what has changed.
+
+The lines of a step are searched in the current file, then in the file as git had it when they were read; from there an
+anchor follows them to today. Lines that nothing proves are not guessed: the whole file is used instead.
+"""
 
 from __future__ import annotations
 
+import stat
+import subprocess
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
+from mica.clients.line_ranges import relative_path
 from mica.errors import InvalidInput
-from mica.navigation.anchors.anchor import Anchor, Found, Lost, anchor, content_hash, find
-from mica.navigation.anchors.files import Contents, Unread, read
-from mica.navigation.anchors.line_hashes import lines_of
-from mica.navigation.anchors.renames import Deleted, Renamed, Untold, renamed
+from mica.model.walk import Step
+from mica.navigation.anchors.alignment import lines_of
+from mica.navigation.anchors.anchor import Anchor, AnchorMatch, LostAnchor, anchor, content_hash, find
+from mica.navigation.anchors.renames import Deleted, Renamed, UnknownFate, find_rename
+from mica.navigation.engine.file_blocks import is_secret
+from mica.navigation.repository import git
 
-COMPARED_LINES_MAX = 500_000  # when a shown range is looked for by its hash: some tenths of a second
+FILE_BYTES_MAX = 16_000_000  # larger files are not read by range, and all of the text is hashed
+BINARY_BYTES = 8_000  # searched for a zero byte, as git does
+HOLDS_KEYS = "it may contain keys"
+
+COMPARED_LINES_MAX = 500_000  # in a search for a shown range by its hash: some tenths of a second
+
+TEXT_BYTES_MAX = 2_000_000
+CHANGED = "changed since it was read"
 
 
-class Followed(msgspec.Struct, frozen=True, kw_only=True):
-    """A range as it stands now: its lines, how they were found, and what drifted, in words."""
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a file, with its path within the project."""
+
+    path: str
+    text: str
+    replaced: int = 0  # invalid UTF-8 bytes, shown as �
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason why a file was not read."""
+
+    path: str
+    reason: str
+    gone: bool = False
+
+
+def read(root: Path, path: str) -> Contents | Unread:
+    """The text of a project file; or the reason why not: outside the project, secret, binary or too large."""
+    path = relative_path(path, root=str(root), cwd=str(root))
+    if path.startswith(("/", "~", "../")) or path in ("..", ".") or path[1:3] in (":/", ":"):
+        return Unread(path=path, reason="it is outside the project")
+    if is_secret(path):
+        return Unread(path=path, reason=HOLDS_KEYS)
+    try:
+        home = root.resolve()
+        full = (root / path).resolve(strict=True)
+        if not full.is_relative_to(home):
+            return Unread(path=path, reason="a symbolic link leads out of the project")
+        if is_secret(full.relative_to(home).as_posix()):
+            return Unread(path=path, reason=HOLDS_KEYS)
+        found = full.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return Unread(path=path, reason="it is not a file")
+        if found.st_size > FILE_BYTES_MAX:
+            return Unread(path=path, reason=f"it is larger than {FILE_BYTES_MAX // 1_000_000} MB")
+        content = full.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return Unread(path=path, reason="there is no such file", gone=True)
+    except ValueError:  # a zero byte in the path
+        return Unread(path=path, reason="the path is not valid")
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks, before Python 3.13
+        return Unread(path=path, reason=f"it cannot be read ({getattr(error, 'strerror', None) or error})")
+    return decode(path, content)
+
+
+def decode(path: str, content: bytes) -> Contents | Unread:
+    """Bytes as text: UTF-8, or UTF-16 with a byte order mark. Other bytes are replaced and counted."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = content.decode("utf-16", "replace")
+        return Contents(path=path, text=text, replaced=text.count("\ufffd"))
+    if b"\0" in content[:BINARY_BYTES]:
+        return Unread(path=path, reason="it is binary")
+    text = content.decode("utf-8-sig", "replace")
+    return Contents(path=path, text=text, replaced=text.count("\ufffd") - content.count("\ufffd".encode()))
+
+
+class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A range as it is now: its lines, how they were found, and a description of every change."""
 
     was: Anchor
-    now: Anchor  # the next version; equal to `was` where the range is fresh
-    found: Found
+    now: Anchor  # the next version; equal to `was` if nothing has changed
+    found: AnchorMatch
     lines: tuple[str, ...]
-    drift: tuple[str, ...] = ()  # empty where nothing has changed
-    replaced: int = 0  # bytes of the file that are no UTF-8
+    drift: tuple[str, ...] = ()  # empty if nothing has changed
+    replaced: int = 0  # invalid UTF-8 bytes of the file
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that is not offered, and why."""
+    """A range that is not offered, and the reason."""
 
     path: str
     start: int
@@ -37,24 +110,24 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> Followed | LeftOut:
-    """Where an anchor's range is now: in its file, or in the file that git renamed it to. Never wrong lines.
+def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> FollowedRange | LeftOut:
+    """The current place of an anchor's range, in its file or in the file that git renamed it to; never other lines.
 
-    `since` is a commit or a time when the anchor was right; renames before it do not matter.
+    `since` is a commit or a time at which the anchor was right; earlier renames are ignored.
     """
     contents = read(root, was.path)
     if isinstance(contents, Unread) and contents.gone:
         contents = _renamed(root, was.path, since)
     if isinstance(contents, Unread):
         return _left_out(was, contents.reason)
-    sought = msgspec.structs.replace(was, path=contents.path)  # the suffix says how symbols are read
+    sought = msgspec.structs.replace(was, path=contents.path)  # the suffix decides how symbols are found
     found = find(sought, contents.text)
     match found:
-        case Lost():
+        case LostAnchor():
             return _left_out(was, found.reason)
-        case Found():
+        case AnchorMatch():
             now = anchor(contents.path, contents.text, found.start, found.end)
-            return Followed(
+            return FollowedRange(
                 was=was,
                 now=now,
                 found=found,
@@ -66,13 +139,13 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
             assert_never(found)
 
 
-def anchored(
+def make_anchor(
     root: Path, path: str, start: int | None = None, end: int | None = None, *, shown_hash: str | None = None
 ) -> Anchor | LeftOut:
-    """The anchor of a step's range in the file as it is; without lines, of the whole file.
+    """The anchor of a step's range in the current file; without lines, of the whole file.
 
-    With the hash of what the step was shown, the lines must be those: where they are not, they are looked for in the
-    whole file, and a range that has changed since is left out rather than anchored to other lines.
+    `shown_hash` is the hash of the text that the step was shown. If the lines have another hash, the whole file is
+    searched for them; if they are not there, the range is left out instead of being anchored to other lines.
     """
     contents = read(root, path)
     if isinstance(contents, Unread):
@@ -80,7 +153,7 @@ def anchored(
     lines = lines_of(contents.text)
     first, last = (1, len(lines)) if start is None else (start, min(end or start, len(lines)))
     if start is not None and first > len(lines):
-        last = end or start  # told as it was asked
+        last = end or start  # reported as requested
     try:
         if start is not None and shown_hash is not None and not _shown(lines[first - 1 : last], shown_hash):
             height = (end or start) - start + 1
@@ -103,50 +176,111 @@ def _place(lines: list[str], height: int, shown_hash: str) -> int:
         first + 1 for first in range(len(lines) - height + 1) if _shown(lines[first : first + height], shown_hash)
     ]
     if len(places) != 1:
-        raise InvalidInput("its lines stand in several places" if places else "its lines changed since they were shown")
+        raise InvalidInput("its lines occur in several places" if places else "its lines changed since they were shown")
     return places[0]
 
 
 def _renamed(root: Path, path: str, since: str | datetime | None) -> Contents | Unread:
-    told = renamed(root, path, since)
-    match told:
+    fate = find_rename(root, path, since)
+    match fate:
         case Renamed():
-            found = read(root, told.path)
+            found = read(root, fate.path)
             if isinstance(found, Unread):
-                return Unread(path=path, reason=f"the file was renamed to {told.path}, and {found.reason}")
+                return Unread(path=path, reason=f"the file was renamed to {fate.path}, and {found.reason}")
             return found
         case Deleted():
-            return Unread(path=path, reason=f"the file was deleted{f' in {told.commit[:10]}' if told.commit else ''}")
-        case Untold():
-            return Unread(path=path, reason=f"the file is gone ({told.reason})")
+            return Unread(path=path, reason=f"the file was deleted{f' in {fate.commit[:10]}' if fate.commit else ''}")
+        case UnknownFate():
+            return Unread(path=path, reason=f"the file is gone ({fate.reason})")
         case _:
-            assert_never(told)
+            assert_never(fate)
 
 
 def _left_out(was: Anchor, reason: str) -> LeftOut:
     return LeftOut(path=was.path, start=was.start, end=was.end, reason=reason)
 
 
-def _drift(was: Anchor, now: Anchor, found: Found) -> tuple[str, ...]:
+def _drift(was: Anchor, now: Anchor, found: AnchorMatch) -> tuple[str, ...]:
     drift: list[str] = []
     if now.path != was.path:
         drift.append(f"file renamed from {was.path}")
-    drift += moved(now.start - was.start)
+    drift += describe_move(now.start - was.start)
     if grown := (now.end - now.start) - (was.end - was.start):
         drift.append(f"{_lines(abs(grown))} {'longer' if grown > 0 else 'shorter'}")
     if now.content_hash != was.content_hash and not grown:
         drift.append("changed")
     if found.share < 1:
-        drift.append(f"{found.share:.0%} of its lines as they were")
+        drift.append(f"{found.share:.0%} of its lines unchanged")
     if was.symbol and now.symbol != was.symbol:
         drift.append(f"was in {was.symbol}")
     return tuple(drift)
 
 
-def moved(lines: int) -> tuple[str, ...]:
-    """How far a range has moved, in words; nothing where it has not."""
+def describe_move(lines: int) -> tuple[str, ...]:
+    """How far a range has moved, in words; empty if it has not."""
     return (f"moved {_lines(abs(lines))} {'down' if lines > 0 else 'up'}",) if lines else ()
 
 
 def _lines(count: int) -> str:
     return f"{count:,} line{'s' if count != 1 else ''}"
+
+
+class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
+    """The anchor of a step, and what had changed between the reading and the file it was made from."""
+
+    anchor: Anchor
+    drift: tuple[str, ...] = ()
+
+
+def anchor_step(step: Step, *, root: Path) -> StepAnchor | LeftOut:
+    """The anchor of a step, or the reason why there is none."""
+    if step.content_hash is None or step.start_line is None or step.end_line is None:
+        return _whole(step, root=root)
+    start, end = step.start_line, step.end_line
+    now = make_anchor(root, step.path, start, end, shown_hash=step.content_hash)
+    if isinstance(now, Anchor):
+        return StepAnchor(anchor=now, drift=describe_move(now.start - start))
+    text = _text_at(root, step.path, step.at)
+    if text is None:
+        return now
+    then = lines_of(text)[start - 1 : end]
+    if step.content_hash in (content_hash(then), content_hash([*then, ""])):
+        with suppress(InvalidInput):  # the file was shorter then; the result for the current file is used
+            return StepAnchor(anchor=anchor(step.path, text, start, end))
+    return now
+
+
+def _whole(step: Step, *, root: Path) -> StepAnchor | LeftOut:
+    """The whole file, for lines that are unknown or that nothing proves."""
+    now = make_anchor(root, step.path)
+    if isinstance(now, Anchor):
+        return StepAnchor(anchor=now, drift=_since_read(step, now, root=root))
+    text = _text_at(root, step.path, step.at)
+    if text is None:
+        return now
+    with suppress(InvalidInput):
+        return StepAnchor(anchor=anchor(step.path, text, 1, len(lines_of(text))))
+    return now
+
+
+def _since_read(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
+    """Whether a file that was read whole has changed since, as far as that is known."""
+    if step.operation != "read" or step.start_line is not None:
+        return ()
+    if step.content_hash is not None:
+        contents = read(root, step.path)
+        lines = lines_of(contents.text) if isinstance(contents, Contents) else []
+        return () if step.content_hash in (content_hash(lines), content_hash([*lines, ""])) else (CHANGED,)
+    return () if step.total_lines in (None, now.total) else (CHANGED,)
+
+
+def _text_at(root: Path, path: str, at: datetime) -> str | None:
+    """A file as the last commit before a time has it; None without git or if there was no such text."""
+    try:
+        commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
+        content = git(root, "show", f"{commit}:./{path}") if commit else b""
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    if not content or len(content) > TEXT_BYTES_MAX or b"\0" in content[:8_000]:
+        return None
+    return content.decode("utf-8", "replace")

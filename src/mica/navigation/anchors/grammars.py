@@ -1,4 +1,4 @@
-"""What a definition is in each language that tree-sitter parses: plain tables, no code."""
+"""Tables of what a definition is in each language that tree-sitter parses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Kinds = Mapping[str, str]
 
 
 class Grammar(NamedTuple):
-    """Where a grammar comes from, and which of its nodes define something.
+    """The module of a grammar, and which of its nodes are definitions.
 
-    A `wrapper` holds a definition and begins before it (a decorated function, an export); an `attribute` stands before
+    A `wrapper` contains a definition and begins before it (a decorated function, an export); an `attribute` precedes
     one. Both belong to the definition.
     """
 

@@ -1,4 +1,4 @@
-"""What became of a file that is not where it was, as git tells it. Nothing is written, and no hook or filter runs."""
+"""Ask git what happened to a missing file. Nothing is written, and no hook or filter runs."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.navigation.repository import git
 
-COMMITS_MAX = 20_000  # of which renames are asked; GIT_S_MAX ends it earlier where that takes long
+COMMITS_MAX = 20_000  # searched for renames; GIT_S_MAX may end the search earlier
 GIT_S_MAX = 10.0
 
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")
 
 
 class Renamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The path that a file has now, and the commit that gave it; None where that is not committed."""
+    """The current path of a file, and the commit that renamed it; None if the rename is not committed."""
 
     path: str
     commit: str | None
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that took the file away; None where that is not committed."""
+    """The commit that deleted the file; None if the deletion is not committed."""
 
     commit: str | None
 
 
-class Untold(msgspec.Struct, frozen=True, kw_only=True):
-    """Why git says nothing about it."""
+class UnknownFate(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason why git does not know what happened."""
 
     reason: str
 
 
-def renamed(repo: Path, path: str, since: str | datetime | None = None) -> Renamed | Deleted | Untold:
-    """What became of the latest file of that path: renamed, perhaps several times, or deleted.
+def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> Renamed | Deleted | UnknownFate:
+    """What happened to the latest file of that path: renamed, perhaps several times, or deleted.
 
-    Only what happened since a commit or a time is asked for, or in the last 20,000 commits. A file of a submodule is
-    asked for there. Without git, or outside a repository, the answer says so.
+    Only what happened since a commit or a time is searched, or else the last 20,000 commits. A file in a submodule is
+    searched there. Without git or outside a repository, the answer says so.
     """
     folder, inside = _repository(repo, path)
     try:
         committed = _committed(folder, since)
         moves = [*_staged(folder), *committed]  # newest first
     except _NoAnswer as error:
-        return Untold(reason=str(error))
+        return UnknownFate(reason=str(error))
     name, latest = inside, None
     start = next((index for index, move in enumerate(moves) if move[1] == name), None)
     if start is None:
-        return Untold(reason="git knows of no rename or deletion")
+        return UnknownFate(reason="git knows no rename or deletion of it")
     for commit, before, after in reversed(moves[: start + 1]):
         if before == name:
             if after is None:
@@ -64,14 +64,14 @@ def renamed(repo: Path, path: str, since: str | datetime | None = None) -> Renam
 
 
 class _NoAnswer(Exception):
-    """git is not there, or has nothing to say."""
+    """git is missing, failed, or took too long."""
 
 
 _Move = tuple[str | None, str, str | None]  # commit, path before, path after
 
 
 def _repository(repo: Path, path: str) -> tuple[Path, str]:
-    """The innermost repository on the way to a path, and the path within it: a submodule has its own history."""
+    """The innermost repository that contains a path, and the path within it: a submodule has its own history."""
     parts = path.split("/")
     for count in range(len(parts) - 1, 0, -1):
         folder = repo.joinpath(*parts[:count])
@@ -81,18 +81,18 @@ def _repository(repo: Path, path: str) -> tuple[Path, str]:
 
 
 def _committed(folder: Path, since: str | datetime | None) -> list[_Move]:
-    asked = ["log", f"--max-count={COMMITS_MAX}", "--format=%x01%H"]
+    command = ["log", f"--max-count={COMMITS_MAX}", "--format=%x01%H"]
     match since:
         case datetime():
-            asked.append(f"--since={since.isoformat()}")
+            command.append(f"--since={since.isoformat()}")
         case str():
             if not _REVISION.fullmatch(since):
-                raise InvalidInput(f"{since!r} names no commit")
-            asked.append(f"{since}..HEAD")
+                raise InvalidInput(f"{since!r} is not a commit")
+            command.append(f"{since}..HEAD")
         case None:
             pass
     moves: list[_Move] = []
-    for part in _git(folder, *asked, *_MOVES).split("\x01")[1:]:
+    for part in _git(folder, *command, *_MOVES).split("\x01")[1:]:
         commit, _, rest = part.partition("\0")
         moves += [(commit.strip(), before, after) for before, after in _moves(rest.lstrip("\n"))]
     return moves
@@ -121,9 +121,9 @@ def _git(folder: Path, *words: str) -> str:
     except FileNotFoundError as error:
         raise _NoAnswer("git is not installed, or the folder is gone") from error
     except subprocess.TimeoutExpired as error:
-        raise _NoAnswer(f"git gave no answer within {GIT_S_MAX:.0f} s") from error
+        raise _NoAnswer(f"git did not answer within {GIT_S_MAX:.0f} s") from error
     except subprocess.CalledProcessError as error:
-        said = bytes(error.stderr or b"").decode("utf-8", "replace").strip().split("\n")[0]
+        message = bytes(error.stderr or b"").decode("utf-8", "replace").strip().split("\n")[0]
         raise _NoAnswer(
-            "this is no git repository" if "not a git repository" in said else said or "git failed"
+            "this is not a git repository" if "not a git repository" in message else message or "git failed"
         ) from error

@@ -1,13 +1,16 @@
-"""Which functions, classes and sections a file has, and on which lines.
+"""The functions, classes and sections of a file, with their lines.
 
-Parsed by tree-sitter where the extra `mica[code]` is installed and the file can be parsed safely, else read off line by
-line with patterns: less exact, but good enough to name a place. `reading` says which of the two it would be.
+tree-sitter parses the file if the extra `mica[code]` is installed and parsing is safe. Otherwise patterns recognize
+definitions line by line, and indentation ends them: less exact, but good enough to name a place. Markdown files have
+sections instead.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,25 +18,70 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mica.navigation.anchors.grammars import GRAMMARS, LANGUAGES, Grammar
-from mica.navigation.anchors.patterns import patterned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tree_sitter import Node, Parser, Query
 
-PARSED_BYTES_MAX = 1_000_000  # a tenth of a second; larger files are generated, and nobody reads them by symbol
-PARSED_S_MAX = 0.5  # text that is no code at all takes a parser quadratic time
-NESTED_MAX = 300  # brackets; some grammars take minutes at 100,000, and 20,000 open `<` overflow the C stack of two
-DECLARATORS_MAX = 8  # a function that returns a pointer to a function …
-NAME_MAX = 200  # characters
-TEXT_MAX = 16_000_000  # characters; beyond, a file has no symbols
 
-Reading = Literal["tree-sitter", "patterns"]
+PARSED_BYTES_MAX = 1_000_000  # a tenth of a second; larger files are generated and not read by symbol
+PARSED_S_MAX = 0.5  # a parser needs quadratic time for text that is not code
+NESTED_MAX = 300  # brackets; some grammars take minutes at 100,000, and 20,000 open `<` overflow the C stack of two
+DECLARATORS_MAX = 8  # for a function that returns a pointer to a function, and so on
+NAME_MAX = 200  # characters
+TEXT_MAX = 16_000_000  # characters; a larger file has no symbols
+
+SymbolMethod = Literal["tree-sitter", "patterns"]
+
+LINE_MAX = 400  # characters; longer lines are data or minified code
+
+_MODIFIERS = (
+    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|virtual|override|"
+    r"async|inline|extern|unsafe|const|partial|readonly|open|suspend|data|pub(?:\([\w ]+\))?)\s+)*"
+)
+_DEFINITION = re.compile(
+    r"(?P<indent>[ \t]*)(?:@\w[\w.]*(?:\([^)]*\))?\s+)?" + _MODIFIERS + r"(?:"
+    r"(?P<word>def|class|interface|struct|enum|union|trait|module|mod|namespace|impl|record|object|protocol|extension|"
+    r"function\*?|func|fn|fun|sub|type|macro_rules!)(?:\s*<[^>]*>)?\s+"
+    r"(?:\((?P<receiver>[^)]*)\)\s*)?(?P<name>[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*[?!]?)"
+    r"|(?:const|let|var)\s+(?P<bound>[A-Za-z_$][\w$]*)\s*(?::[^=]*)?=\s*(?:async\s+)?(?:function\b|\([^()]*\)\s*(?::[^=]+)?=>|\w+\s*=>)"
+    r"|(?P<bare>[A-Za-z_$][\w$-]*)\s*\([^()]*\)[^;=(){]*\{\s*$"
+    r"|(?:[A-Za-z_][\w:<>,*&\[\]?]*\s+[*&]*){1,4}(?P<typed>[A-Za-z_~][\w:~]*)\s*\([^;=]*\)?[^;=]*\{?\s*$"
+    r")"
+)
+_NO_NAMES = frozenset(
+    "if for while switch catch return else elif do try new throw case when with until unless using lock not and or in "
+    "await yield delete import from package goto print assert raise".split()
+)
+_KINDS = {
+    "class": "class",
+    "struct": "class",
+    "union": "class",
+    "record": "class",
+    "object": "class",
+    "interface": "interface",
+    "trait": "interface",
+    "protocol": "interface",
+    "enum": "enum",
+    "type": "type",
+    "module": "module",
+    "mod": "module",
+    "namespace": "module",
+    "impl": "implementation",
+    "extension": "implementation",
+    "macro_rules!": "macro",
+}
+_CLOSING = re.compile(r"\s*(?:[)\]}]|end\b|\{\s*$)")  # a line that ends a definition, or opens the one before
+_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_PROSE = frozenset({".md", ".markdown", ".mdx", ".qmd"})
+_NO_CODE = frozenset(
+    ".txt .rst .adoc .json .jsonl .yaml .yml .toml .ini .cfg .csv .tsv .lock .xml .html .htm .svg .css .log".split()
+)
 
 
 class Symbol(NamedTuple):
-    """A definition: its qualified name, what it is, and its first and last line, decorators included."""
+    """A definition: its qualified name, its kind, and its first and last line, decorators included."""
 
     name: str
     kind: str
@@ -41,42 +89,44 @@ class Symbol(NamedTuple):
     end: int
 
 
-def symbols(path: str, text: str) -> list[Symbol]:
-    """The definitions of a file in the order of their first lines, the outer before the inner.
+def find_symbols(path: str, text: str) -> list[Symbol]:
+    """The definitions of a file, ordered by their first lines, outer before inner.
 
-    The path says which language it is; what has no rules of its own is read by patterns that fit most languages. Never
-    raises: a file that is broken, hostile or no code has fewer symbols, or none.
+    The path decides the language; languages without rules of their own use patterns that fit most languages. Never
+    raises: a file that is broken, hostile or not code has fewer symbols, or none.
     """
     if len(text) > TEXT_MAX:
         return []
     grammar = _grammar_of(path)
-    parsed = None if grammar is None else _parsed(grammar, text)
-    found = patterned(_suffix(path), text) if parsed is None else parsed
+    parsed = None if grammar is None else _parse(grammar, text)
+    found = find_by_patterns(_suffix(path), text) if parsed is None else parsed
     return [Symbol(*one) for one in found]
 
 
-def reading(path: str) -> Reading:
+def method_for(path: str) -> SymbolMethod:
     """How the symbols of a file with this name are found here."""
     return "patterns" if _grammar_of(path) is None else "tree-sitter"
 
 
-def enclosing(found: Iterable[Symbol], start: int, end: int) -> Symbol | None:
-    """The innermost symbol that holds all of these lines."""
+def find_enclosing(found: Iterable[Symbol], start: int, end: int) -> Symbol | None:
+    """The innermost symbol that contains all of these lines."""
     around = [symbol for symbol in found if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 
 
 # -- tree-sitter ----------------------------------------------------------------------------------------
-
-
-class _Loaded(NamedTuple):
+class LoadedGrammar(NamedTuple):
     parser: Parser
     query: Query
 
 
 _ANGLES = b"<>"
+
+
 _NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}<>;"))
-_parsing = threading.Lock()  # a parser is no thread's own
+
+
+_parsing = threading.Lock()  # parsers are shared by all threads
 
 
 def _suffix(path: str) -> str:
@@ -88,42 +138,42 @@ def _grammar_of(path: str) -> str | None:
     return name if name is not None and _is_installed(name) else None
 
 
-@cache  # by grammar, of which there are few; names of files have no end
+@cache  # by grammar, of which there are few
 def _is_installed(name: str) -> bool:
     return find_spec("tree_sitter") is not None and find_spec(GRAMMARS[name].module) is not None
 
 
 @cache
-def _loaded(name: str) -> _Loaded | None:
-    """A parser and the query for definitions; None where the wheels that are installed do not fit together."""
+def _load(name: str) -> LoadedGrammar | None:
+    """A parser and the query for definitions; None if the installed packages do not fit together."""
     from tree_sitter import Language, Parser, Query
 
     grammar = GRAMMARS[name]
     try:
         language = Language(getattr(import_module(grammar.module), grammar.function)())
         with warnings.catch_warnings():
-            # The callback that is to replace it crashes the interpreter (tree-sitter 0.25 and 0.26).
+            # The callback that replaces it crashes the interpreter (tree-sitter 0.25 and 0.26).
             warnings.simplefilter("ignore", DeprecationWarning)
             parser = Parser(language, timeout_micros=int(PARSED_S_MAX * 1_000_000))
     except (ImportError, AttributeError, TypeError, ValueError):
         return None
     names = {language.node_kind_for_id(number) for number in range(language.node_kind_count)}
     query = Query(language, "[" + " ".join(f"({kind})" for kind in grammar.kinds if kind in names) + "] @found")
-    return _Loaded(parser, query)
+    return LoadedGrammar(parser, query)
 
 
-def _parsed(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
-    """The definitions that tree-sitter finds; None where it must not or cannot parse this text."""
+def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
+    """The definitions that tree-sitter finds; None if it cannot or must not parse this text."""
     from tree_sitter import QueryCursor
 
     source = text.encode("utf-8", "replace")
     if len(source) > PARSED_BYTES_MAX or b"\0" in source:
         return None
     grammar = GRAMMARS[name]
-    if not _shallow(source):
+    if not _is_shallow(source):
         return None
     with _parsing:
-        loaded = _loaded(name)
+        loaded = _load(name)
         if loaded is None:
             return None
         try:
@@ -132,11 +182,11 @@ def _parsed(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
             loaded.parser.reset()
             return None
         nodes = QueryCursor(loaded.query).captures(tree.root_node).get("found", [])
-        return _nested(grammar, sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte)), source)
+        return _nest(grammar, sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte)), source)
 
 
-def _shallow(source: bytes) -> bool:
-    """Whether brackets are nested as people nest them; comparisons are no brackets, so a statement ends all `<`."""
+def _is_shallow(source: bytes) -> bool:
+    """True if brackets are nested no deeper than people nest them. A statement ends all open `<`."""
     depth = generics = 0
     for byte in source.translate(None, delete=_NO_BRACKETS):
         if byte in _ANGLES:
@@ -152,11 +202,11 @@ def _shallow(source: bytes) -> bool:
     return True
 
 
-def _nested(grammar: Grammar, nodes: Iterable[Node], source: bytes) -> list[tuple[str, str, int, int]]:
-    """Names qualified by what stands around them. Decorators, exports and attributes belong to what they precede."""
+def _nest(grammar: Grammar, nodes: Iterable[Node], source: bytes) -> list[tuple[str, str, int, int]]:
+    """Definitions with qualified names. Decorators, exports and attributes belong to the definition that follows."""
     found: list[tuple[str, str, int, int]] = []
     around: list[tuple[int, str, str]] = []  # last byte, qualified name, kind
-    lead: tuple[int, int, int] | None = None  # of what belongs to the next definition: first line, last byte, whole end
+    lead: tuple[int, int, int] | None = None  # decorators: first line, last byte, whole end
     for node in nodes:
         kind = grammar.kinds[node.type]
         start, end = node.start_byte, node.end_byte
@@ -172,7 +222,7 @@ def _nested(grammar: Grammar, nodes: Iterable[Node], source: bytes) -> list[tupl
             around.pop()
         first, last = node.start_point[0], _last_row(node, start)
         if lead is not None and start < lead[2] and not source[end : lead[2]].strip(b"; \t\r\n"):
-            first = lead[0]  # a wrapper, and nothing but this is in it
+            first = lead[0]  # a wrapper that contains only this definition
         elif lead is not None and lead[1] <= start and not source[lead[1] : start].strip():
             first = lead[0]
         lead = None
@@ -190,7 +240,7 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """What a definition is called; None where it has no name, or is only mentioned."""
+    """The name of a definition; None if it has none, or is only referred to."""
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:
@@ -220,3 +270,90 @@ def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
 def _written(node: Node, source: bytes) -> str:
     text = source[node.start_byte : min(node.end_byte, node.start_byte + 4 * NAME_MAX)].decode("utf-8", "replace")
     return " ".join(text.split()).replace("::", ".")[:NAME_MAX]
+
+
+def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
+    """Qualified name, kind, first and last line of each apparent definition; in order, outer first."""
+    if suffix in _PROSE:
+        return _sections(text)
+    return [] if suffix in _NO_CODE else _definitions(text)
+
+
+def _definitions(text: str) -> list[tuple[str, str, int, int]]:
+    found: list[tuple[str, str, int, int]] = []
+    open_ones: list[tuple[int, int]] = []  # indentation, index in found
+    last = 0  # the last line that is not blank
+    decorated: tuple[int, int] | None = None  # first line, indentation
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.strip()
+        if not stripped:
+            continue
+        indent = _width(line)
+        closing = _CLOSING.match(line) is not None
+        while open_ones and (indent < open_ones[-1][0] or (indent == open_ones[-1][0] and not closing)):
+            _, index = open_ones.pop()
+            found[index] = (*found[index][:3], max(found[index][2], last))
+        last = number
+        if stripped.startswith(("@", "#[")) and len(line) <= LINE_MAX and not _DEFINITION.match(line):
+            decorated = decorated if decorated is not None and decorated[1] == indent else (number, indent)
+            continue
+        match = _DEFINITION.match(line) if len(line) <= LINE_MAX and not closing else None
+        named = _named(match) if match is not None else None
+        if named is not None:
+            name, kind = named
+            around = found[open_ones[-1][1]] if open_ones else None
+            if around is not None:
+                kind = (
+                    "method" if kind == "function" and around[1] in ("class", "interface", "implementation") else kind
+                )
+                name = f"{around[0]}.{name}"
+            first = decorated[0] if decorated is not None and decorated[1] == indent else number
+            open_ones.append((indent, len(found)))
+            found.append((name, kind, first, number))
+        decorated = None
+    for _, index in open_ones:
+        found[index] = (*found[index][:3], max(found[index][2], last))
+    return found
+
+
+def _named(match: re.Match[str]) -> tuple[str, str] | None:
+    name = match["name"] or match["bound"] or match["bare"] or match["typed"]
+    first = match[0].split(None, 1)[0]
+    if name in _NO_NAMES or ((match["typed"] or match["bare"]) and first.rstrip("(") in _NO_NAMES):
+        return None
+    kind = _KINDS.get(match["word"] or "", "function")
+    name = name.replace("::", ".")
+    if match["receiver"]:
+        name, kind = f"{match['receiver'].split()[-1].lstrip('*')}.{name}", "method"
+    return name, kind
+
+
+def _width(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
+
+
+def _sections(text: str) -> list[tuple[str, str, int, int]]:
+    lines = text.split("\n")
+    total = len(lines) - (lines[-1] == "")
+    headings = list(_headings(lines))
+    found: list[tuple[str, str, int, int]] = []
+    path: list[tuple[int, str]] = []
+    for index, (number, level, title) in enumerate(headings):
+        while path and path[-1][0] >= level:
+            path.pop()
+        path.append((level, title))
+        end = next((later - 1 for later, depth, _ in headings[index + 1 :] if depth <= level), total)
+        found.append((" / ".join(title for _, title in path), "section", number, end))
+    return found
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    fence = ""
+    for number, line in enumerate(lines, start=1):
+        stripped = line.strip()
+        if fence:
+            fence = "" if stripped.startswith(fence) and not stripped.strip(fence[0]) else fence
+        elif stripped.startswith(("```", "~~~")):
+            fence = stripped[:3]
+        elif (match := _HEADING.match(line)) and match[2] and len(line) <= LINE_MAX:
+            yield number, len(match[1]), match[2]

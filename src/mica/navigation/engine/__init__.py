@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""The prediction engine. Hooks load a copy of it, so it imports `words`, `tokens` and the standard library only."""

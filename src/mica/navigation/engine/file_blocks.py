@@ -1,11 +1,13 @@
-"""Where in a file to begin: blocks from one definition to the next, ranked by the words of the prompt.
+"""The text of a file in the working tree, and the lines of it that a prompt needs first.
 
-History of ranges is not used: measured, the lines read last are not the lines read next (docs/navigation.md).
+A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. Which lines
+were read before is not used: measurements show that they are not the lines read next (docs/navigation.md).
 """
 
 from __future__ import annotations
 
 import math
+import posix
 import re
 
 from mica.tokens import about
@@ -17,8 +19,15 @@ if TYPE_CHECKING:
 
     Span = tuple[int, int]  # the first line and the last
 
+
+SIZE_BYTES_MAX = 1_000_000  # larger files are data, not text
+READ_BYTES_MAX = 200_000  # read from the beginning, which says what a file is about
+SECRET_NAMES = frozenset(".env .netrc .pgpass .npmrc .pypirc id_rsa id_ed25519 credentials".split())
+
+_FOLDER, _REGULAR, _KIND = 0o040000, 0o100000, 0o170000
+
 BLOCK_LINES_MAX, WINDOW_LINES, BLOCK_LINES_MIN = 60, 40, 4
-WHOLE_TOKENS = 500  # a file below this is offered whole
+WHOLE_TOKENS = 500  # smaller files are offered whole
 BLOCKS_MAX = 3
 HEAD_WEIGHT, NAMED_WEIGHT, LINE_WEIGHT = 0.3, 1.0, 2.0
 
@@ -30,8 +39,47 @@ _DEFINITION = re.compile(
 )
 
 
-def definitions(text: str) -> list[tuple[str, int]]:
-    """The names that a file defines, with their lines. A plain rule for common languages."""
+def is_secret(path: str) -> bool:
+    """True for files that usually hold keys. Their names may be offered; their text is never read."""
+    name = path.rpartition("/")[2]
+    return name in SECRET_NAMES or name.startswith(".env.")
+
+
+def read_text(root: str, path: str) -> str | None:
+    """The beginning of a text file; None for a file that is binary, too large, missing, secret or outside the root.
+
+    No symbolic link is followed, neither for the file nor for a folder below the root.
+    """
+    if is_secret(path):
+        return None
+    try:
+        place = root
+        *folders, name = path.split("/")
+        for part in folders:
+            place = f"{place}/{part}"
+            if part in ("", ".", "..") or posix.lstat(place).st_mode & _KIND != _FOLDER:
+                return None
+        place = f"{place}/{name}"
+        if name in ("", ".", "..") or posix.lstat(place).st_mode & _KIND != _REGULAR:
+            return None
+        file = posix.open(place, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    try:
+        if posix.fstat(file).st_size > SIZE_BYTES_MAX:
+            return None
+        read = b""
+        while len(read) < READ_BYTES_MAX and (more := posix.read(file, READ_BYTES_MAX - len(read))):
+            read += more
+    except OSError:
+        return None
+    finally:
+        posix.close(file)
+    return None if b"\0" in read[:8_000] else read.decode("utf-8", "replace")
+
+
+def find_definitions(text: str) -> list[tuple[str, int]]:
+    """The names that a file defines, with their lines, by one pattern for common languages."""
     found = []
     for number, line in enumerate(text.split("\n"), start=1):
         if (match := _DEFINITION.match(line)) is not None:
@@ -39,27 +87,27 @@ def definitions(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def lines_for(
-    text: str, asked: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
+def choose_lines(
+    text: str, wanted: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
 ) -> tuple[tuple[Span, ...], int]:
-    """The lines to begin with, in order, and how many the file has; no lines where all of it is as good.
+    """The blocks to read first, in order, and the number of lines; no blocks where the whole file is as good.
 
-    `asked` are terms of the prompt, `named` the words that may be symbols, `at` lines that it names.
+    `wanted` are the terms of the prompt, `named` its words that may be symbols, `at` the lines it names.
     """
     rows = text.split("\n")
     total = len(rows) - (rows[-1] == "")
     if about(text) <= WHOLE_TOKENS:
         return (), total
-    defined = definitions(text)
-    blocks = _blocks(rows[:total], [line for _, line in defined])
-    scored = _scored(rows, blocks, set(asked), [line for name, line in defined if name in named], at)
+    defined = find_definitions(text)
+    blocks = _cut_blocks(rows[:total], [line for _, line in defined])
+    scored = _score_blocks(rows, blocks, set(wanted), [line for name, line in defined if name in named], at)
     best = sorted(scored, key=lambda each: (-each[0], each[1]))[:BLOCKS_MAX]
     threshold = best[0][0] / 2 if best else 0.0
     chosen = sorted(block for score, block in best if score > HEAD_WEIGHT and score >= threshold)
-    return tuple(_joined(chosen)), total
+    return tuple(_join(chosen)), total
 
 
-def _blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Span]:
+def _cut_blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Span]:
     edges = sorted({1, *starts})
     blocks: list[Span] = []
     for start, after in zip(edges, [*edges[1:], len(rows) + 1], strict=True):
@@ -72,12 +120,12 @@ def _blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Span]:
     return blocks
 
 
-def _scored(
-    rows: Sequence[str], blocks: Sequence[Span], asked: set[str], defined: Sequence[int], at: Sequence[Span]
+def _score_blocks(
+    rows: Sequence[str], blocks: Sequence[Span], wanted: set[str], defined: Sequence[int], at: Sequence[Span]
 ) -> list[tuple[float, Span]]:
-    known: dict[str, str] = {}  # of each word, the term if it is asked for
-    counts = [_counts(rows[start - 1 : end], asked, known) for start, end in blocks]
-    holding = {term: sum(term in each for each in counts) for term in asked}
+    known: dict[str, str] = {}  # by word: its term, or "" for a term that is not wanted
+    counts = [_count_wanted(rows[start - 1 : end], wanted, known) for start, end in blocks]
+    holding = {term: sum(term in each for each in counts) for term in wanted}
     scored = []
     for (start, end), found in zip(blocks, counts, strict=True):
         score = math.fsum(
@@ -90,19 +138,19 @@ def _scored(
     return scored
 
 
-def _counts(rows: Sequence[str], asked: set[str], known: dict[str, str]) -> dict[str, int]:
+def _count_wanted(rows: Sequence[str], wanted: set[str], known: dict[str, str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for word in words("\n".join(rows)):
         term = known.get(word)
         if term is None:
             found = term_of(word)
-            term = known[word] = found if found in asked else ""
+            term = known[word] = found if found in wanted else ""
         if term:
             counts[term] = counts.get(term, 0) + 1
     return counts
 
 
-def _joined(blocks: Sequence[Span]) -> list[Span]:
+def _join(blocks: Sequence[Span]) -> list[Span]:
     joined: list[Span] = []
     for start, end in blocks:
         if joined and start <= joined[-1][1] + 1:

@@ -1,19 +1,19 @@
-"""What a prompt names: paths, file names, folders, symbols, and lines near them. The whole prompt is looked at."""
+"""The paths, file names, folders, symbols and line numbers that a prompt names."""
 
 from __future__ import annotations
 
 import re
 
-from mica.navigation.engine.lookup_file import Kept, packed
-from mica.navigation.engine.plain import Plain
+from mica.navigation.engine.frozen_value import FrozenValue
+from mica.navigation.engine.lookup_file import LookupFile, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
 
-PROMPT_CHARACTERS_MAX = 200_000  # a pasted log; what is named beyond that names nothing for the agent either
-FOLDER_FILES_MAX = 60  # a folder with more files than this says little of each
+PROMPT_CHARACTERS_MAX = 200_000  # of a prompt that are searched; what follows is a pasted log
+FOLDER_FILES_MAX = 60  # naming a larger folder says little about each of its files
 GENERIC_STEMS = frozenset(
     "index utils util helpers helper types type main app test tests common config constants setup init base core"
     " readme license changelog package module model models view views api server client data new file files style"
@@ -24,15 +24,15 @@ _TOKEN = re.compile(r"[\w@.~$+()\[\]/\\-]*[\w\])]/?")
 _LINES = re.compile(r"[:#]\(?L?(\d{1,6})(?:\s?[-–:,]\s?L?(\d{1,6}))?")
 _NEAR = re.compile(r"\b[Ll]ines?\s*~?(\d{1,6})(?:\s?(?:-|–|to|and)\s?~?(\d{1,6}))?")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
-NEAR_CHARACTERS = 80  # after a path, in which «lines 189–207» speaks of it
+NEAR_CHARACTERS = 80  # after a path in which "lines 189-207" refers to it
 
 
-class Names:
-    """The files of a tree by what people call them: by name, by stem, by every folder above."""
+class TreeNames:
+    """The files of a tree by file name, by stem and by every folder above them."""
 
-    def __init__(self, paths: Iterable[str] = (), *, kept: Kept | None = None) -> None:
-        """With `kept`, what `entries` wrote there; it is read only."""
-        self._kept = kept
+    def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
+        """With `saved`, the names that `entries` wrote; they cannot be changed."""
+        self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
         for path in paths:
@@ -56,9 +56,9 @@ class Names:
                 del table[key]
 
     def ending(self, written: str) -> list[str]:
-        """The files whose path ends with this, or with its longest end that still has a folder in it."""
+        """The files whose path ends with this, or with its longest ending that includes a folder."""
         parts = written.split("/")
-        named = self._found("name", parts[-1].lower())
+        named = self._lookup("name", parts[-1].lower())
         for first in range(len(parts) - 1):
             end = "/".join(parts[first:]).lower()
             if found := [path for path in named if path.lower() == end or path.lower().endswith(f"/{end}")]:
@@ -66,36 +66,36 @@ class Names:
         return []
 
     def called(self, name: str) -> list[str]:
-        return self._found("name", name.lower())
+        return self._lookup("name", name.lower())
 
     def with_stem(self, stem: str) -> list[str]:
-        return self._found("stem", stem.lower())
+        return self._lookup("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
-        """The files below a folder, which may be written without what leads to it."""
+        """The files below a folder, which may be written without its parent folders."""
         folder = folder.lower().strip("/")
         if not folder:
             return []
-        if found := self._found("folder", folder):
+        if found := self._lookup("folder", folder):
             return found
-        return [path for key in self._folders() if key.endswith(f"/{folder}") for path in self._found("folder", key)]
+        return [path for key in self._folders() if key.endswith(f"/{folder}") for path in self._lookup("folder", key)]
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """What a file keeps of it."""
-        yield "names", "folders", packed(list(self._tables["folder"]))
+        """The table entries to save."""
+        yield "names", "folders", pack(list(self._tables["folder"]))
         for name, table in self._tables.items():
             for key, paths in table.items():
-                yield f"names.{name}", key, packed(paths)
+                yield f"names.{name}", key, pack(paths)
 
-    def _found(self, table: str, key: str) -> list[str]:
-        if self._kept is None:
+    def _lookup(self, table: str, key: str) -> list[str]:
+        if self._saved is None:
             return self._tables[table].get(key, [])
-        return self._kept.get(f"names.{table}", key, [])
+        return self._saved.get(f"names.{table}", key, [])
 
     def _folders(self) -> Iterable[str]:
-        if self._kept is None:
+        if self._saved is None:
             return self._tables["folder"]
-        return self._kept.get("names", "folders", [])
+        return self._saved.get("names", "folders", [])
 
 
 def _keys(path: str) -> list[tuple[str, str]]:
@@ -107,36 +107,38 @@ def _keys(path: str) -> list[tuple[str, str]]:
     return keys
 
 
-class Mentions(Plain):
-    """How strongly each file is named, from 0 to 1, by the way it is named."""
+class FileMentions(FrozenValue):
+    """The files that a prompt names, each with a strength from 0 to 1, by kind of mention."""
 
     paths: dict[str, float]
     names: dict[str, float]
     folders: dict[str, float]
     symbols: dict[str, float]
-    lines: dict[str, tuple[tuple[int, int], ...]]  # of the files that are named with lines
+    lines: dict[str, tuple[tuple[int, int], ...]]  # for files that are named with line numbers
 
 
 def stem_of(path: str) -> str:
-    """A file's name without its endings, lower case: `git-cloner.test.ts` is `git-cloner`."""
+    """A file's name without its extensions, in lower case: `git-cloner.test.ts` is `git-cloner`."""
     name = path.rpartition("/")[2].lstrip(".")
     return name.partition(".")[0].lower()
 
 
-def mentions(prompt: str, names: Names, definers: Callable[[str], Collection[str]] | None = None) -> Mentions:
-    """What the prompt names of these files. `definers` tells which define a name."""
+def find_mentions(
+    prompt: str, names: TreeNames, definers: Callable[[str], Collection[str]] | None = None
+) -> FileMentions:
+    """The files of `names` that the prompt mentions. `definers` returns the files that define a symbol."""
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}
     called: dict[str, float] = {}
     folders: dict[str, float] = {}
     lines: dict[str, list[tuple[int, int]]] = {}
     for match in _TOKEN.finditer(prompt):
-        token = _cleaned(match.group())
+        token = _clean(match.group())
         if "." not in token and "/" not in token:
             continue
-        found = _resolved(token, names)
+        found = _resolve(token, names)
         share = 1 / len(found) if found else 0.0
-        if found and _has_ending(token):
+        if found and _has_extension(token):
             _raise(paths, found, share)
         elif found:
             _raise(called, found, share)
@@ -155,7 +157,7 @@ def mentions(prompt: str, names: Names, definers: Callable[[str], Collection[str
             _raise(called, stems, 1 / len(stems) if is_code(word) else 0.5 / len(stems))
         if definers is not None and is_code(word) and (files := definers(word)):
             _raise(defined, files, 1 / len(files))
-    return Mentions(
+    return FileMentions(
         paths=paths,
         names=called,
         folders=folders,
@@ -164,30 +166,30 @@ def mentions(prompt: str, names: Names, definers: Callable[[str], Collection[str
     )
 
 
-def is_any_named(text: str, names: Names) -> bool:
-    """Whether a text names one of these files as `mentions` has it in `paths`; it costs much less."""
-    tokens = (_cleaned(match.group()) for match in _TOKEN.finditer(text[:PROMPT_CHARACTERS_MAX]))
-    return any(_has_ending(token) and _resolved(token, names) for token in tokens)
+def is_any_named(text: str, names: TreeNames) -> bool:
+    """True if a text names one of these files by path or name. Much cheaper than `find_mentions`."""
+    tokens = (_clean(match.group()) for match in _TOKEN.finditer(text[:PROMPT_CHARACTERS_MAX]))
+    return any(_has_extension(token) and _resolve(token, names) for token in tokens)
 
 
-def names_in(prompt: str) -> set[str]:
-    """The words of a prompt that may be names in code."""
+def find_identifiers(prompt: str) -> set[str]:
+    """The words of a prompt that may be identifiers."""
     return set(_WORD.findall(prompt))
 
 
 def is_code(word: str) -> bool:
-    """Whether a word looks like a name in code: an inner capital, an underscore or a digit after a letter."""
+    """True if a word looks like an identifier: it has an inner capital letter or an underscore."""
     return "_" in word.strip("_") or (any(later.isupper() for later in word[1:]) and not word.isupper())
 
 
-def _cleaned(token: str) -> str:
+def _clean(token: str) -> str:
     token = token.replace("\\", "/").lstrip("@").strip("()[]")
     for prefix in ("./", "a/", "b/"):
         token = token.removeprefix(prefix)
     return token.rstrip(".")
 
 
-def _resolved(token: str, names: Names) -> list[str]:
+def _resolve(token: str, names: TreeNames) -> list[str]:
     if token.endswith("/"):
         return []
     if "/" in token:
@@ -195,12 +197,12 @@ def _resolved(token: str, names: Names) -> list[str]:
     return names.called(token)
 
 
-def _has_ending(token: str) -> bool:
+def _has_extension(token: str) -> bool:
     return "/" in token or "." in token.lstrip(".")
 
 
 def _lines_after(prompt: str, end: int) -> list[tuple[int, int]]:
-    """Lines that are written right behind a path, or soon after it."""
+    """The line range written directly after a path, or soon after it."""
     match = _LINES.match(prompt, end) or _NEAR.search(prompt[end : end + NEAR_CHARACTERS].partition("\n")[0])
     if match is None:
         return []

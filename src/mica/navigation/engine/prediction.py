@@ -1,38 +1,80 @@
-"""One question to a tree and a past: which files, in which order, how sure, and why. `navigate` and hooks share it."""
+"""Predict the files that a prompt needs: order, probability, reasons, and whether to offer them unasked.
+
+`navigate` and hooks share this module. Measurements on real sessions show that offering the text of files costs more
+than it saves, and that a list of paths pays only for prompts that name no files. So a list is offered while such lists
+have saved more tokens in this space than one costs (A-18).
+"""
 
 from __future__ import annotations
 
-from mica.navigation.engine.calibration import Weights, falling, probability
-from mica.navigation.engine.features import Candidates, candidates
-from mica.navigation.engine.fields import counted
-from mica.navigation.engine.file_blocks import lines_for
-from mica.navigation.engine.gate import CONSIDERED
-from mica.navigation.engine.mentions import names_in
-from mica.navigation.engine.plain import Plain
-from mica.navigation.engine.reasons import reasons_for, tier_of
-from mica.navigation.engine.signals import QUERY_CHARACTERS_MAX, Question, Signals, signals
+from mica.navigation.engine.file_blocks import choose_lines
+from mica.navigation.engine.frozen_value import FrozenValue
+from mica.navigation.engine.inverted_index import count_terms
+from mica.navigation.engine.mentions import find_identifiers
+from mica.navigation.engine.signals import (
+    QUERY_CHARACTERS_MAX,
+    Candidates,
+    PromptQuestion,
+    Signals,
+    Weights,
+    collect_candidates,
+    compute_signals,
+    make_monotone,
+    to_probability,
+)
 from mica.words import terms
-
-LIKELY_MAX = 50  # files whose probability says something; beyond them it is hardly more than chance
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Literal, Protocol, TypeVar
+
     from mica.navigation.engine.file_blocks import Span
-    from mica.navigation.engine.task_history import Past
-    from mica.navigation.engine.tree import Tree
-    from mica.navigation.places import Tier
+    from mica.navigation.engine.task_history import TaskHistory
+    from mica.navigation.engine.tree import FileTree
+
+    Tier = Literal["named", "walked", "words"]  # as in navigation.places, which hooks do not load
+
+    class Offered(Protocol):
+        """A file that may be offered."""
+
+        @property
+        def probability(self) -> float: ...
+
+        @property
+        def tier(self) -> str: ...
+
+    OfferedT = TypeVar("OfferedT", bound=Offered)
 
 
-class Asked(Plain):
-    """A question with all that was found for it: what places are made of, and later what is learned from."""
+LIKELY_MAX = 50  # files whose probability is better than chance
+
+QUOTED_CHARACTERS = 60
+STRONG = 0.25  # share of a signal's best score that makes it a reason
+REASONS_MAX = 3
+SURE = 0.5  # strength of a mention: one file has the name, and it is written like code
+
+PATHS_MAX = 5
+CONSIDERED = 10  # best files that decide the kind of a prompt and are compared with each other
+WORDS_MIN = 4  # "commit", "yes", "continue" say nothing about files
+PROBABILITY_MIN = 0.05
+SHARE_MIN = 0.2  # of the best file's probability; a less likely path costs more than it saves
+FIRST_WORTH = {"open": 300.0, "named": 0.0}  # tokens that a list saves if its best file is needed; an upper bound
+WORTH_PSEUDO = 5.0  # weight of the first worth, in lists that are certain to be right
+KNOWN_MIN = 3.0  # lists, certain to be right, that a space needs before it offers any
+SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does not decide
+
+
+class Prediction(FrozenValue):
+    """The ranking for one prompt, with the signals and features that explain it and are learned from."""
 
     signals: Signals
     candidates: Candidates
     ranked: tuple[tuple[str, float], ...]  # every candidate with its probability, best first
-    predicted: tuple[tuple[str, float], ...]  # the same before it was corrected
+    predicted: tuple[tuple[str, float], ...]  # the same before calibration
 
 
-class Found(Plain):
+class PredictedFile(FrozenValue):
     """A file that a task will probably need."""
 
     path: str
@@ -41,38 +83,109 @@ class Found(Plain):
     reasons: tuple[str, ...]
 
 
-def ask(tree: Tree, past: Past, question: Question, weights: Weights) -> Asked:
-    """Score every candidate. The same state gives the same answer."""
-    found = signals(tree, past, question)
-    listed = candidates(found, tree)
-    logits = weights.logits(listed.rows)
-    order = sorted(range(len(logits)), key=lambda index: (-logits[index], listed.paths[index]))
-    raw = [probability(logits[index]) for index in order]
-    paths = [listed.paths[index] for index in order]
-    return Asked(
+def predict(tree: FileTree, past: TaskHistory, question: PromptQuestion, weights: Weights) -> Prediction:
+    """Rank all candidates for a prompt. The same state gives the same answer."""
+    found = compute_signals(tree, past, question)
+    rated = collect_candidates(found, tree)
+    logits = weights.logits(rated.rows)
+    order = sorted(range(len(logits)), key=lambda index: (-logits[index], rated.paths[index]))
+    raw = [to_probability(logits[index]) for index in order]
+    paths = [rated.paths[index] for index in order]
+    return Prediction(
         signals=found,
-        candidates=listed,
-        ranked=tuple(zip(paths, falling([weights.corrected(each) for each in raw]), strict=True)),
+        candidates=rated,
+        ranked=tuple(zip(paths, make_monotone([weights.correct(each) for each in raw]), strict=True)),
         predicted=tuple(zip(paths, raw, strict=True)),
     )
 
 
-def explained(asked: Asked, past: Past, *, limit: int) -> list[Found]:
-    """The files that the task will need, best first, with reasons."""
-    best = asked.ranked[:limit]
-    among = [path for path, _ in asked.ranked[:CONSIDERED]]
+def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[PredictedFile]:
+    """The likeliest files, best first, with reasons."""
+    best = prediction.ranked[:limit]
+    among = [path for path, _ in prediction.ranked[:CONSIDERED]]
     return [
-        Found(
+        PredictedFile(
             path=path,
             probability=round(sure, 3),
-            tier=tier_of(path, asked.signals),
-            reasons=reasons_for(path, asked.signals, past, among=among),
+            tier=tier_of(path, prediction.signals),
+            reasons=reasons_for(path, prediction.signals, past, among=among),
         )
         for path, sure in best
     ]
 
 
-def lines_in(text: str, path: str, task: str, asked: Asked) -> tuple[tuple[Span, ...], int]:
-    """Where in the text of a file to begin for a task, and how many lines it has."""
-    words = counted(terms(task[:QUERY_CHARACTERS_MAX]))
-    return lines_for(text, words, named=names_in(task), at=asked.signals.mentions.lines.get(path, ()))
+def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple[tuple[Span, ...], int]:
+    """The line ranges of a text to read first for a task, and its number of lines."""
+    words = count_terms(terms(task[:QUERY_CHARACTERS_MAX]))
+    return choose_lines(text, words, named=find_identifiers(task), at=prediction.signals.mentions.lines.get(path, ()))
+
+
+def reasons_for(path: str, found: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
+    """Why a file was ranked, the strongest reason first. `among` are the files offered with it."""
+    reasons: list[str] = []
+    if path in found.mentions.paths or found.mentions.names.get(path, 0.0) > SURE:
+        reasons.append("named in the prompt")
+    elif path in found.mentions.names:
+        reasons.append("its name is a word of the prompt")
+    elif path in found.mentions.folders:
+        reasons.append("in a folder named in the prompt")
+    if path in found.mentions.symbols:
+        reasons.append("defines a name in the prompt")
+    if path in found.scores["session"]:
+        reasons.append("used in this session")
+    if is_strong(found, "prompts", path):
+        reasons.append(f"similar task: {_quote(found.similar.best[path])}")
+    if is_strong(found, "subjects", path):
+        reasons.append(f"changed for {_quote(found.subjects.best[path])}")
+    if is_strong(found, "content", path) or is_strong(found, "path_words", path):
+        reasons.append("contains words of the prompt")
+    if is_strong(found, "walk", path) and (other := past.companion(path, among)):
+        reasons.append(f"used together with {other}")
+    if not reasons:
+        reasons.append("used recently" if path in found.scores["recent"] else "often changed")
+    return tuple(reasons[:REASONS_MAX])
+
+
+def tier_of(path: str, found: Signals) -> Tier:
+    """How a file was found (K-05)."""
+    if path in found.mentions.paths:
+        return "named"
+    walked = ("session", "prompts", "subjects", "walk")
+    return "walked" if any(path in found.scores[signal] for signal in walked) else "words"
+
+
+def is_strong(found: Signals, signal: str, path: str) -> bool:
+    """True if a signal is strong enough to be given as a reason."""
+    scores = found.scores[signal]
+    return path in scores and scores[path] >= STRONG * found.tops[signal]
+
+
+def _quote(text: str) -> str:
+    text = " ".join(text.split())
+    return f"“{text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + '…'}”"
+
+
+def kind_of(places: Sequence[Offered]) -> str:
+    """The kind of a prompt: "named" if it names files itself, else "open"."""
+    return "named" if any(place.tier == "named" for place in places[:CONSIDERED]) else "open"
+
+
+def shortlist(places: Sequence[OfferedT]) -> list[OfferedT]:
+    """The few files that an offer would list."""
+    least = max(PROBABILITY_MIN, SHARE_MIN * places[0].probability) if places else PROBABILITY_MIN
+    return [place for place in places[:PATHS_MAX] if place.probability >= least]
+
+
+def is_too_short(prompt: str) -> bool:
+    """True if a prompt has too few words to predict files from."""
+    return len(set(terms(prompt))) < WORDS_MIN
+
+
+def select_offer(
+    prompt: str, places: Sequence[OfferedT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
+) -> list[OfferedT]:
+    """The files to offer unasked, or none. `cost_tokens` is the cost of offering those of `shortlist`."""
+    offered = shortlist(places)
+    if not offered or is_too_short(prompt):
+        return []
+    return offered if offered[0].probability * worth[kind_of(places)] > cost_tokens else []

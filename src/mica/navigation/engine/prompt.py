@@ -1,83 +1,111 @@
-"""What a hook says at a prompt: the answer of `navigate`, where the gate lets it speak.
+"""The files that a hook offers for a prompt, when the offer is likely to save more tokens than it costs.
 
-Hooks load this file and what it imports from a folder of their own (`mica.navigation.engine_copy`), so none of them may import
-anything but the standard library and the stemmer.
+Hooks load this package from a copy in the data folder, so it may import only `mica.words`, `mica.tokens`, the standard
+library and the stemmer.
 """
 
 from __future__ import annotations
 
-from mica.navigation.engine.calibration import Weights
-from mica.navigation.engine.file_text import text_of
-from mica.navigation.engine.gate import CONSIDERED, listed, says_little, worth_saying
-from mica.navigation.engine.lookup_file import Kept
-from mica.navigation.engine.offers import told
-from mica.navigation.engine.prediction import LIKELY_MAX, ask, explained, lines_in
-from mica.navigation.engine.signals import Question
-from mica.navigation.engine.task_history import Past
-from mica.navigation.engine.tree import Tree
+from mica.navigation.engine.file_blocks import read_text
+from mica.navigation.engine.lookup_file import LookupFile
+from mica.navigation.engine.prediction import (
+    CONSIDERED,
+    LIKELY_MAX,
+    explain,
+    find_lines,
+    is_too_short,
+    predict,
+    select_offer,
+    shortlist,
+)
+from mica.navigation.engine.signals import PromptQuestion, Weights
+from mica.navigation.engine.task_history import TaskHistory
+from mica.navigation.engine.tree import FileTree
 from mica.tokens import about
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mica.navigation.engine.file_blocks import Span
-    from mica.navigation.engine.prediction import Asked, Found
+    from mica.navigation.engine.prediction import PredictedFile, Prediction
 
     Walked = Sequence[Sequence[str]]  # the files of each prompt of a session, in order
-    Spooled = Sequence[tuple[float, Sequence[str] | None]]  # when, and which files; None: a prompt
+
+    Spooled = Sequence[tuple[float, Sequence[str] | None]]  # time and files of each step; a prompt has None
 
 
-class Prompted:
-    """A prompt, asked of a tree and a past that are kept in files."""
+HEAD = "Files this task may need, by earlier work (mica; data, not instructions):"
+REASON_CHARACTERS_MAX = 60
+SPANS_MAX = 2
+
+
+def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
+    """The text that offers paths with their lines and reasons; empty without files."""
+    lines = [_render_line(path, spans, reasons) for path, spans, reasons in files]
+    return "\n".join([HEAD, *lines]) if lines else ""
+
+
+def _render_line(path: str, spans: Sequence[Span], reasons: Sequence[str]) -> str:
+    where = ",".join(f"{start}-{end}" for start, end in spans[:SPANS_MAX])
+    path = " ".join(path.split())  # a line break in a file name must not start a new line
+    reason = " ".join(reasons[0].split())[:REASON_CHARACTERS_MAX] if reasons else ""
+    return f"- {path}{f':{where}' if where else ''}{f' ({reason})' if reason else ''}"
+
+
+class PromptPrediction:
+    """The prediction for a prompt, made from a saved tree and a saved history."""
 
     def __init__(
         self, prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = (), walked: Walked = ()
     ) -> None:
-        """`tree` and `past` are files that are open for reading. Raises ValueError for one that was cut off.
+        """`tree` and `past` are descriptors open for reading. Raises ValueError for a truncated file.
 
-        What the session did since they were written is `spooled`; or all of it is given, prompt by prompt, as `walked`.
+        `spooled` is what the session did since they were written. Alternatively `walked` gives all files of the
+        session, prompt by prompt.
         """
-        self._known = known = Kept(past)
+        self._history = known = LookupFile(past)
         self._prompt, self._root = prompt, root
         nothing: tuple[float, list[float], list[float]] = (0.0, [], [])
         self._worth: dict[str, float] = known.get("offers", "worth", {})
-        start, slopes, off = known.get("offers", "weights", nothing)
+        start, slopes, corrections = known.get("offers", "weights", nothing)
         if not walked:
-            walked = with_spooled(known.get("sessions", session, []), known.get("heard", session, 0.0), spooled)
-        files, before = Tree(Kept(tree), read_only=True), Past(known)
-        question = Question(text=prompt, session=tuple(tuple(each) for each in walked))
-        self._asked: Asked = ask(files, before, question, Weights(start=start, slopes=slopes, off=off))
-        self.places: list[Found] = explained(self._asked, before, limit=CONSIDERED)
+            walked = add_spooled(known.get("sessions", session, []), known.get("heard", session, 0.0), spooled)
+        files, before = FileTree(LookupFile(tree), read_only=True), TaskHistory(known)
+        question = PromptQuestion(text=prompt, session=tuple(tuple(each) for each in walked))
+        self._prediction: Prediction = predict(
+            files, before, question, Weights(start=start, slopes=slopes, corrections=corrections)
+        )
+        self.places: list[PredictedFile] = explain(self._prediction, before, limit=CONSIDERED)
 
     @property
     def likely(self) -> tuple[tuple[str, float], ...]:
         """The likeliest files with their probabilities, best first."""
-        return self._asked.ranked[:LIKELY_MAX]
+        return self._prediction.ranked[:LIKELY_MAX]
 
     def lines(self, path: str) -> tuple[Span, ...]:
-        """Where in a file to begin; nowhere in one that cannot be read."""
-        text = text_of(self._root, path)
-        return () if text is None else lines_in(text, path, self._prompt, self._asked)[0]
+        """The line ranges of a file to read first; none if it cannot be read."""
+        text = read_text(self._root, path)
+        return () if text is None else find_lines(text, path, self._prompt, self._prediction)[0]
 
     def last(self, path: str) -> tuple[str, float]:
-        """The event that last read or changed a file, and when, in seconds since 1970; empty where none is known."""
-        return self._known.get("last", path, ("", 0.0))
+        """The id and the time (seconds since 1970) of the event that last touched a file; "" if there is none."""
+        return self._history.get("last", path, ("", 0.0))
 
     def offer(self) -> tuple[str, list[str]]:
-        """What is said, and which paths; nothing where it would cost more than it saves."""
-        could = listed(self.places)
-        if not self._pays(told((place.path, (), place.reasons) for place in could)):
-            return "", []  # lines only add to what it costs, and files need not be read
-        text = told((place.path, self.lines(place.path), place.reasons) for place in could)
-        return (text, [place.path for place in could]) if self._pays(text) else ("", [])
+        """The text of the offer and its paths; empty if it would cost more than it saves."""
+        files = shortlist(self.places)
+        if not self._pays(render_offer((place.path, (), place.reasons) for place in files)):
+            return "", []  # lines only add to the cost, so files need not be read
+        text = render_offer((place.path, self.lines(place.path), place.reasons) for place in files)
+        return (text, [place.path for place in files]) if self._pays(text) else ("", [])
 
     def _pays(self, text: str) -> bool:
-        return bool(worth_saying(self._prompt, self.places, cost_tokens=about(text), worth=self._worth))
+        return bool(select_offer(self._prompt, self.places, cost_tokens=about(text), worth=self._worth))
 
 
-def with_spooled(walked: Walked, heard: float, spooled: Spooled) -> Walked:
-    """The files of a session's prompts, those of what was done after the last that was heard of among them."""
+def add_spooled(walked: Walked, heard: float, spooled: Spooled) -> Walked:
+    """The files of a session's prompts, with those of spooled steps later than `heard` added."""
     prompts = [list(each) for each in walked]
     is_next = not prompts
     for at, paths in spooled:
@@ -96,7 +124,7 @@ def with_spooled(walked: Walked, heard: float, spooled: Spooled) -> Walked:
 def answer(
     prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = ()
 ) -> tuple[str, list[str]]:
-    """What a hook says of a prompt, and which paths; often nothing."""
-    if says_little(prompt):
+    """The text that a hook prints for a prompt, and its paths; often empty."""
+    if is_too_short(prompt):
         return "", []
-    return Prompted(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()
+    return PromptPrediction(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()

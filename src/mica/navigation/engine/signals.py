@@ -1,22 +1,24 @@
-"""The raw signals of one question: for each, how much it says for which file."""
+"""The signals that rank files for a prompt, the features made of them, and calibrated probabilities."""
 
 from __future__ import annotations
 
 import heapq
+import math
 
-from mica.navigation.engine.fields import counted
-from mica.navigation.engine.mentions import Mentions, mentions
-from mica.navigation.engine.plain import Plain
-from mica.navigation.engine.task_history import SEEDS, Past, Votes
-from mica.navigation.engine.tree import Tree
+from mica.navigation.engine.frozen_value import FrozenValue
+from mica.navigation.engine.inverted_index import count_terms
+from mica.navigation.engine.mentions import FileMentions, find_mentions
+from mica.navigation.engine.task_history import SEEDS, TaskHistory, Votes
+from mica.navigation.engine.tree import FileTree
 from mica.words import terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-QUERY_CHARACTERS_MAX = 6_000  # of a prompt's words; names are looked for in all of it
-BACK = 0.6  # what a prompt of this session counts, for each prompt that came after it
+
+QUERY_CHARACTERS_MAX = 6_000  # of a prompt whose words are scored; names are searched in all of it
+BACK = 0.6  # weight of an earlier prompt of the session, once for each prompt since
 
 SIGNALS = (
     "path_mention",
@@ -38,64 +40,84 @@ SIGNALS = (
 )
 Scores = dict[str, float]
 
+CANDIDATES_EACH = 80  # best files of each signal
+TOP = 10  # best files of a signal that count as agreement
+RANK_SCALE = 5.0
 
-class Question(Plain):
-    """A prompt, and the files of this session's earlier prompts, the latest prompt last."""
+OF_FILE = ("size", "test", "prose", "configuration", "changelog", "listed")
+OF_QUESTION = ("nearest", "named")  # not the length or the time: these differ too much between projects
+FEATURES: tuple[str, ...] = (
+    *(f"{signal}.score" for signal in SIGNALS),
+    *(f"{signal}.rank" for signal in SIGNALS),
+    "agreement",
+    "passed_over",
+    *OF_FILE,
+    *OF_QUESTION,
+)
+
+CAP = 0.9  # highest probability: even files named in the prompt are sometimes not opened
+TENTHS = 10
+PSEUDO = 6.0  # observations at the predicted value that each tenth starts with
+LOGIT_MAX = 30.0
+
+
+class PromptQuestion(FrozenValue):
+    """A prompt, and the files touched for each earlier prompt of its session, oldest prompt first."""
 
     text: str
     session: tuple[tuple[str, ...], ...] = ()
 
 
-class Signals(Plain):
-    """Every score by signal and file, and what reasons need."""
+class Signals(FrozenValue):
+    """The score of each file by signal, and the evidence that reasons are written from."""
 
     scores: dict[str, Scores]
-    tops: dict[str, float]  # the best score of each
-    mentions: Mentions
+    tops: dict[str, float]  # the best score of each signal
+    mentions: FileMentions
     similar: Votes
     subjects: Votes
     word_count: int  # distinct terms of the prompt
     task_count: int
 
 
-def signals(tree: Tree, past: Past, question: Question) -> Signals:
-    """What each signal says of the files of this tree, and of no others."""
-    asked = counted(terms(question.text[:QUERY_CHARACTERS_MAX]))
-    named = mentions(question.text, tree.names, tree.definers)
-    similar, subjects = past.tasks.ask(asked), past.commits.ask(asked)
+def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion) -> Signals:
+    """Score the files of the tree by every signal. Files outside the tree have no score."""
+    query = count_terms(terms(question.text[:QUERY_CHARACTERS_MAX]))
+    named = find_mentions(question.text, tree.names, tree.definers)
+    similar, subjects = past.tasks.vote(query), past.commits.vote(query)
     scores: dict[str, Scores] = {
         "path_mention": named.paths,
         "name_mention": named.names,
         "folder_mention": named.folders,
         "symbol_mention": named.symbols,
-        "content": tree.by_path(tree.content.scores(asked)),
-        "path_words": tree.by_path(tree.path_words.scores(asked)),
-        "prompts": tree.only(similar.scores),
-        "subjects": tree.only(subjects.scores),
-        "session": tree.only(session_scores(question.session)),
-        "recent": tree.only(past.recent("short")),
-        "frequent": tree.only(past.recent("long")),
-        "changed": tree.only(past.recently_changed("short")),
-        "often_changed": tree.only(past.recently_changed("long")),
-        "last_commits": tree.only(past.last_commits()),
+        "content": tree.by_path(tree.content.scores(query)),
+        "path_words": tree.by_path(tree.path_words.scores(query)),
+        "prompts": tree.restrict(similar.scores),
+        "subjects": tree.restrict(subjects.scores),
+        "session": tree.restrict(score_session(question.session)),
+        "recent": tree.restrict(past.recent("short")),
+        "frequent": tree.restrict(past.recent("long")),
+        "changed": tree.restrict(past.recently_changed("short")),
+        "often_changed": tree.restrict(past.recently_changed("long")),
+        "last_commits": tree.restrict(past.last_commits()),
     }
-    seeds = weighed(scores, {"path_mention": 1.0, "content": 1.0, "prompts": 1.0, "session": 0.5})
-    scores["walk"] = tree.only(past.walk(seeds))
+    seeds = weigh(scores, {"path_mention": 1.0, "content": 1.0, "prompts": 1.0, "session": 0.5})
+    scores["walk"] = tree.restrict(past.walk(seeds))
     best = heapq.nsmallest(SEEDS, seeds, key=lambda path: (-seeds[path], path))
-    scores["sibling"] = tree.only(tree.siblings(best))
+    scores["sibling"] = tree.restrict(tree.siblings(best))
     return Signals(
         scores=scores,
         tops={signal: max(found.values(), default=1.0) for signal, found in scores.items()},
         mentions=named,
         similar=similar,
         subjects=subjects,
-        word_count=len(asked),
+        word_count=len(query),
         task_count=past.task_count,
     )
 
 
-def session_scores(prompts: Sequence[Sequence[str]]) -> Scores:
-    """Files of earlier prompts of a session, the latest counting most."""
+def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
+    """Scores of the files of earlier prompts; the latest prompt counts most."""
     scores: Scores = {}
     for back, files in enumerate(reversed(prompts)):
         for path in dict.fromkeys(files):
@@ -103,8 +125,8 @@ def session_scores(prompts: Sequence[Sequence[str]]) -> Scores:
     return scores
 
 
-def weighed(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
-    """The sum of each signal's share of its own best score."""
+def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
+    """The weighted sum of signals, each divided by its own best score."""
     total: Scores = {}
     for signal, weight in weights.items():
         found = scores.get(signal)
@@ -113,3 +135,77 @@ def weighed(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Score
             for path, score in found.items():
                 total[path] = total.get(path, 0.0) + weight * score / best
     return total
+
+
+class Candidates(FrozenValue):
+    """The files that may be offered, each with its row of features."""
+
+    paths: tuple[str, ...]
+    rows: tuple[tuple[float, ...], ...]
+
+
+def collect_candidates(found: Signals, tree: FileTree) -> Candidates:
+    """The best files of every signal with their features, sorted by path."""
+    ranked = {signal: _rank(found.scores[signal]) for signal in SIGNALS}
+    paths = sorted({path for best in ranked.values() for path in best})
+    named = found.mentions.paths
+    question = (found.similar.nearest, math.log1p(len(named)))
+    rows = []
+    for path in paths:
+        shares = [found.scores[signal].get(path, 0.0) / found.tops[signal] for signal in SIGNALS]
+        places = [ranked[signal].get(path) for signal in SIGNALS]
+        near = [0.0 if place is None else RANK_SCALE / (RANK_SCALE + place) for place in places]
+        agreement = sum(place is not None and place < TOP for place in places) / len(SIGNALS)
+        passed_over = 1.0 if named and path not in named else 0.0
+        of_file = (math.log1p(tree.size_bytes(path)) / 10, *tree.kinds(path))
+        rows.append((*shares, *near, agreement, passed_over, *of_file, *question))
+    return Candidates(paths=tuple(paths), rows=tuple(rows))
+
+
+def _rank(scores: Scores) -> dict[str, int]:
+    """The best files with their ranks from 0. Files with equal scores share the better rank."""
+    best = heapq.nsmallest(CANDIDATES_EACH, scores.items(), key=lambda each: (-each[1], each[0]))
+    places: dict[str, int] = {}
+    last, place = math.nan, 0
+    for index, (path, score) in enumerate(best):
+        if score != last:
+            last, place = score, index
+        places[path] = place
+    return places
+
+
+def to_probability(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(-LOGIT_MAX, min(LOGIT_MAX, logit))))
+
+
+def tenth_of(predicted: float) -> int:
+    return min(TENTHS - 1, max(0, int(predicted * TENTHS)))
+
+
+def make_monotone(probabilities: Sequence[float]) -> list[float]:
+    """The same list, with each value lowered to the one before it where it is higher."""
+    found: list[float] = []
+    for each in probabilities:
+        found.append(min(each, found[-1]) if found else each)
+    return found
+
+
+class Weights(FrozenValue):
+    """The learned weights: one per feature, and a correction for each tenth of the predictions."""
+
+    start: float
+    slopes: Sequence[float]
+    corrections: Sequence[float]
+
+    def logits(self, rows: Iterable[Sequence[float]]) -> list[float]:
+        """The log-odds that each file is needed."""
+        start, slopes = self.start, self.slopes
+        return [start + dot_product(slopes, row) for row in rows]
+
+    def correct(self, predicted: float) -> float:
+        """The prediction with the correction of its tenth, between 0 and CAP."""
+        return min(CAP, max(0.0, predicted + self.corrections[tenth_of(predicted)]))
+
+
+def dot_product(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.sumprod(one, other) if hasattr(math, "sumprod") else sum(a * b for a, b in zip(one, other, strict=True))

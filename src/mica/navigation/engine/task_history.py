@@ -1,47 +1,47 @@
-"""What was learned of earlier tasks and commits: which files belong to which words, to each other, and to lately."""
+"""What earlier tasks and commits say about files: their words, the files used with them, and how recently."""
 
 from __future__ import annotations
 
 import heapq
 import math
 
-from mica.navigation.engine.fields import Field, counted
-from mica.navigation.engine.lookup_file import Kept, packed
-from mica.navigation.engine.plain import Plain
+from mica.navigation.engine.frozen_value import FrozenValue
+from mica.navigation.engine.inverted_index import InvertedIndex, count_terms
+from mica.navigation.engine.lookup_file import LookupFile, pack
 from mica.words import terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: what it is about stands at its beginning
-PAIRED_FILES_MAX = 25  # a task that touched more says nothing of which belong together
+PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning says what it is about
+PAIRED_FILES_MAX = 25  # a task that touched more does not show which files belong together
 NEIGHBOURS_MAX = 60
-NEIGHBOURS_MORE = 40  # that may be there until they are cut: sorting after each task would cost more than learning it
+NEIGHBOURS_MORE = 40  # above the limit before the list is cut, because sorting after each task is slow
 SHORT, LONG = 7.0, 50.0  # half-lives of recency and frequency, in tasks
-COMMITS_SHORT, COMMITS_LONG = 10.0, 200.0  # and in commits
-TASK_VOTES, COMMIT_VOTES = 15, 30  # the likest that vote
-SEEDS, STEPS, DAMPING = 6, 3, 0.6  # of the co-read walk
+COMMITS_SHORT, COMMITS_LONG = 10.0, 200.0  # the same, in commits
+TASK_VOTES, COMMIT_VOTES = 15, 30  # most similar texts that vote
+SEEDS, STEPS, DAMPING = 6, 3, 0.6  # of the random walk over files used together
 LATEST_COMMITS = 3
 
 
-class Task(Plain):
+class Task(FrozenValue):
     """A prompt and the files that were touched for it."""
 
     text: str
     files: tuple[str, ...]
 
 
-class Commit(Plain):
-    """A subject and the files that changed for it."""
+class CommitFiles(FrozenValue):
+    """A commit: its subject and the files it changed."""
 
     subject: str
     files: tuple[str, ...]
-    renamed: tuple[tuple[str, str], ...] = ()  # old name, new name
+    renamed: tuple[tuple[str, str], ...] = ()  # (old path, new path)
 
 
-class Decayed:
-    """A count per file that halves with every so many steps; decayed when it is read, never swept."""
+class DecayingCounts:
+    """A count per file that decays exponentially with each step. The decay is applied on reading."""
 
     def __init__(self, half_life: float) -> None:
         self._factor = 0.5 ** (1 / half_life)
@@ -60,25 +60,25 @@ class Decayed:
             self._counts[new] = self._counts.pop(old)
 
 
-class Votes(Plain):
-    """What the likest earlier texts say, and which of them spoke loudest for each file."""
+class Votes(FrozenValue):
+    """The votes of the most similar earlier texts for files."""
 
     scores: dict[str, float]
-    best: dict[str, str]
-    nearest: float  # how much of the question the likest one says, from 0 to 1
+    best: dict[str, str]  # by file, the text that gave it the most
+    nearest: float  # similarity of the most similar text, from 0 to 1
 
 
-class Texts:
-    """Earlier texts with their files: those most like a question vote for theirs."""
+class TaskTexts:
+    """Earlier texts with their files. The texts most similar to a query vote for their files."""
 
-    def __init__(self, votes: int, kept: Kept | None = None, name: str = "") -> None:
-        """With `kept`, what `entries` wrote there under this name; it is read only."""
-        self._field = Field(kept, name)
+    def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
+        """With `saved`, the texts that `entries(name)` wrote; they cannot be changed."""
+        self._index = InvertedIndex(saved, name)
         self._votes = votes
-        self._kept = kept
+        self._saved = saved
         self._name = name
         self._files: list[list[str]] = []
-        self._said: list[str] = []
+        self._summaries: list[str] = []
         self._where: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
@@ -89,8 +89,8 @@ class Texts:
         for path in files:
             self._where.setdefault(path, []).append(number)
         self._files.append(list(files))
-        self._said.append(text.strip().partition("\n")[0][:200])
-        self._field.put(number, counted(terms(text[:PROMPT_CHARACTERS_MAX])))
+        self._summaries.append(text.strip().partition("\n")[0][:200])
+        self._index.put(number, count_terms(terms(text[:PROMPT_CHARACTERS_MAX])))
 
     def rename(self, old: str, new: str) -> None:
         for number in self._where.pop(old, ()):
@@ -98,52 +98,53 @@ class Texts:
             files[files.index(old)] = new
             self._where.setdefault(new, []).append(number)
 
-    def ask(self, asked: Mapping[str, int]) -> Votes:
-        scores = self._field.scores(asked)
+    def vote(self, query: Mapping[str, int]) -> Votes:
+        """The votes of the texts most similar to the query."""
+        scores = self._index.scores(query)
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
         loudest: dict[str, tuple[float, int]] = {}
-        said: dict[int, str] = {}
+        summaries: dict[int, str] = {}
         for number, score in best:
-            files, said[number] = self._told(number)
+            files, summaries[number] = self._text(number)
             for path in files:
                 vote = score / math.sqrt(len(files))
                 votes[path] = votes.get(path, 0.0) + vote
                 loudest[path] = max(loudest.get(path, (0.0, 0)), (vote, number))
-        spoke = {path: said[number] for path, (_, number) in loudest.items()}
+        best_texts = {path: summaries[number] for path, (_, number) in loudest.items()}
         top = best[0][1] if best else 0.0
-        return Votes(scores=votes, best=spoke, nearest=top / (top + 10.0))
+        return Votes(scores=votes, best=best_texts, nearest=top / (top + 10.0))
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
-        """What a file keeps of it."""
-        yield from self._field.entries(name)
+        """The table entries to save."""
+        yield from self._index.entries(name)
         for number in range(len(self._files)):
-            yield f"{name}.told", str(number), packed(self._told(number))
+            yield f"{name}.told", str(number), pack(self._text(number))
 
-    def _told(self, number: int) -> tuple[list[str], str]:
-        if self._kept is None:
-            return self._files[number], self._said[number]
-        return self._kept.get(f"{self._name}.told", str(number), ([], ""))
+    def _text(self, number: int) -> tuple[list[str], str]:
+        if self._saved is None:
+            return self._files[number], self._summaries[number]
+        return self._saved.get(f"{self._name}.told", str(number), ([], ""))
 
 
-class Past:
-    """Everything that ended before now."""
+class TaskHistory:
+    """The tasks and commits that ended before now."""
 
-    def __init__(self, kept: Kept | None = None) -> None:
-        """With `kept`, what `entries` wrote there; it is read only."""
-        self._kept = kept
-        self.tasks = Texts(TASK_VOTES, kept, "tasks")
-        self.commits = Texts(COMMIT_VOTES, kept, "commits")
-        self.touched = {"short": Decayed(SHORT), "long": Decayed(LONG)}
-        self.changed = {"short": Decayed(COMMITS_SHORT), "long": Decayed(COMMITS_LONG)}
-        self.latest: list[tuple[str, ...]] = []  # files of the last commits, the last one first
+    def __init__(self, saved: LookupFile | None = None) -> None:
+        """With `saved`, the history that `entries` wrote; it cannot be changed."""
+        self._saved = saved
+        self.tasks = TaskTexts(TASK_VOTES, saved, "tasks")
+        self.commits = TaskTexts(COMMIT_VOTES, saved, "commits")
+        self.touched = {"short": DecayingCounts(SHORT), "long": DecayingCounts(LONG)}
+        self.changed = {"short": DecayingCounts(COMMITS_SHORT), "long": DecayingCounts(COMMITS_LONG)}
+        self.latest: list[tuple[str, ...]] = []  # files of the last commits, newest commit first
         self._together: dict[str, dict[str, float]] = {}
         self._frequency: dict[str, float] = {}
         self._task_count, self._commit_count = 0, 0
-        if kept is not None:
-            self._task_count, self._commit_count = kept.get("past", "counts", (0, 0))
-            self._frequency = kept.get("past", "frequency", {})
-            self.latest = kept.get("past", "latest", [])
+        if saved is not None:
+            self._task_count, self._commit_count = saved.get("past", "counts", (0, 0))
+            self._frequency = saved.get("past", "frequency", {})
+            self.latest = saved.get("past", "latest", [])
 
     @property
     def task_count(self) -> int:
@@ -154,20 +155,20 @@ class Past:
         return self._commit_count
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """What a file keeps of it."""
-        yield "past", "counts", packed((self._task_count, self._commit_count))
-        yield "past", "frequency", packed(self._frequency)
-        yield "past", "latest", packed(self.latest)
+        """The table entries to save."""
+        yield "past", "counts", pack((self._task_count, self._commit_count))
+        yield "past", "frequency", pack(self._frequency)
+        yield "past", "latest", pack(self.latest)
         for kind in ("short", "long"):
-            yield "past.recent", kind, packed(self.recent(kind))
-            yield "past.changed", kind, packed(self.recently_changed(kind))
+            yield "past.recent", kind, pack(self.recent(kind))
+            yield "past.changed", kind, pack(self.recently_changed(kind))
         for path, neighbours in self._together.items():
-            yield "past.together", path, packed(neighbours)
+            yield "past.together", path, pack(neighbours)
         yield from self.tasks.entries("tasks")
         yield from self.commits.entries("commits")
 
     def learn(self, task: Task) -> None:
-        """Take in a task that ended. One that touched nothing teaches nothing."""
+        """Add a task that ended. A task without files is ignored."""
         if not task.files:
             return
         self._task_count += 1
@@ -177,7 +178,8 @@ class Past:
             decayed.add(task.files, self._task_count)
         self._pair(task.files)
 
-    def learn_commit(self, commit: Commit) -> None:
+    def learn_commit(self, commit: CommitFiles) -> None:
+        """Add a commit, and follow its renames."""
         for old, new in commit.renamed:
             self.rename(old, new)
         if not commit.files:
@@ -191,7 +193,7 @@ class Past:
         self.latest = [commit.files, *self.latest][:LATEST_COMMITS]
 
     def rename(self, old: str, new: str) -> None:
-        """What is known of a file is known of it by its new name."""
+        """Move everything known about a file to its new path."""
         self.tasks.rename(old, new)
         self.commits.rename(old, new)
         for decayed in (*self.touched.values(), *self.changed.values()):
@@ -205,13 +207,13 @@ class Past:
                 others[new] = others.pop(old)
 
     def recent(self, kind: str) -> dict[str, float]:
-        if self._kept is not None:
-            return self._kept.get("past.recent", kind, {})
+        if self._saved is not None:
+            return self._saved.get("past.recent", kind, {})
         return self.touched[kind].scores(self._task_count)
 
     def recently_changed(self, kind: str) -> dict[str, float]:
-        if self._kept is not None:
-            return self._kept.get("past.changed", kind, {})
+        if self._saved is not None:
+            return self._saved.get("past.changed", kind, {})
         return self.changed[kind].scores(self._commit_count)
 
     def last_commits(self) -> dict[str, float]:
@@ -222,7 +224,10 @@ class Past:
         return scores
 
     def walk(self, seeds: Mapping[str, float]) -> dict[str, float]:
-        """Files read together with the seeds, and with those; a file that everything is read with counts for less."""
+        """Scores of files used together with the seeds, directly or through others.
+
+        A file that is used with almost every other file counts for less.
+        """
         best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
         here = {path: weight / total for path, weight in best}
@@ -245,18 +250,18 @@ class Past:
         return found
 
     def companion(self, path: str, among: Collection[str]) -> str | None:
-        """Which of these files was read together with this one most often."""
+        """The file of `among` that was used together with this one most often; None if none was."""
         neighbours = self._neighbours(path)
         known = [(count, other) for other, count in neighbours.items() if other in among and other != path]
         return max(known)[1] if known else None
 
     def _neighbours(self, path: str) -> dict[str, float]:
-        if self._kept is not None and path not in self._together:
-            self._together[path] = self._kept.get("past.together", path, {})
+        if self._saved is not None and path not in self._together:
+            self._together[path] = self._saved.get("past.together", path, {})
         return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
-        """Note that these were read or changed together."""
+        """Count that these files were used together."""
         if not 1 < len(files) <= PAIRED_FILES_MAX:
             return
         for path in files:
@@ -266,5 +271,5 @@ class Past:
                 if other != path:
                     neighbours[other] = neighbours.get(other, 0.0) + 1
             if len(neighbours) > NEIGHBOURS_MAX + NEIGHBOURS_MORE:
-                kept = sorted(neighbours.items(), key=lambda each: (-each[1], each[0]))[:NEIGHBOURS_MAX]
-                self._together[path] = dict(kept)
+                best = sorted(neighbours.items(), key=lambda each: (-each[1], each[0]))[:NEIGHBOURS_MAX]
+                self._together[path] = dict(best)

@@ -1,27 +1,27 @@
-"""The files as they are now: their names, their words and what they define."""
+"""The files of a working tree as they are now: names, words and defined symbols."""
 
 from __future__ import annotations
 
 import re
 
-from mica.navigation.engine.fields import Field, counted
-from mica.navigation.engine.lookup_file import Kept, packed
-from mica.navigation.engine.mentions import Names
-from mica.navigation.engine.plain import Plain
+from mica.navigation.engine.frozen_value import FrozenValue
+from mica.navigation.engine.inverted_index import InvertedIndex, count_terms
+from mica.navigation.engine.lookup_file import LookupFile, pack
+from mica.navigation.engine.mentions import TreeNames
 from mica.words import terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-PATH_WEIGHT = 5  # how often the words of its path count among those of a file
+PATH_WEIGHT = 5  # how many times the words of a path count among the words of its file
 
-KINDS = {  # what a path says of a file
+KINDS = {  # kinds of files, by their paths
     "test": r"(^|/)(tests?|__tests__|spec|e2e)/|(^|/)test_|[._-](test|spec)s?\.|_test\.",
     "prose": r"(?i)\.(md|mdx|rst|txt|adoc)$",
     "configuration": r"\.(json|ya?ml|toml|ini|cfg|lock|env|conf)$|(^|/)\.[^/]+$|(^|/)(Makefile|Dockerfile)",
     "changelog": r"(?i)(^|/)(change(s|log)|history|news|releases?)[^/]*$",
-    # made by machines or no text: rarely opened
+    # generated or binary files, which are rarely opened
     "listed": r"\.(lock|snap|svg|png|jpe?g|gif|ico|woff2?|pdf|min\.js|map)$|(^|/)package-lock\.json$",
 }
 
@@ -29,27 +29,27 @@ KINDS = {  # what a path says of a file
 NO_TERMS: Mapping[str, int] = {}
 
 
-class Document(Plain):
-    """What an index keeps of a file; never its text."""
+class IndexedFile(FrozenValue):
+    """What the index stores about a file; never its text."""
 
     terms: Mapping[str, int] = NO_TERMS
-    symbols: tuple[str, ...] = ()  # that it defines
+    symbols: tuple[str, ...] = ()  # names that the file defines
     size_bytes: int = 0
 
 
-def kinds_of(path: str) -> tuple[float, ...]:
-    """For each of KINDS, 1 if the path is of that kind."""
+def classify_path(path: str) -> tuple[float, ...]:
+    """1.0 for each of KINDS that the path belongs to, else 0.0."""
     return tuple(float(re.search(pattern, path) is not None) for pattern in KINDS.values())
 
 
-class Tree:
-    """The files that can be offered. A path that is not in it is never an answer."""
+class FileTree:
+    """The files that can be offered. A path outside the tree is never offered."""
 
-    def __init__(self, kept: Kept | None = None, *, read_only: bool = False) -> None:
-        """With `kept`, what `entries` wrote there; one that is only read looks up what it is asked for."""
-        self.content = Field(kept, "content")
-        self.path_words = Field(kept, "path_words")
-        self.names = Names(kept=kept if read_only else None)
+    def __init__(self, saved: LookupFile | None = None, *, read_only: bool = False) -> None:
+        """With `saved`, the tree that `entries` wrote. A read-only tree looks up each name when it is needed."""
+        self.content = InvertedIndex(saved, "content")
+        self.path_words = InvertedIndex(saved, "path_words")
+        self.names = TreeNames(saved=saved if read_only else None)
         self._defines: dict[str, set[str]] = {}
         self._numbers: dict[str, int] = {}
         self._paths: dict[int, str] = {}
@@ -57,16 +57,16 @@ class Tree:
         self._sizes: dict[str, int] = {}
         self._symbols: dict[str, tuple[str, ...]] = {}
         self._next = 0
-        self._kept = kept if read_only else None
-        if kept is not None:
-            self._take(kept.get("tree", "files", []))
-        if kept is not None and not read_only:
-            symbols: dict[str, tuple[str, ...]] = kept.get("tree", "symbols", {})
+        self._saved = saved if read_only else None
+        if saved is not None:
+            self._add(saved.get("tree", "files", []))
+        if saved is not None and not read_only:
+            symbols: dict[str, tuple[str, ...]] = saved.get("tree", "symbols", {})
             for path in self._numbers:
                 self.names.add(path)
                 self._define(path, symbols.get(path, ()))
 
-    def _take(self, files: list[tuple[str, int, int, tuple[float, ...]]]) -> None:
+    def _add(self, files: list[tuple[str, int, int, tuple[float, ...]]]) -> None:
         for path, number, size_bytes, kinds in files:
             self._numbers[path] = number
             self._paths[number] = path
@@ -75,18 +75,18 @@ class Tree:
             self._next = max(self._next, number + 1)
 
     def definers(self, name: str) -> Collection[str]:
-        """The files that define a name."""
-        if self._kept is not None:
-            return self._kept.get("defines", name, [])
+        """The files that define a symbol."""
+        if self._saved is not None:
+            return self._saved.get("defines", name, [])
         return self._defines.get(name, ())
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """What a file keeps of it."""
+        """The table entries to save."""
         files = [(path, number, self._sizes[path], self._kinds[path]) for path, number in self._numbers.items()]
-        yield "tree", "files", packed(files)
-        yield "tree", "symbols", packed(self._symbols)
+        yield "tree", "files", pack(files)
+        yield "tree", "symbols", pack(self._symbols)
         for name, paths in self._defines.items():
-            yield "defines", name, packed(sorted(paths))
+            yield "defines", name, pack(sorted(paths))
         yield from self.names.entries()
         yield from self.content.entries("content")
         yield from self.path_words.entries("path_words")
@@ -100,14 +100,14 @@ class Tree:
     def __iter__(self) -> Iterator[str]:
         return iter(self._numbers)
 
-    def put(self, path: str, document: Document) -> None:
-        """Add a file, or what it has become."""
+    def put(self, path: str, document: IndexedFile) -> None:
+        """Add a file, or replace it after a change."""
         self.remove(path)
         number = self._next
-        self._take([(path, number, document.size_bytes, kinds_of(path))])
+        self._add([(path, number, document.size_bytes, classify_path(path))])
         self.names.add(path)
         self._define(path, document.symbols)
-        of_path = counted(terms(path.replace("/", " ")))
+        of_path = count_terms(terms(path.replace("/", " ")))
         self.path_words.put(number, of_path)
         words = dict(document.terms)
         for term, count in of_path.items():
@@ -121,14 +121,14 @@ class Tree:
             self._defines.setdefault(symbol, set()).add(path)
 
     def remove(self, path: str) -> None:
-        """Take a file out, if it is there."""
+        """Remove a file, if it is there."""
         number = self._numbers.pop(path, None)
         if number is None:
             return
         del self._paths[number], self._kinds[path], self._sizes[path]
         self.names.remove(path)
-        self.path_words.drop(number)
-        self.content.drop(number)
+        self.path_words.remove(number)
+        self.content.remove(number)
         for symbol in self._symbols.pop(path, ()):
             definers = self._defines[symbol]
             definers.discard(path)
@@ -144,12 +144,12 @@ class Tree:
     def by_path(self, scores: Mapping[int, float]) -> dict[str, float]:
         return {self._paths[number]: score for number, score in scores.items()}
 
-    def only(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """The scores of files that are here."""
+    def restrict(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """The positive scores of files in this tree."""
         return {path: score for path, score in scores.items() if path in self._numbers and score > 0}
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
-        """Tests of these files, and what these tests are for: files of the same stem."""
+        """The tests of these files, and the files that these tests test: files with the same stem."""
         found: dict[str, float] = {}
         for path in paths:
             stem = path.rpartition("/")[2].removeprefix("test_").partition(".")[0].lower().removesuffix("_test")

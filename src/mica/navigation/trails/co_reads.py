@@ -1,7 +1,7 @@
-"""Which files were touched together again and again: closed sets of co-reads, found in walks. Pure and bounded.
+"""Find sets of files that several walks touched together.
 
-A set is closed when no other file was touched in all of its walks: the smallest common context of those walks (A-46).
-Only walks and their times count, never the order in which they are given.
+A set is closed if no other file was touched in all of its walks: it is the smallest common context of those walks
+(A-46). The result depends on the walks and their times, not on the order in which they are given.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from math import ceil
 
 import msgspec
 
-from mica.model.trail import STEPS_MAX, stands_for
+from mica.model.text_cache import remember_texts
+from mica.model.trail import STEPS_MAX, matches_step
 
-WALK_FILES_MAX = 40  # of a walk, its first; whoever touches more sweeps through the project
+WALK_FILES_MAX = 40  # the first of a walk; one that touches more sweeps through the project
 SETS_MAX = 4_000  # that are looked at, those of the most walks first; a second or two
 PAIRS_MAX = 10_000  # that are grown, those of the most walks first; several make the same set
 WHOLE_MAX = 1_000  # walks, the latest, that are trails of one run
@@ -27,32 +27,32 @@ COMMON_WALKS_MIN = 20  # fewer say nothing about what is common
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and patterns that were touched together, and the walks that did so."""
+class CoReadSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Files and patterns that were touched together, and the walks that touched them."""
 
     items: frozenset[str]
     walks: frozenset[int]  # by their place
     absorbed: tuple[frozenset[str], ...] = ()  # the sets that were merged into it
 
 
-def normalised(path: str) -> str | None:
-    """A path of the project with slashes; None for one outside of it."""
+def normalize_path(path: str) -> str | None:
+    """A project path with slashes; None for a path outside the project."""
     if _DRIVE.match(path) or path.startswith(("/", "~", "\\")):
         return None
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
     return None if not parts or ".." in parts else "/".join(parts)
 
 
-@lru_cache(maxsize=65_536)
-def generalised(path: str) -> str | None:
-    """The pattern of a file's kind, `a/*.py` for `a/x.py`; None where the name has no ending."""
+@remember_texts(65_536)
+def generalize(path: str) -> str | None:
+    """The pattern for files of the same kind, `a/*.py` for `a/x.py`; None if the name has no extension."""
     folder, slash, name = path.rpartition("/")
     stem, dot, ending = name.rpartition(".")
     return f"{folder}{slash}*.{ending}" if stem and dot and ending else None
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:
-    """How alike two walks are: 1 less the share of steps that must be put in, left out or replaced."""
+    """Similarity of two walks: 1 minus the share of steps to insert, delete or replace."""
     longest = max(len(first), len(second))
     if not longest:
         return 1.0
@@ -60,7 +60,7 @@ def similarity(first: Sequence[str], second: Sequence[str]) -> float:
     for place, step in enumerate(first, 1):
         before, row[0] = row[0], place
         for other, each in enumerate(second, 1):
-            changed = before + (not (stands_for(step, each) or stands_for(each, step)))
+            changed = before + (not (matches_step(step, each) or matches_step(each, step)))
             before, row[other] = row[other], min(row[other] + 1, row[other - 1] + 1, changed)
     return 1 - row[-1] / longest
 
@@ -74,10 +74,10 @@ def overlap(first: Collection[str], second: Collection[str]) -> float:
 # -- Mining ---------------------------------------------------------------------------------------------------
 
 
-def mined(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[Found]:
-    """The closed sets of two to STEPS_MAX files that at least so many walks touched, those of the most walks first."""
+def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet]:
+    """The closed sets of 2 to STEPS_MAX files that enough walks touched, those with the most walks first."""
     files = [frozenset(paths[:WALK_FILES_MAX]) for paths in walks]
-    allowed = _telling(files)
+    allowed = _distinctive_patterns(files)
     baskets = [basket | _kinds(basket, allowed) for basket in files]
     masks: defaultdict[str, int] = defaultdict(int)
     for place, basket in enumerate(baskets):
@@ -90,7 +90,7 @@ def mined(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[Found]:
 def _pairs(
     baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[tuple[int, str, str]]:
-    """Two items of enough walks, led by their number as a negative one. Item by item: all pairs would be millions."""
+    """Pairs of items that enough walks touched, with their negative count first; made item by item to save memory."""
     for first, mask in masks.items():
         beside = Counter(item for place in _places(mask) for item in baskets[place] if item > first)
         for second, count in beside.items():
@@ -100,7 +100,7 @@ def _pairs(
 
 def _closed(
     waiting: list[int], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
-) -> list[Found]:
+) -> list[CoReadSet]:
     found: dict[frozenset[str], int] = {}
     known: set[int] = set()
     while waiting and len(known) < SETS_MAX:
@@ -110,33 +110,33 @@ def _closed(
                 known.add(mask)
                 closure = frozenset.intersection(*(baskets[place] for place in _places(mask)))
                 wave.append((mask, closure))
-                items = _concrete(closure)
+                items = _drop_covered_patterns(closure)
                 if 2 <= len(items) <= STEPS_MAX and not all("*" in item for item in items):
                     found[items] = mask
         room = SETS_MAX - len(known)
-        grown = (grown for mask, closure in wave for grown in _grown(mask, closure, baskets, masks, runs_min=runs_min))
+        grown = (grown for mask, closure in wave for grown in _grow(mask, closure, baskets, masks, runs_min=runs_min))
         largest = heapq.nsmallest(room, ((-each.bit_count(), each) for each in grown)) if room else []
         waiting = [mask for _, mask in largest]
-    sets = [Found(items=items, walks=frozenset(_places(mask))) for items, mask in found.items()]
+    sets = [CoReadSet(items=items, walks=frozenset(_places(mask))) for items, mask in found.items()]
     return sorted(sets, key=lambda each: (-len(each.walks), -len(each.items), sorted(each.items)))
 
 
-def _grown(
+def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """The walks that touched one more item, for each of which there are enough."""
+    """For each further item, the walks that touched it too, if there are enough."""
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 
 
-def _telling(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """The patterns that say something: of several files, and not in most walks."""
+def _distinctive_patterns(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The patterns that match several files and do not occur in most walks."""
     files: defaultdict[str, set[str]] = defaultdict(set)
     counts: Counter[str] = Counter()
     for basket in baskets:
         kinds = set()
         for path in basket:
-            if (kind := generalised(path)) is not None:
+            if (kind := generalize(path)) is not None:
                 files[kind].add(path)
                 kinds.add(kind)
         counts.update(kinds)
@@ -145,16 +145,16 @@ def _telling(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
 
 
 def _kinds(basket: Iterable[str], allowed: frozenset[str]) -> frozenset[str]:
-    return frozenset(kind for path in basket if (kind := generalised(path)) in allowed and kind is not None)
+    return frozenset(kind for path in basket if (kind := generalize(path)) in allowed and kind is not None)
 
 
 def _is_kind_of(first: str, second: str) -> bool:
-    return generalised(first) == second or generalised(second) == first
+    return generalize(first) == second or generalize(second) == first
 
 
-def _concrete(items: frozenset[str]) -> frozenset[str]:
-    """Without patterns that one of the files fits."""
-    kinds = {generalised(item) for item in items if "*" not in item}
+def _drop_covered_patterns(items: frozenset[str]) -> frozenset[str]:
+    """The items without patterns that one of the files matches."""
+    kinds = {generalize(item) for item in items if "*" not in item}
     return frozenset(item for item in items if "*" not in item or item not in kinds)
 
 
@@ -168,26 +168,28 @@ def _places(mask: int) -> Iterator[int]:
 # -- Merging --------------------------------------------------------------------------------------------------
 
 
-def merged(sets: Iterable[Found], *, above: float, named: int = 0) -> list[Found]:
-    """The sets in their order, where one that overlaps an earlier one by more than this is absorbed by it.
+def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
+    """The sets in their order; one that overlaps an earlier one by more than the limit is merged into it.
 
-    Its walks become those of the earlier one, each counted once. The first `named` are absorbed by none. Only sets that
-    share one of their rarest items are compared: two that overlap by so much share one of the first few.
+    Its walks are added to the earlier set, each counted once. The first `named` sets are never merged into others. Only
+    sets that share one of their rarest items are compared: sets with a large overlap always do.
     """
     listed = list(sets)
     rarity = Counter(item for each in listed for item in each.items)
-    kept: list[tuple[frozenset[str], set[int], list[frozenset[str]]]] = []
+    merged: list[tuple[frozenset[str], set[int], list[frozenset[str]]]] = []
     by_item: defaultdict[str, list[int]] = defaultdict(list)
     for number, each in enumerate(listed):
         rarest = sorted(each.items, key=lambda item: (rarity[item], item))
         prefix = rarest[: len(rarest) - ceil(above * len(rarest)) + 1]
         near = sorted({place for item in prefix for place in by_item[item]}) if number >= named else []
-        host = next((place for place in near if overlap(kept[place][0], each.items) > above), None)
+        host = next((place for place in near if overlap(merged[place][0], each.items) > above), None)
         if host is None:
             for item in prefix:
-                by_item[item].append(len(kept))
-            kept.append((each.items, set(each.walks), list(each.absorbed)))
+                by_item[item].append(len(merged))
+            merged.append((each.items, set(each.walks), list(each.absorbed)))
         else:
-            kept[host][1].update(each.walks)
-            kept[host][2].extend(those for those in (each.items, *each.absorbed) if those != kept[host][0])
-    return [Found(items=items, walks=frozenset(walks), absorbed=tuple(absorbed)) for items, walks, absorbed in kept]
+            merged[host][1].update(each.walks)
+            merged[host][2].extend(those for those in (each.items, *each.absorbed) if those != merged[host][0])
+    return [
+        CoReadSet(items=items, walks=frozenset(walks), absorbed=tuple(absorbed)) for items, walks, absorbed in merged
+    ]

@@ -1,7 +1,8 @@
-"""Learns trails: walks, and what was said of trails, become trails. Pure, bounded, and blind to the order of its input.
+"""Learn trails from walks and from the events about trails.
 
-A set of files that several walks have in common is a trail, and every walk that touched all of them is a run of it.
-What a person or a rule named stays as it was named; other sets that overlap it are absorbed.
+A set of files that several walks have in common is a trail, and every walk that touched all of them is a run of it. A
+trail that a person or a rule named keeps its name and steps; other sets that overlap it are merged into it. The result
+does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -10,34 +11,36 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import count, pairwise
 from typing import Literal
 
 import msgspec
 
 from mica.model.event import Event, EventId
-from mica.model.trail import STEPS_MAX, USED, Figures, Trail, exact_key, key_of, stands_for, walked
+from mica.model.trail import STEPS_MAX, USED, Figures, Trail, covered_share, exact_key, key_of, matches_step
 from mica.model.walk import Step, Walk
-from mica.navigation.trails.co_reads import WHOLE_MAX, Found, merged, mined, normalised
-from mica.navigation.trails.records import Said, renamed_in, said_in
-from mica.navigation.trails.steps import steps_of
+from mica.navigation.trails.co_reads import WHOLE_MAX, CoReadSet, merge_sets, mine, normalize_path
+from mica.navigation.trails.records import NamedTrail, named_trails, renamed_files
 from mica.navigation.trails.task_kinds import HEAD_CHARACTERS, prompt_terms, shape_of, slug_of
 from mica.settings import TrailSettings
 
-WALKS_MAX = 10_000  # the latest, that are learned from: a year or two of one person
-TRAILS_MAX = 1_000  # that are kept: what was named, then those of the most walks, then the latest
-MERGED_MAX = 64  # keys that one trail stands for
+WALKS_MAX = 10_000  # the latest that are learned from: a year or two of one person's work
+TRAILS_MAX = 1_000  # named trails first, then those with the most walks, then the latest
+MERGED_MAX = 64  # keys merged into one trail
 ORDERS_MAX = 50  # walks of a trail, its first and its latest, whose order makes a key that finds it
 LEARNED_FROM_MAX = 20  # walks that a trail names
 WORDS_MAX = 10  # that lead to a trail
-PRIOR_PROMPTS = 5  # that are thought of as having none of the words: in few prompts nothing is common yet
+PRIOR_PROMPTS = 5  # imaginary prompts without any of the words, so that few prompts do not decide
 
 Ending = Literal["success", "failure"]
 ENDINGS: dict[str, Ending] = {"success": "success", "failure": "failure"}
 
+BLOCKS_MAX = 3  # of one file; more are one
+GAP_LINES = 10  # between two reads that count as one block
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A walk, or a use outside of one, as far as trails are learned from it."""
+    """What trails are learned from: a walk, or a use outside of a walk."""
 
     id: EventId
     at: datetime
@@ -47,21 +50,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     paths: tuple[str, ...] = ()  # touched, normalised, in order
     steps: tuple[Step, ...] = ()
-    ending: Ending | None = None  # None: nobody said
+    ending: Ending | None = None  # None if unknown
 
 
 def ending_of(walk: Walk) -> Ending | None:
-    """How a walk ended, where that is explicit: as somebody said, else by a commit. None when it is unknown or partial.
+    """How a walk ended, by an explicit outcome or else by a commit; None if that is unknown or partial.
 
-    An end without either is no success, whatever the agent's last words were (TA-09).
+    A walk without either is not a success, no matter what the agent's last words were (TA-09).
     """
     committed: Ending | None = "success" if walk.outcome == "unknown" and walk.committed else None
     return ENDINGS.get(walk.outcome, committed)
 
 
 def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
-    """What is learned from a walk; files outside of the project are not. `renamed` are files that have another name."""
-    named = ((normalised(path), path) for path in walk.touched)
+    """The run of a walk, without files outside the project. `renamed` maps old paths to current ones."""
+    named = ((normalize_path(path), path) for path in walk.touched)
     names = {path: (renamed or {}).get(name, name) for name, path in named if name is not None}
     steps = tuple(
         msgspec.structs.replace(step, path=names[step.path])
@@ -81,24 +84,24 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
     )
 
 
-def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
-    """The trails that these walks and events tell of: what was named, then those of the most runs.
+def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
+    """The trails of these walks and events: named trails first, then those with the most runs.
 
-    The result depends on nothing else: not on the order in which they are given, and not on the time.
+    The result depends on nothing else: not on the order of the input, and not on the time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
-    events = sorted(told, key=lambda event: event.place)
-    said = said_in(events)
-    renamed = renamed_in(events)
+    events = sorted(records, key=lambda event: event.sort_key)
+    naming = named_trails(events)
+    renamed = renamed_files(events)
     walked_runs = [run_of(walk, renamed) for walk in latest]
-    sets = _sets(walked_runs, said, gates=gates)
-    runs, uses = _used(walked_runs, events)
-    named: list[Said | None] = [*said, *[None] * (len(sets) - len(said))]
+    sets = _sets(walked_runs, naming, gates=gates)
+    runs, uses = _add_uses(walked_runs, events)
+    named: list[NamedTrail | None] = [*naming, *[None] * (len(sets) - len(naming))]
     known = [_known(found, walked_runs, each) for found, each in zip(sets, named, strict=True)]
     owner = {key: place for place, (_, keys) in reversed(list(enumerate(known))) for key in keys}
     # A set whose own key a named trail has is that trail, with a file that it lost since.
-    taken = {place: owner[known[place][1][0]] for place in range(len(said), len(sets))}
-    lost = {place: whole for place, whole in taken.items() if whole < len(said)}
+    taken = {place: owner[known[place][1][0]] for place in range(len(naming), len(sets))}
+    lost = {place: whole for place, whole in taken.items() if whole < len(naming)}
     for part, whole in lost.items():
         sets[whole] = msgspec.structs.replace(sets[whole], walks=sets[whole].walks | sets[part].walks)
     by_use: defaultdict[int, set[int]] = defaultdict(set)
@@ -121,28 +124,28 @@ def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSe
     return _named(trails)
 
 
-def _sets(runs: Sequence[Run], said: Sequence[Said], *, gates: TrailSettings) -> list[Found]:
-    """The sets of files that become trails, what was named first."""
+def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSettings) -> list[CoReadSet]:
+    """The sets of files that become trails, named trails first."""
     paths = [run.paths for run in runs]
     named = [
-        Found(
+        CoReadSet(
             items=frozenset(each.paths),
-            walks=frozenset(place for place, run in enumerate(paths) if walked(each.paths, run) == 1),
+            walks=frozenset(place for place, run in enumerate(paths) if covered_share(each.paths, run) == 1),
         )
-        for each in said
+        for each in naming
     ]
     whole = [
-        Found(items=frozenset(run), walks=frozenset({place}))
+        CoReadSet(items=frozenset(run), walks=frozenset({place}))
         for place, run in list(enumerate(paths))[-WHOLE_MAX:]
         if 2 <= len(run) <= STEPS_MAX
     ]
-    found = merged([*named, *mined(paths), *whole], above=gates.overlap, named=len(named))
+    found = merge_sets([*named, *mine(paths), *whole], above=gates.overlap, named=len(named))
     others = sorted(found[len(named) :], key=lambda each: (-len(each.walks), -max(each.walks), sorted(each.items)))
     return [*found[: len(named)], *others[: max(0, TRAILS_MAX - len(named))]]
 
 
-def _used(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
-    """The runs, with uses that had an end outside of every walk; and each use: of which key, by which run, when."""
+def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
+    """The runs, including uses with an outcome outside of every walk; and each use with its key, run and time."""
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
     uses: list[tuple[str, int | None, datetime]] = []
@@ -161,27 +164,28 @@ def _used(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tup
     return all_runs, uses
 
 
-def _known(found: Found, runs: Sequence[Run], said: Said | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A set in the order of its first walk, and every key by which it is known, its own first."""
-    walks = [runs[place] for place in sorted(found.walks) if said is not None or _covers(found.items, runs[place])]
+def _known(found: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A set in the order of its first walk, and all keys that it is known by, its own first."""
+    walks = [runs[place] for place in sorted(found.walks) if naming is not None or _covers(found.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
-    orders = [_ordered(found.items, run.paths) for run in walks if said is None or _covers(found.items, run)]
+    orders = [_ordered(found.items, run.paths) for run in walks if naming is None or _covers(found.items, run)]
     absorbed = [_ordered(items, run.paths) for items in found.absorbed for run in walks if _covers(items, run)]
     keys = list(map(key_of, [*orders, *absorbed]))
-    if said is not None:
-        keys = [said.key, *said.keys, *keys]
-    order = said.paths if said is not None else orders[0]
+    if naming is not None:
+        keys = [naming.key, *naming.keys, *keys]
+    order = naming.paths if naming is not None else orders[0]
     return order, tuple(dict.fromkeys(keys))[: MERGED_MAX + 1]
 
 
 def _covers(items: Iterable[str], run: Run) -> bool:
-    return walked(tuple(items), run.paths) == 1
+    return covered_share(tuple(items), run.paths) == 1
 
 
 def _ordered(items: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
-    """Files and patterns in the order in which a walk touched them first."""
+    """Files and patterns in the order in which a walk first touched them."""
     places = {
-        item: next((place for place, path in enumerate(paths) if stands_for(item, path)), len(paths)) for item in items
+        item: next((place for place, path in enumerate(paths) if matches_step(item, path)), len(paths))
+        for item in items
     }
     return tuple(sorted(places, key=lambda item: (places[item], item)))
 
@@ -189,17 +193,17 @@ def _ordered(items: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
 def _trail(
     known: tuple[tuple[str, ...], tuple[str, ...]],
     runs: Sequence[Run],
-    said: Said | None,
+    naming: NamedTrail | None,
     *,
     rarity: Mapping[str, float],
 ) -> Trail:
     order, (key, *others) = known
     by_time = sorted(runs, key=lambda run: (run.at, run.id))
-    steps = steps_of(order, [run.steps for run in by_time], said.steps if said is not None else ())
+    steps = steps_of(order, [run.steps for run in by_time], naming.steps if naming is not None else ())
     prompts = [run.prompt for run in runs if run.prompt]
-    shape = said.shape if said is not None else ""
+    shape = naming.shape if naming is not None else ""
     shape = shape or shape_of(prompts, [run.task for run in runs], paths=order, rarity=rarity)
-    times = [run.at for run in runs] + ([] if said is None else [said.at])
+    times = [run.at for run in runs] + ([] if naming is None else [naming.at])
     trail = Trail(
         key=key,
         merged=tuple(others),
@@ -218,22 +222,22 @@ def _trail(
         first_at=min(times),
         last_at=max(times),
     )
-    if said is None:
+    if naming is None:
         return trail
     return msgspec.structs.replace(
         trail,
-        slug=said.slug,
-        description=said.description or trail.description,
-        by=said.by,
-        version=said.version,
-        drifted=exact_key(said.steps) != trail.exact,
-        suspended=said.suspended,
-        measured=said.measured,
+        slug=naming.slug,
+        description=naming.description or trail.description,
+        by=naming.by,
+        version=naming.version,
+        drifted=exact_key(naming.steps) != trail.exact,
+        suspended=naming.suspended,
+        measured=naming.measured,
     )
 
 
 def describe(shape: str, steps: Sequence[Step]) -> str:
-    """One line for lists of commands: which tasks, and where to begin."""
+    """One line for lists of commands: the kind of task, and the file to begin with."""
     verb, _, about = shape.partition("-")
     tasks = f"{verb} tasks about {about.replace('-', ' and ')}" if about else f"{verb} tasks"
     count = len({step.path for step in steps})
@@ -256,18 +260,20 @@ def _agents(runs: Iterable[Run]) -> dict[str, Figures]:
 
 
 def _rarity(runs: Sequence[Run]) -> dict[str, float]:
-    """What a term says about a task: much where few prompts have it."""
+    """The weight of each term: high if few prompts contain it."""
     prompts = [run.prompt for run in runs if run.prompt]
     containing = Counter(term for prompt in prompts for term in prompt_terms(prompt))
     return {term: math.log((len(prompts) + PRIOR_PROMPTS) / number) for term, number in containing.items()}
 
 
 def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """The terms that lead to a trail, with their shares: frequent in its prompts, and rare in others."""
-    told = list(map(prompt_terms, prompts))
-    counts = Counter(term for those in told for term in those if not term.isdigit())
+    """The terms that lead to a trail, with their shares: frequent in its prompts and rare in others."""
+    prompt_term_lists = list(map(prompt_terms, prompts))
+    counts = Counter(term for those in prompt_term_lists for term in those if not term.isdigit())
     weights = {
-        term: number / len(told) * max(0.0, rarity.get(term, 0.0) + math.log(number / len(told)))
+        term: number
+        / len(prompt_term_lists)
+        * max(0.0, rarity.get(term, 0.0) + math.log(number / len(prompt_term_lists)))
         for term, number in counts.items()
     }
     best = sorted((term for term in weights if weights[term] > 0), key=lambda term: (-weights[term], term))[:WORDS_MAX]
@@ -276,7 +282,7 @@ def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[s
 
 
 def _named(trails: Sequence[Trail]) -> list[Trail]:
-    """Each trail with a slug of its own; what was named keeps its name."""
+    """The trails with unique slugs; a named trail keeps its name."""
     taken = {trail.slug for trail in trails if trail.version}
     found = []
     for trail in trails:
@@ -288,3 +294,84 @@ def _named(trails: Sequence[Trail]) -> list[Trail]:
             taken.add(slug)
         found.append(trail if slug == trail.slug else msgspec.structs.replace(trail, slug=slug))
     return found
+
+
+def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Iterable[Step] = ()) -> tuple[Step, ...]:
+    """The steps of a trail, from its walks, oldest first, and from the steps that were named by hand.
+
+    Each file gets the lines that were read last: they are closest to the current file, and their event and hash let
+    them be found again.
+    """
+    by_hand = list(named)
+    found: list[Step] = []
+    for item in order:
+        own = [step for step in by_hand if (step.pattern or step.path) == item]
+        latest = _latest(item, walks)
+        if own and (not latest or max(step.at for step in own) >= max(step.at for step in latest)):
+            found += own
+        else:
+            found += [msgspec.structs.replace(step, pattern=item if "*" in item else None) for step in blocks(latest)]
+    return tuple(found)
+
+
+def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
+    """What the latest walk read of a file; if none read it, what the latest changed."""
+    for operations in (("read",), ("edit", "create")):
+        for steps in reversed(walks):
+            own = [step for step in steps if step.operation in operations and matches_step(item, step.path)]
+            if own:
+                return [step for step in own if step.path == own[-1].path]
+    return []
+
+
+def blocks(steps: Sequence[Step]) -> list[Step]:
+    """Accesses to one file as a few blocks of lines; one block for the whole file or if lines are unknown."""
+    if not steps:
+        return []
+    last = steps[-1]
+    ranged = [step for step in steps if step.start_line is not None and step.end_line is not None]
+    whole = [step for step in steps if step not in ranged or _is_whole(step)]
+    if whole or last.operation != "read":
+        source = max(whole, key=lambda step: step.at) if whole else last
+        return [_reference(source, None, None, source.tokens if source.operation == "read" else None)]
+    spans = _joined(ranged)
+    lines = sum(_length(step) for step in ranged)
+    tokens = [step.tokens for step in ranged if step.tokens is not None]
+    per_line = sum(tokens) / lines if tokens and len(tokens) == len(ranged) and lines else None
+    return [_block(start, end, ranged, per_line) for start, end in spans]
+
+
+def _block(start: int, end: int, ranged: Sequence[Step], per_line: float | None) -> Step:
+    same = [step for step in ranged if (step.start_line, step.end_line) == (start, end)]
+    source = same[-1] if same else [step for step in ranged if start <= (step.start_line or 0) <= end][-1]
+    tokens = source.tokens if same else None if per_line is None else round(per_line * (end - start + 1))
+    step = _reference(source, start, end, tokens)
+    return step if same else msgspec.structs.replace(step, content_hash=None)  # never shown as one text
+
+
+def _joined(steps: Iterable[Step]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted((step.start_line or 1, step.end_line or 1) for step in steps):
+        if spans and start <= spans[-1][1] + GAP_LINES:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    while len(spans) > BLOCKS_MAX:
+        gaps = [after[0] - before[1] for before, after in pairwise(spans)]
+        place = gaps.index(min(gaps))
+        spans[place : place + 2] = [(spans[place][0], spans[place + 1][1])]
+    return spans
+
+
+def _length(step: Step) -> int:
+    return max(0, (step.end_line or 0) - (step.start_line or 0) + 1)
+
+
+def _is_whole(step: Step) -> bool:
+    return step.total_lines is not None and step.start_line in (0, 1) and (step.end_line or 0) >= step.total_lines
+
+
+def _reference(step: Step, start: int | None, end: int | None, tokens: int | None) -> Step:
+    return msgspec.structs.replace(
+        step, operation="read", start_line=start, end_line=end, tokens=tokens, failed=False, pattern=None
+    )

@@ -1,42 +1,57 @@
-"""Which trail a task is about to walk: by its name, by the files already touched, by the words of the prompt (K-05)."""
+"""Match trails to a task, and measure what each trail has saved.
+
+A trail matches by its name, by the files already touched, or by the words of the prompt (K-05). Savings are measured on
+tasks that a trail fits and that came after it was named, never by a formula (TA-05, TA-06). If enough of them loaded it
+and enough did not, the two groups are compared by what they took before the first edit. Otherwise the tasks without it
+are replayed: the searches that naming its files would have saved, minus the cost of showing it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from statistics import fmean
+from typing import NamedTuple
 
-import msgspec
-
-from mica.model.trail import PREFIX, Trail, key_of, trust, walked
-from mica.navigation.trails.co_reads import normalised, similarity
+from mica.model.event import Event, EventId
+from mica.model.trail import (
+    CREATED,
+    CRYSTALLIZED,
+    MATCHES,
+    PREFIX,
+    USED,
+    Choice,
+    Measured,
+    Trail,
+    covered_share,
+    key_of,
+    trust,
+)
+from mica.model.walk import Walk
+from mica.navigation.replay import count_savings, measure_effort
+from mica.navigation.trails.co_reads import normalize_path, similarity
+from mica.navigation.trails.learner import learn_trails
 from mica.navigation.trails.task_kinds import HEAD_CHARACTERS
 from mica.settings import TrailSettings
+from mica.tokens import about
 from mica.words import terms
 
-Match = Literal["exact", "shape", "words"]
-MATCHES: tuple[Match, ...] = ("exact", "shape", "words")
-TASK_CHARACTERS = 2_000  # of a prompt, in which files are named; below are logs
-CHOICES = 3  # that an agent is given; more are a list, not a choice
+TASK_CHARACTERS = 2_000  # of a prompt that are searched for file names; logs follow
+CHOICES = 3  # shown to an agent
 
 _NAMED = re.compile(rf"(?<![\w-]){PREFIX}([a-z0-9-]+)")
 
+SAMPLE_MIN = 8  # tasks in each group; fewer are not enough
+ARMS, REPLAY = "two arms", "replay"
 
-class Heard(NamedTuple):
-    """A task as it is listened to: its text, its terms, and those of its head."""
+
+class TaskTerms(NamedTuple):
+    """The text of a task, its terms, and the terms of its beginning."""
 
     text: str
     terms: set[str]
     head: set[str]
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail that fits a task, how well, and why."""
-
-    trail: Trail
-    match: Match
-    score: float  # 0 to 1 within its tier
-    reason: str
 
 
 def choose(
@@ -48,17 +63,19 @@ def choose(
     agent: str | None = None,
     limit: int = CHOICES,
 ) -> list[Choice]:
-    """The trails that fit a task, those of the surest tier first; none is an answer.
+    """The trails that fit a task, surest kind of match first. An empty list is an answer.
 
-    `paths` are files that the task names or has touched, in order. Within a tier the better fit counts, then whom it
-    served better, this agent first.
+    `paths` are the files that the task names or has touched, in order. Within one kind the better fit comes first, then
+    the trail with the better results, for this agent if known.
     """
     text = task[:TASK_CHARACTERS]
-    heard = Heard(text, set(terms(text)), set(terms(text[:HEAD_CHARACTERS])))
+    task_terms = TaskTerms(text, set(terms(text)), set(terms(text[:HEAD_CHARACTERS])))
     named = set(_NAMED.findall(text))
-    touched = [path for path in map(normalised, paths) if path is not None]
+    touched = [path for path in map(normalize_path, paths) if path is not None]
     keys = {key_of(touched)} if touched else set()
-    fits = (_fit(trail, named=named, keys=keys, touched=touched, heard=heard, gates=gates) for trail in trails)
+    fits = (
+        _fit(trail, named=named, keys=keys, touched=touched, task_terms=task_terms, gates=gates) for trail in trails
+    )
     found = [choice for choice in fits if choice is not None]
     found.sort(
         key=lambda choice: (
@@ -73,32 +90,126 @@ def choose(
 
 
 def _fit(
-    trail: Trail, *, named: set[str], keys: set[str], touched: Sequence[str], heard: Heard, gates: TrailSettings
+    trail: Trail,
+    *,
+    named: set[str],
+    keys: set[str],
+    touched: Sequence[str],
+    task_terms: TaskTerms,
+    gates: TrailSettings,
 ) -> Choice | None:
     if trail.slug in named:
         return Choice(trail=trail, match="exact", score=1.0, reason=f"the task names {trail.name}")
     if keys.intersection((trail.key, *trail.merged)):
         return Choice(trail=trail, match="exact", score=1.0, reason="the task touched exactly its files, in its order")
-    if touched and (alike := max(similarity(trail.paths, touched), walked(trail.paths, touched))) >= gates.similar:
+    if (
+        touched
+        and (alike := max(similarity(trail.paths, touched), covered_share(trail.paths, touched))) >= gates.similar
+    ):
         return Choice(
             trail=trail, match="shape", score=round(alike, 6), reason=f"{alike:.0%} of its files were touched"
         )
-    return _by_words(trail, heard, gates=gates)
+    return _by_words(trail, task_terms, gates=gates)
 
 
-def _by_words(trail: Trail, heard: Heard, *, gates: TrailSettings) -> Choice | None:
-    """A trail whose files the task names, or of whose usual words and files' names it has enough, half by half.
+def _by_words(trail: Trail, task_terms: TaskTerms, *, gates: TrailSettings) -> Choice | None:
+    """A match by file names in the task, or by enough of the trail's usual words and file names together.
 
-    Measured: usual words alone choose wrongly five times of six, names of files two times of three.
+    Measured: usual words alone choose wrongly five times of six, file names alone two times of three.
     """
     files = [path.rpartition("/")[2] for path in trail.paths]
-    named = [file for file in files if file in heard.text]
-    asked = [(term, share) for term, share in trail.words if term in heard.head]
+    named = [file for file in files if file in task_terms.text]
+    matching = [(term, share) for term, share in trail.words if term in task_terms.head]
     names = {term for file in files for term in terms(file.partition(".")[0])}
-    spoken = (sum(share for _, share in asked) + len(names & heard.terms) / (len(names) or 1)) / 2
-    score = round(max(len(named) / len(files), spoken), 6)
+    score_of_words = (sum(share for _, share in matching) + len(names & task_terms.terms) / (len(names) or 1)) / 2
+    score = round(max(len(named) / len(files), score_of_words), 6)
     if score < gates.words:
         return None
-    words = named or [*dict.fromkeys([*(term for term, _ in asked), *sorted(names & heard.terms)])]
-    verb = "names" if named else "speaks of"
+    words = named or [*dict.fromkeys([*(term for term, _ in matching), *sorted(names & task_terms.terms)])]
+    verb = "names" if named else "mentions"
     return Choice(trail=trail, match="words", score=score, reason=f"the task {verb} {', '.join(words)}")
+
+
+def measure_savings(
+    trail: Trail,
+    walks: Sequence[Walk],
+    records: Sequence[Event],
+    *,
+    gates: TrailSettings,
+    render: Callable[[Trail], str],
+) -> Measured | None:
+    """What tasks that a trail fits took with and without it, on average; None while too few are known.
+
+    The trail is judged as it was when it was first named, and only by later tasks.
+    """
+    keys = {trail.key, *trail.merged}
+    named_at = min((event.at for event in records if _names(event, keys)), default=None)
+    if named_at is None:
+        return None
+    later = [walk for walk in walks if walk.at > named_at and walk.prompt and walk.steps]
+    if len(later) < SAMPLE_MIN:
+        return None
+    then = _trail_at(trail, walks, records, keys=keys, at=named_at, gates=gates)
+    if then is None:
+        return None
+    loads = _loads(records, keys)
+    fitting = [walk for walk in later if choose(walk.prompt, [then], gates=gates)]
+    without = [walk for walk in fitting if walk.id not in loads]
+    within = [walk for walk in later if walk.id in loads]
+    if min(len(without), len(within)) >= SAMPLE_MIN:
+        return Measured(
+            method=ARMS,
+            sample=len(without) + len(within),
+            baseline_tokens=round(fmean(measure_effort(walk).tokens for walk in without)),
+            tokens=round(fmean(measure_effort(walk).tokens + loads[walk.id] for walk in within)),
+        )
+    if len(without) < SAMPLE_MIN:
+        return None
+    cost_tokens = about(render(then))
+    return Measured(
+        method=REPLAY,
+        sample=len(without),
+        baseline_tokens=round(fmean(measure_effort(walk).tokens for walk in without)),
+        tokens=round(
+            fmean(measure_effort(walk).tokens - count_savings(walk, then.paths)[0] + cost_tokens for walk in without)
+        ),
+    )
+
+
+def _names(event: Event, keys: set[str]) -> bool:
+    return event.name in (CREATED, CRYSTALLIZED) and event.data.get("key") in keys
+
+
+def _trail_at(
+    trail: Trail,
+    walks: Sequence[Walk],
+    records: Sequence[Event],
+    *,
+    keys: set[str],
+    at: datetime,
+    gates: TrailSettings,
+) -> Trail | None:
+    """The trail as it was known at a time, with words from the prompts until then."""
+    known = learn_trails(
+        [walk for walk in walks if walk.ended_at <= at], [event for event in records if event.at <= at], gates=gates
+    )
+    return next((each for each in known if keys.intersection((each.key, *each.merged))), None)
+
+
+def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
+    """The walks in which a trail was used, with the tokens that loading it showed."""
+    found: dict[EventId, int] = {}
+    for event in records:
+        if event.name == USED and event.data.get("key") in keys and event.root_id != event.id:
+            tokens = event.data.get("tokens")
+            found[event.root_id] = found.get(event.root_id, 0) + (tokens if isinstance(tokens, int) else 0)
+    return found
+
+
+def match_path(trail: Trail, path: str) -> Choice | None:
+    """The choice of a trail for a file or folder that it leads to; None if it leads elsewhere."""
+    steps = [step for step in trail.paths if step == path or step.startswith(path.rstrip("/") + "/")]
+    if not steps:
+        return None
+    share = round(len(steps) / len(trail.paths), 6)
+    return Choice(trail=trail, match="shape", score=share, reason=f"{len(steps)} of its files are there")

@@ -1,7 +1,7 @@
-"""Where commands and skills are published: by a person, or after an install by the daily evolution.
+"""Where commands and skills are published, by a person or by the daily evolution after an install.
 
-Both are recorded, so that a purge reaches what they say and an uninstall takes them away again. What the evolution
-writes into a project is kept out of git by its own list of exclusions, never by a file of the project.
+Publications are recorded, so that a purge reaches their texts and an uninstall removes them. What the evolution writes
+into a project is excluded from git by the repository's own exclude list, never by a file of the project.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from mica.model.event import MARK, Event
 from mica.model.trail import CREATED, CRYSTALLIZED, Trail
 from mica.navigation.repository import git
-from mica.navigation.trails.commands import AGENTS_SKILLS, COMMANDS, SKILL, Destination, refresh, take_away
+from mica.navigation.trails.commands import AGENTS_SKILLS, COMMANDS, SKILL, Destination, refresh, remove_all
 from mica.store.purges import Purged
 
 CLAUDE = "claude-code"
@@ -27,14 +27,14 @@ NAMING = frozenset((MARK, CREATED, CRYSTALLIZED))  # whose words commands are ma
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that were written on a machine."""
+    """A destination on a machine."""
 
     host: str
     destination: Destination
 
 
 class Republished(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of published files."""
+    """The result of updating published files."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -42,20 +42,20 @@ class Republished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an evolution has published on this machine, for an uninstall to find: kept in the data folder."""
+    """The places where evolutions have published on this machine, saved in the data folder for an uninstall."""
 
     destinations: tuple[Destination, ...] = ()
 
 
 def destination_of(root: Path, clients: Collection[str]) -> Destination | None:
-    """Where the clients that are installed find commands and skills of a project; None without any."""
+    """The places in a project where the installed clients look for commands and skills; None without clients."""
     skills = (AGENTS_SKILLS,) if any(client != CLAUDE for client in clients) else ()
     commands = COMMANDS if CLAUDE in clients else None
     return Destination(root=root, commands=commands, skills=skills) if clients else None
 
 
 def remember(destination: Destination, *, home: Path) -> None:
-    """Note where an evolution publishes, and let git ignore it there."""
+    """Save where an evolution publishes, and exclude the place from git."""
     known = _installed(home)
     if destination not in known:
         _write(home, (*known, destination))
@@ -63,20 +63,20 @@ def remember(destination: Destination, *, home: Path) -> None:
 
 
 def withdraw(home: Path) -> list[str]:
-    """Remove every file that evolutions have published and nobody edited; returns what stays, a sentence each."""
-    kept: list[str] = []
+    """Remove every file that evolutions published, except edited ones; returns a sentence about each that stays."""
+    staying: list[str] = []
     for each in _installed(home):
         try:
-            outcomes = take_away(each) if each.root.is_dir() else []
+            outcomes = remove_all(each) if each.root.is_dir() else []
         except OSError as error:
-            kept.append(f"commands in {each.root} stay: {error.strerror or error}")
+            staying.append(f"commands in {each.root} stay: {error.strerror or error}")
             continue
-        kept += [f"{each.root / file.path} stays: {file.reason}" for file in outcomes if file.fate == "kept"]
+        staying += [f"{each.root / file.path} stays: {file.reason}" for file in outcomes if file.fate == "kept"]
         _exclude(each.root, [])
         for folder in filter(None, (each.commands, *each.skills)):
             _remove_empty(each.root, folder)
     (home / INSTALLED).unlink(missing_ok=True)
-    return kept
+    return staying
 
 
 def _installed(home: Path) -> tuple[Destination, ...]:
@@ -95,7 +95,7 @@ def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
 
 
 def _exclude(root: Path, lines: Sequence[str]) -> None:
-    """Let git ignore these from now on, and nothing else of ours. Without git there is nobody to tell."""
+    """Let git ignore exactly these of our paths. Without git nothing happens."""
     try:
         place = root / git(root, "rev-parse", "--git-path", "info/exclude").decode().strip()
         before = place.read_text(encoding="utf-8") if place.exists() else ""
@@ -111,7 +111,7 @@ def _exclude(root: Path, lines: Sequence[str]) -> None:
 
 
 def _remove_empty(root: Path, folder: str) -> None:
-    """Remove a folder and those above it, up to the root, that hold nothing any more."""
+    """Remove an empty folder and its empty parents, up to the root."""
     place = root / folder
     while place != root:
         try:
@@ -122,7 +122,7 @@ def _remove_empty(root: Path, folder: str) -> None:
 
 
 def publications_in(events: Iterable[Event]) -> list[Publication]:
-    """Each place once, as these events record it; what cannot be read records nothing."""
+    """The distinct places that these events record. Unreadable events are ignored."""
     found: list[Publication] = []
     for event in events:
         with suppress(msgspec.ValidationError):
@@ -132,8 +132,8 @@ def publications_in(events: Iterable[Event]) -> list[Publication]:
     return found
 
 
-def republished(trails: Sequence[Trail], publications: Iterable[Publication]) -> Republished:
-    """Bring files that mica wrote up to date with these trails; what cannot be reached, or was edited, is named."""
+def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> Republished:
+    """Update the files that mica wrote to these trails; those that are out of reach or edited are named."""
     written: list[str] = []
     removed: list[str] = []
     unreached: list[str] = []
@@ -158,8 +158,8 @@ def republished(trails: Sequence[Trail], publications: Iterable[Publication]) ->
     return Republished(written=tuple(written), removed=tuple(removed), unreached=tuple(unreached))
 
 
-def with_files(purged: Purged, done: Republished) -> Purged:
-    """A purge with what became of published files; a person need not look at them where it took no words of theirs."""
+def add_published_files(purged: Purged, done: Republished) -> Purged:
+    """The purge with the result for published files. Those out of reach are named if it removed words."""
     return msgspec.structs.replace(
         purged,
         exports=(*purged.exports, *done.written),

@@ -1,4 +1,4 @@
-"""What people and rules said of trails, read from the events in which they said it."""
+"""Read the events in which people and rules named, renamed, suspended and measured trails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from mica.model.crystal import retracted_by
+from mica.model.crystal import retraction_target
 from mica.model.event import RETRACTED, Event, EventId, EventQuery
 from mica.model.trail import (
     CREATED,
@@ -27,11 +27,11 @@ from mica.model.trail import (
     key_of,
 )
 from mica.model.walk import Step
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog, TrailTable
 
 
-class Said(msgspec.Struct, kw_only=True):
-    """A trail that was named."""
+class NamedTrail(msgspec.Struct, kw_only=True):
+    """A trail that was given a name."""
 
     key: str
     keys: tuple[str, ...] = ()  # others by which it was known when it was named
@@ -52,7 +52,7 @@ class Said(msgspec.Struct, kw_only=True):
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True):
-    """What `trail.created` and `trail.crystallized` hold."""
+    """The data of `trail.created` and `trail.crystallized` events."""
 
     slug: str
     steps: tuple[Step, ...]
@@ -69,18 +69,18 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cites(self) -> frozenset[EventId]:
-        """Every event that it names."""
+        """All events that it refers to."""
         return frozenset([*self.walks, *(step.event for step in self.steps)])
 
 
-def said_in(events: Iterable[Event]) -> list[Said]:
-    """The trails that these events name, as they were named first; what cannot be read says nothing.
+def named_trails(events: Iterable[Event]) -> list[NamedTrail]:
+    """The trails that these events name. Unreadable events are ignored.
 
-    Neither does a name of which every prompt was retracted that it was made of.
+    A name is also ignored if all prompts that it was made of were retracted.
     """
     events = list(events)
-    retracted = {retracted_by(event) for event in events if event.name == RETRACTED}
-    found: dict[str, Said] = {}
+    retracted = {retraction_target(event) for event in events if event.name == RETRACTED}
+    found: dict[str, NamedTrail] = {}
     owner: dict[str, str] = {}  # of every key that a named trail has
     for event in events:
         if event.name in (CREATED, CRYSTALLIZED):
@@ -88,21 +88,21 @@ def said_in(events: Iterable[Event]) -> list[Said]:
             continue
         data = event.data
         key = owner.get(str(data.get("key")))
-        said = found.get(key) if key is not None else None
-        if said is None:
+        named = found.get(key) if key is not None else None
+        if named is None:
             continue
         if event.name == RENAMED and isinstance(slug := data.get("slug"), str):
-            said.slug, said.given = slug, True
+            named.slug, named.given = slug, True
         elif event.name == SUSPENDED:
-            said.suspended = str(data.get("reason") or "by hand")
+            named.suspended = str(data.get("reason") or "by hand")
         elif event.name == RESUMED:
-            said.suspended = None
+            named.suspended = None
         elif event.name == MEASURED:
-            said.measured = _measured(event) or said.measured
+            named.measured = _measured(event) or named.measured
     return list(found.values())
 
 
-def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted: set[EventId]) -> None:
+def _name(event: Event, found: dict[str, NamedTrail], owner: dict[str, str], retracted: set[EventId]) -> None:
     try:
         naming = msgspec.json.decode(event.body, type=Naming)
     except msgspec.DecodeError:
@@ -111,7 +111,7 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted
         return
     key = naming.key or key_of(step.pattern or step.path for step in naming.steps)
     known = found.get(owner.get(key, ""))
-    said = Said(
+    named = NamedTrail(
         key=known.key if known is not None else key,
         keys=tuple(dict.fromkeys([*(known.keys if known else ()), *naming.keys])),
         slug=naming.slug,
@@ -125,12 +125,12 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted
         suspended=known.suspended if known is not None else None,
         measured=known.measured if known is not None else None,
     )
-    found[said.key] = said
-    owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
+    found[named.key] = named
+    owner |= dict.fromkeys((named.key, key, *named.keys), named.key)
 
 
-def renamed_in(events: Iterable[Event]) -> dict[str, str]:
-    """Files that trails followed to another name, by the name that they had."""
+def renamed_files(events: Iterable[Event]) -> dict[str, str]:
+    """Files that trails followed to another path, by the old path."""
     found: dict[str, str] = {}
     for event in events:
         if event.name == CRYSTALLIZED and event.data.get("renamed"):
@@ -141,23 +141,23 @@ def renamed_in(events: Iterable[Event]) -> dict[str, str]:
     return found
 
 
-async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
-    """Every event that calls a trail by a name which it took from one of these: a slug is words of prompts.
+async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
+    """All events that contain a trail name made from one of these prompts: a slug consists of their words.
 
-    Uses and measurements that say only the key of a trail, which tells nothing, are not among them: figures stay. A
-    name that a person chose goes with the last prompt that led there.
+    Uses and measurements contain only the key of a trail, so they are left out and the counts remain. A name that a
+    person chose is included with the last prompt that led to the trail.
     """
     wanted = frozenset(identifiers)
     keys: set[str] = set()
     gone: set[str] = set()  # of trails that nothing is left of
     slugs: set[str] = set()
-    for trail in await store.trails(TrailQuery(limit=None)):
+    for trail in await trails.query(TrailQuery(limit=None)):
         if not wanted.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
             keys.update((trail.key, *trail.merged))
             gone.update((trail.key, *trail.merged) if wanted.issuperset(trail.walks) else ())
             slugs.add(trail.slug)
     found: list[Event] = []
-    for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
+    for event in await log.query(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
         with suppress(msgspec.DecodeError):
             named = msgspec.json.decode(event.body, type=Naming)
             if event.id in wanted or not wanted.isdisjoint(named.cites):
@@ -167,14 +167,14 @@ async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
     keys.discard("")
     if not keys:
         return found
-    for event in await store.events(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
+    for event in await log.query(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
         if "slug" in event.data and event.data.get("key") in (gone if event.name == RENAMED else keys):
             found.append(event)
             slugs.add(str(event.data.get("slug")))
     names = {PREFIX + slug for slug in slugs}
-    for event in await store.events(EventQuery(names=(EVOLVED,), limit=None)):
-        listed = (told for told in event.data.values() if isinstance(told, list))
-        if any(name in names for told in listed for name in told):
+    for event in await log.query(EventQuery(names=(EVOLVED,), limit=None)):
+        listed = (names_listed for names_listed in event.data.values() if isinstance(names_listed, list))
+        if any(name in names for names_listed in listed for name in names_listed):
             found.append(event)
     return found
 

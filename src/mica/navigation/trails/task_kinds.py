@@ -1,17 +1,17 @@
-"""The kind of a task, told from its prompt without a model: what is to be done, and to what."""
+"""The kind of a task, from the words of its prompt: what to do, and to what."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
+from mica.model.text_cache import remember_texts
 from mica.model.trail import SLUG_CHARACTERS_MAX
 from mica.model.walk import WORKFLOW
 from mica.words import terms, terms_of, words
 
-VERBS = {  # the class of a task, and the words that tell it
+VERBS = {  # the class of a task, and the words that indicate it
     "fix": "fix fixes fixed mend repair bug bugs broken breaks crash crashes error errors fail fails failing failure "
     "wrong regression issue solve resolve debug",
     "test": "test tests testing coverage",
@@ -33,23 +33,23 @@ EMPTY_WORDS = frozenset(
     "interrupted user image way currently current here there without between after before when while because ok yes "
     "http https www com org md".split()
 )
-HEAD_CHARACTERS = 400  # of a prompt: what it is about stands at its head; below are logs and plans
+HEAD_CHARACTERS = 400  # of a prompt: its beginning says what it is about; logs and plans follow
 PROMPTS_MAX = 16_384  # heads that are remembered, for one lesson: a few megabytes
 
 _CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
 _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-@lru_cache(maxsize=PROMPTS_MAX)
+@remember_texts(PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
-    """What is to be done: by the first word that tells it."""
+    """What is to be done, by the first word that says it."""
     found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
     return next(found, OTHER)
 
 
-@lru_cache(maxsize=PROMPTS_MAX)
+@remember_texts(PROMPTS_MAX)
 def object_words(prompt: str) -> tuple[str, ...]:
-    """What a task is about, in the order of the prompt: no verbs, no words of every prompt, no numbers; each once."""
+    """The words a task is about, in order and each once: no verbs, no common words, no numbers."""
     found = [
         word
         for word in words(prompt[:HEAD_CHARACTERS])
@@ -58,16 +58,16 @@ def object_words(prompt: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in found if terms_of([word])))
 
 
-@lru_cache(maxsize=PROMPTS_MAX)
+@remember_texts(PROMPTS_MAX)
 def prompt_terms(prompt: str) -> frozenset[str]:
-    """The terms of the head of a prompt."""
+    """The terms of the beginning of a prompt."""
     return frozenset(terms(prompt[:HEAD_CHARACTERS]))
 
 
-def objects(
+def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The words that these prompts have most in common, best if rare and in the names of the files; each stem once."""
+    """The words that these prompts share most, preferring rare ones and those in file names; each stem once."""
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
     for prompt in prompts:
@@ -90,13 +90,13 @@ def objects(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """The kind that tasks share, as in `fix-login-session`; a build workflow's is its own name, `adw_<workflow>`."""
+    """The kind that tasks share, as in `fix-login-session`; for a build workflow its own name, `adw_<workflow>`."""
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))
     classes = Counter(map(verb_class, prompts))
     verb = min(classes, key=lambda name: (-classes[name], name)) if classes else OTHER
-    return "-".join([verb, *objects(prompts, limit=2, paths=paths, rarity=rarity)])
+    return "-".join([verb, *common_words(prompts, limit=2, paths=paths, rarity=rarity)])
 
 
 def slug_of(text: str) -> str:

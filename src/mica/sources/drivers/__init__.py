@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""Drivers of external sources: HTTP, JSON files, SQL databases, MCP servers, Python functions."""

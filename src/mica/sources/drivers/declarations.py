@@ -1,4 +1,4 @@
-"""Tables of the settings become sources. What is wrong in one is said with its file, table, key, value and remedy."""
+"""Opening the sources that settings declare. An error names the file, table, key, value and remedy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from mica.sources.drivers.http import HttpSource, HttpTable
 from mica.sources.drivers.json_files import JsonLinesSource, JsonLinesTable, JsonSource, JsonTable
 from mica.sources.drivers.live import MemorySource, MemoryTable, PythonSource, PythonTable
 from mica.sources.drivers.mcp import McpSource, McpTable
-from mica.sources.drivers.postgres import PostgresSource, PostgresTable, Server
+from mica.sources.drivers.postgres import PostgresPool, PostgresSource, PostgresTable
 from mica.sources.drivers.sqlite import SqliteSource, SqliteTable
 from mica.sources.drivers.tables import Around, DeclaredSource, SourceTable
 from mica.sources.protocol import check_name
+from mica.sources.threads import Pool
 from mica.store.space import shown
 
 Table: TypeAlias = (
@@ -30,14 +31,20 @@ SECRET = ("dsn", "url", "headers", "env")  # keys whose values may hold password
 VALUE_CHARACTERS_MAX = 80  # of a value in an error
 
 
-def opened(
-    tables: Mapping[str, Mapping[str, object]], around: Around, *, file: Path | None = None
+def open_declared(
+    tables: Mapping[str, Mapping[str, object]],
+    *,
+    pool: Pool,
+    folder: Path,
+    variables: Mapping[str, Secret],
+    file: Path | None = None,
 ) -> list[DeclaredSource]:
     """The sources that tables declare, in their order; nothing is connected to yet. Raises InvalidSettings."""
-    servers: dict[str, Server] = {}
+    around = Around(pool, folder, variables)
+    servers: dict[str, PostgresPool] = {}
     found = []
     for name, given in tables.items():
-        table = parsed(name, given, file=file)
+        table = parse(name, given, file=file)
         try:
             check_name(name)
             found.append(_opened(name, table, around, servers))
@@ -46,8 +53,15 @@ def opened(
     return found
 
 
-def parsed(name: str, given: Mapping[str, object], *, file: Path | None = None) -> Table:
-    """A table as its driver reads it. Raises InvalidSettings."""
+def open_live(name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> MemorySource:
+    """A source for a live object, without one yet. Raises InvalidSettings and ValueError."""
+    parsed = parse(name, {"driver": "memory", **table})
+    assert isinstance(parsed, MemoryTable)
+    return MemorySource(name, parsed, Around(pool, folder))
+
+
+def parse(name: str, given: Mapping[str, object], *, file: Path | None = None) -> Table:
+    """The parsed table of a driver. Raises InvalidSettings."""
     where = _where(name, file)
     driver = given.get("driver")
     if driver not in TABLES:
@@ -58,14 +72,14 @@ def parsed(name: str, given: Mapping[str, object], *, file: Path | None = None) 
     try:
         return cast(Table, msgspec.convert(dict(given), Table, dec_hook=_as_secret))
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{where}: {_told(error, given, TABLES[str(driver)])}") from error
+        raise InvalidSettings(f"{where}: {_describe(error, given, TABLES[str(driver)])}") from error
 
 
-def _opened(name: str, table: Table, around: Around, servers: dict[str, Server]) -> DeclaredSource:
+def _opened(name: str, table: Table, around: Around, servers: dict[str, PostgresPool]) -> DeclaredSource:
     match table:
         case PostgresTable():
             dsn = _address(table, around.variables)
-            server = servers.setdefault(dsn.reveal(), Server(dsn)) if dsn else None
+            server = servers.setdefault(dsn.reveal(), PostgresPool(dsn)) if dsn else None
             return PostgresSource(name, table, around, server=server)
         case SqliteTable():
             return SqliteSource(name, table, around)
@@ -84,7 +98,7 @@ def _opened(name: str, table: Table, around: Around, servers: dict[str, Server])
 
 
 def _as_secret(kind: type, value: object) -> object:
-    """Addresses that may hold passwords, so that nothing shows them."""
+    """A `Secret` for an address that may contain a password, so that nothing shows it."""
     if kind is not Secret:
         return value
     if not isinstance(value, str):
@@ -97,7 +111,7 @@ def _where(name: str, file: Path | None) -> str:
 
 
 def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | None:
-    """Where the server is; None when the variable that says so is not set."""
+    """The address of the server; None when its variable is not set."""
     if (table.dsn is None) == (table.dsn_env is None):
         raise ValueError('give dsn_env = "NAME" of a variable, or dsn = "postgresql://…", one of the two')
     found = table.dsn or variables.get(table.dsn_env or "")
@@ -107,11 +121,11 @@ def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | 
     return found
 
 
-# -- What is wrong --------------------------------------------------------------------------------------------
+# -- Errors --------------------------------------------------------------------------------------------
 
 
-def _told(error: msgspec.ValidationError, given: Mapping[str, object], table: type[msgspec.Struct]) -> str:
-    """What is wrong with which key, its value, and what to write."""
+def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table: type[msgspec.Struct]) -> str:
+    """A sentence about an invalid key, its value, and what to write."""
     reason, _, at = str(error).partition(" - at `$")
     keys = re.findall(r"\w+", at.rstrip("`"))
     if unknown := re.search(r"unknown field `(.*)`", reason):
@@ -137,7 +151,7 @@ def _fields(table: type[msgspec.Struct], keys: list[str]) -> list[str]:
 
 
 def _wanted(table: type[msgspec.Struct], keys: list[str]) -> str:
-    """What a key takes, in words."""
+    """A description of the values that a key takes."""
     kind: object = table
     for key in keys:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

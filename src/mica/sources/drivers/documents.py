@@ -1,4 +1,4 @@
-"""Documents become rows: which parts of one are meant, by a JSONPath, and how they are found again."""
+"""Rows of JSON documents: selected by a JSONPath, each with its location."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from mica.errors import SourceFailed
-from mica.sources.drivers.rows import NOTHING, Row, Unusable, as_text
+from mica.sources.drivers.rows import NOTHING, SourceRecord, Unusable, as_text
 from mica.sources.protocol import Concept
 
 if TYPE_CHECKING:
     from jsonpath import CompoundJSONPath, JSONPath
 
-ROWS_MAX = 100_000  # of one document; more belong into a database
+ROWS_MAX = 100_000  # of one document; more belong in a database
 
 Selector = Annotated[str, msgspec.Meta(pattern=r"^\$", description='a JSONPath to the rows, as in "$.judgments[*]"')]
 
 
-class Part(NamedTuple):
-    """One row of a document: what it is called there, where it stands, and its columns."""
+class DocumentRow(NamedTuple):
+    """One row of a document: its name, its location and its columns."""
 
     name: str
     path: str
     columns: object
 
 
-class Document:
-    """The rows of a document, in order. They are looked up by the columns that a source's conditions name."""
+class JsonDocument:
+    """The rows of a document, in order, indexed by the columns of a source's conditions."""
 
-    def __init__(self, root: object, parts: Sequence[Part], *, missing: tuple[str, ...] = ()) -> None:
+    def __init__(self, root: object, parts: Sequence[DocumentRow], *, missing: tuple[str, ...] = ()) -> None:
         self.missing = missing
         self._root = root
         self._parts = parts
-        self._found: tuple[tuple[str, ...], dict[tuple[str, ...], list[Part]]] | None = None
+        self._index: tuple[tuple[str, ...], dict[tuple[str, ...], list[DocumentRow]]] | None = None
 
-    def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[Row]:
-        """The rows whose columns equal what is wanted; all without conditions."""
+    def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
+        """The rows whose columns have the wanted values; all rows without conditions."""
         parts = self._parts
         if wanted:
             columns = tuple(wanted)
-            if self._found is None or self._found[0] != columns:
-                self._found = columns, self._by(columns, concept)
-            parts = self._found[1].get(tuple(wanted.values()), [])
-        return [Row(part.columns, concept, name=part.name, path=part.path, root=self._root) for part in parts]
+            if self._index is None or self._index[0] != columns:
+                self._index = columns, self._by(columns, concept)
+            parts = self._index[1].get(tuple(wanted.values()), [])
+        return [SourceRecord(part.columns, concept, name=part.name, path=part.path, root=self._root) for part in parts]
 
-    def _by(self, columns: tuple[str, ...], concept: Concept) -> dict[tuple[str, ...], list[Part]]:
-        found: dict[tuple[str, ...], list[Part]] = {}
+    def _by(self, columns: tuple[str, ...], concept: Concept) -> dict[tuple[str, ...], list[DocumentRow]]:
+        found: dict[tuple[str, ...], list[DocumentRow]] = {}
         for part in self._parts:
-            row = Row(part.columns, concept, name=part.name, root=self._root)
+            row = SourceRecord(part.columns, concept, name=part.name, root=self._root)
             try:
                 values = [row.look(column) for column in columns]
                 if NOTHING not in values:
@@ -61,27 +61,29 @@ class Document:
 
 
 class Selecting:
-    """Which parts of a document are rows: what a JSONPath finds; without one the entries of a list, or all of it."""
+    """Selects rows of a document: the matches of a JSONPath, else the entries of a list, else the whole document."""
 
     def __init__(self, source: str, select: str | None) -> None:
         self._source = source
         self._select = select
         self._path: JSONPath | CompoundJSONPath | None = None
 
-    def of(self, root: object, *, missing: tuple[str, ...] = ()) -> Document:
-        """The document with its rows. Raises SourceFailed when the path cannot be used."""
+    def of(self, root: object, *, missing: tuple[str, ...] = ()) -> JsonDocument:
+        """The document with its rows. Raises SourceFailed if the path is invalid."""
         if self._select is None:
             entries = enumerate(root) if isinstance(root, list) else [("", root)]
-            parts = [Part(str(name), f"$[{name}]" if isinstance(root, list) else "$", each) for name, each in entries]
+            parts = [
+                DocumentRow(str(name), f"$[{name}]" if isinstance(root, list) else "$", each) for name, each in entries
+            ]
         else:
             parts = self._selected(root)
         if len(parts) > ROWS_MAX:
             missing += (f"only the first {ROWS_MAX:,} rows are looked at; select fewer",)
-        return Document(
+        return JsonDocument(
             root, [part._replace(columns=columns_of(part.columns)) for part in parts[:ROWS_MAX]], missing=missing
         )
 
-    def _selected(self, root: object) -> list[Part]:
+    def _selected(self, root: object) -> list[DocumentRow]:
         try:
             import jsonpath
         except ModuleNotFoundError as error:
@@ -90,7 +92,7 @@ class Selecting:
             if self._path is None:
                 self._path = jsonpath.compile(self._select or "$")
             found = islice(self._path.finditer(root), ROWS_MAX + 1)  # type: ignore[arg-type]  # any JSON value
-            return [Part(str(match.parts[-1]) if match.parts else "", match.path, match.obj) for match in found]
+            return [DocumentRow(str(match.parts[-1]) if match.parts else "", match.path, match.obj) for match in found]
         except (jsonpath.JSONPathError, RecursionError) as error:
             reason = str(error).partition("\n")[0]
             raise SourceFailed(
@@ -99,5 +101,5 @@ class Selecting:
 
 
 def columns_of(value: object) -> object:
-    """A row that is one value has it as its only column."""
+    """The columns of a row; a single value is its only column."""
     return value if isinstance(value, Mapping) else {"value": value}

@@ -1,4 +1,4 @@
-"""Answers of HTTP servers: one GET, of bounded size, that never follows to another host."""
+"""HTTP servers as sources: one GET with a bounded answer, without redirects to another host."""
 
 from __future__ import annotations
 
@@ -15,8 +15,17 @@ from mica.redact import redact
 from mica.settings import Secret
 from mica.sources.drivers.documents import Selecting, Selector
 from mica.sources.drivers.live import Conditions
-from mica.sources.drivers.rows import Told
-from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where, parts_of
+from mica.sources.drivers.rows import MappedRows
+from mica.sources.drivers.tables import (
+    About,
+    Around,
+    DeclaredSource,
+    QueryTemplate,
+    SourceQueryPreview,
+    SourceTable,
+    Where,
+    parts_of,
+)
 from mica.sources.protocol import Concept
 from mica.sources.threads import imported
 
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
 BYTES_MAX = 1_000_000  # of one answer
 CONNECTIONS_MAX = 4
 REDIRECTS_MAX = 3
-NOTHING_KNOWN = (404, 410)  # what a server says of something that it does not have
+NOTHING_KNOWN = (404, 410)  # the statuses of a resource that does not exist
 
 Address = Annotated[
     str, About(pattern=r"^https?://", description='an address, as in "https://host/judgments/{id}", or with ?id={id}')
@@ -48,7 +57,7 @@ class HttpTable(SourceTable, frozen=True, kw_only=True, tag="http"):
 
 
 class HttpSource(DeclaredSource):
-    """One address for each concept."""
+    """A server with one address for each concept."""
 
     driver = "http"
     needs = "httpx2"
@@ -67,26 +76,26 @@ class HttpSource(DeclaredSource):
     def place(self) -> str:
         return self._url.place
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         try:
             url = self._url.of(concept)
         except ValueError as error:
             raise SourceFailed(self.name, f"{error}; narrow `concepts` of [sources.{self.name}]") from error
         held = await self._got(url)
         if held is None:
-            return Told((), ())
-        return await self.blocking(lambda: self._told(held, concept, now))
+            return MappedRows((), ())
+        return await self.blocking(lambda: self._map(held, concept, now))
 
-    def _told(self, held: bytes, concept: Concept, now: datetime) -> Told:
+    def _map(self, held: bytes, concept: Concept, now: datetime) -> MappedRows:
         kind = self.table.format
         try:
             root = {"key": str(concept), "text": held.decode()} if kind == "text" else msgspec.json.decode(held)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SourceFailed(self.name, f"{self.place} answers with what is not {kind} in UTF-8: {error}") from error
-        return self.told_from(self._selecting.of(root), concept, self._where.of(concept), now=now)
+        return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _got(self, url: str) -> bytes | None:
-        """What is at an address; None when the server has nothing there. Raises SourceFailed."""
+        """The body at an address; None when there is none. Raises SourceFailed."""
         client = await self._connected()
         with self._translated():
             for _ in range(REDIRECTS_MAX + 1):
@@ -108,7 +117,7 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn errors of the client into ours. Their texts may hold what is in our headers, so none is shown."""
+        """Translate errors of the client. Their texts may contain our headers, so none is shown."""
         import httpx2
 
         try:
@@ -147,12 +156,12 @@ class HttpSource(DeclaredSource):
                 )
         return bytes(held)
 
-    def explained(self, concept: Concept) -> Explained:
+    def explain(self, concept: Concept) -> SourceQueryPreview:
         sent = {f"header {each}": f"from ${variable}" for each, variable in self.table.headers_env.items()}
-        return self.asked(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
+        return self.preview(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
 
     async def check(self) -> str:
-        """Whether the host answers at all; what it says depends on the concept."""
+        """Whether the host answers at all; the status depends on the concept."""
         parts = urlsplit(self.table.url)
         client = await self._connected()
         with self._translated():
@@ -160,7 +169,7 @@ class HttpSource(DeclaredSource):
                 return f"{parts.scheme}://{parts.netloc} answers {response.status_code}"
 
     async def connect(self) -> None:
-        await self._connected()  # asks nothing: loading certificates is what takes time
+        await self._connected()  # sends no request: loading certificates takes the time
 
     async def close(self) -> None:
         open_client, self._client = self._client, None
@@ -172,33 +181,33 @@ class UrlAsking:
     """An address with parts of a concept in its path or query, each of them quoted."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError where a concept, or a password, could decide which host is asked."""
+        """Raises ValueError if a concept or a password could change the host."""
         parts = urlsplit(text)
         if "{" in parts.netloc or not parts.hostname:
             raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name its host")
         if "@" in parts.netloc:
             raise ValueError(f"url holds a user or password for {parts.hostname}; use headers_env instead")
-        self._asking = Asking(text)
-        self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may hold a key
+        self._asking = QueryTemplate(text)
+        self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may contain a key
 
     def of(self, concept: Concept) -> str:
-        """The address for one concept. Raises ValueError for a part that would climb out of its path."""
+        """The address for one concept. Raises ValueError for a part that would leave its path."""
         for name in self._asking.names:
             if (part := parts_of(concept)[name]) in {".", ".."}:
                 raise ValueError(f"{part!r} cannot be part of an address")
         return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
 
     def shown(self, concept: Concept) -> str:
-        """The same for people: of the query, what the concept decides; anything else in it may be a key."""
+        """The address to show: of the query only the concept's part, because the rest may be a key."""
         address, _, query = self.of(concept).partition("?")
         declared = self._asking.text.partition("?")[2]
-        pairs = zip(declared.split("&"), query.split("&"), strict=True)  # what a concept fills in is quoted
+        pairs = zip(declared.split("&"), query.split("&"), strict=True)  # the concept's parts are quoted
         told = [redact(filled) if "{" in each else f"{each.partition('=')[0]}=…" for each, filled in pairs if each]
         return f"{address}?{'&'.join(told)}" if told else address
 
 
 def headers(given: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
-    """The headers of a table, with what its variables hold. Raises ValueError for what can be no header."""
+    """The headers of a table, with the values of its variables. Raises ValueError for an invalid header."""
     found = dict(given) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
     for name, value in found.items():
         if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
@@ -209,7 +218,7 @@ def headers(given: Mapping[str, str], named: Mapping[str, str], variables: Mappi
 
 
 def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
-    """A client that goes where it is told and nowhere else: no redirects, no proxies or keys of the environment."""
+    """An HTTP client without redirects, and without proxies or keys of the environment."""
     import httpx2
 
     return httpx2.AsyncClient(

@@ -1,4 +1,4 @@
-"""Files of JSON, one document or one for each line, read on threads and kept in mind until they change."""
+"""JSON files as sources: one document, or one per line, read in threads and cached until they change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from mica.errors import SourceFailed
-from mica.sources.drivers.documents import Document, Part, Selecting, Selector, columns_of
+from mica.sources.drivers.documents import DocumentRow, JsonDocument, Selecting, Selector, columns_of
 from mica.sources.drivers.live import Conditions
-from mica.sources.drivers.rows import ROWS_TOLD_MAX, Told
-from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where, parts_of
+from mica.sources.drivers.rows import ROWS_TOLD_MAX, MappedRows
+from mica.sources.drivers.tables import (
+    About,
+    Around,
+    DeclaredSource,
+    QueryTemplate,
+    SourceQueryPreview,
+    SourceTable,
+    Where,
+    parts_of,
+)
 from mica.sources.protocol import RANK_FILE, Concept
 
-DOCUMENT_BYTES_MAX = 1_000_000  # decoding it holds the interpreter for some 10 ms; more is for those who say so
-LINES_BYTES_MAX = 4_000_000  # between two lines others have their turn
-SETTLED_NS = 2_000_000_000  # after its last change a file may change once more without a trace: the coarsest clocks
-DOCUMENTS_MAX = 16  # kept in mind by one source whose path depends on the concept
+DOCUMENT_BYTES_MAX = 1_000_000  # decoding it blocks the interpreter for about 10 ms; a table may allow more
+LINES_BYTES_MAX = 4_000_000  # other threads run between two lines
+SETTLED_NS = 2_000_000_000  # a file changed more recently may change again within one tick of a coarse clock
+DOCUMENTS_MAX = 16  # cached by one source whose path depends on the concept
 NAME_CHARACTERS_MAX = 200  # of a part of a concept in a path; file systems take 255 bytes
 
 FilePath = Annotated[str, About(min_length=1, description="a file; {domain}, {type} and {id} may be parts of its name")]
@@ -40,7 +49,7 @@ class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
 
 
 class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
-    """A file with one document for each line, the latest last. Of one that is too long the end is read."""
+    """A file with one document per line, the latest last. Of a long file only the end is read."""
 
     path: FilePath
     where: Conditions = msgspec.field(default_factory=dict)
@@ -48,7 +57,7 @@ class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
 
 
 class _Version(NamedTuple):
-    """What tells that a file is another."""
+    """The identity and state of a file, to notice changes."""
 
     device: int
     inode: int
@@ -57,28 +66,28 @@ class _Version(NamedTuple):
 
 
 class FileSource(DeclaredSource):
-    """A file that is read when it has changed."""
+    """A file that is read again when it has changed."""
 
     rank = RANK_FILE
     table: JsonTable | JsonLinesTable
 
     def __init__(self, name: str, table: JsonTable | JsonLinesTable, around: Around) -> None:
         super().__init__(name, table, around)
-        self._path = Asking(str(around.folder / Path(table.path).expanduser()))
-        self._only = None if self._path.fixed is None else Path(self._path.fixed)  # where it is one for all concepts
+        self._path = QueryTemplate(str(around.folder / Path(table.path).expanduser()))
+        self._only = None if self._path.fixed is None else Path(self._path.fixed)  # the same for all concepts
         self._where = Where(table.where)
-        self._known: OrderedDict[Path, tuple[_Version, Document]] = OrderedDict()
+        self._known: OrderedDict[Path, tuple[_Version, JsonDocument]] = OrderedDict()
 
     @abstractmethod
-    def parsed(self, path: Path, held: bytes, skipped: int) -> Document:
-        """The rows in what was read; `skipped` bytes stand before it. Raises SourceFailed."""
+    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
+        """The rows in these bytes, which follow `skipped` bytes of the file. Raises SourceFailed."""
 
     @property
     def place(self) -> str:
         return self.table.path
 
     async def version_of(self, concept: Concept) -> str:
-        """What the file of a concept is now, in short: other words mean another file. It takes a look, no reading.
+        """The version of a concept's file, from its metadata alone.
 
         What changed just now is never the same twice: it may change once more without a trace.
         """
@@ -93,21 +102,21 @@ class FileSource(DeclaredSource):
         unsettled = now_ns if now_ns - found.st_mtime_ns <= SETTLED_NS else ""
         return f"{found.st_dev} {found.st_ino} {found.st_mtime_ns} {found.st_size} {unsettled}"
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         path = self._file(concept)
         wanted = self._where.of(concept)
-        return await self.blocking(lambda: self._told(path, concept, wanted, now))
+        return await self.blocking(lambda: self._map(path, concept, wanted, now))
 
-    def _told(self, path: Path, concept: Concept, wanted: dict[str, str], now: datetime) -> Told:
+    def _map(self, path: Path, concept: Concept, wanted: dict[str, str], now: datetime) -> MappedRows:
         read = self._read(path)
         if read is None:
-            return Told((), ())
+            return MappedRows((), ())
         version, document = read
         changed_at = datetime.fromtimestamp(version.changed_ns / 1e9, UTC)
-        return self.told_from(document, concept, wanted, now=now, at=min(changed_at, now), where=f"{path}#")
+        return self.map_document(document, concept, wanted, now=now, at=min(changed_at, now), where=f"{path}#")
 
     def _file(self, concept: Concept) -> Path:
-        """The file for a concept. Raises SourceFailed where a part of it could lead out of its folder."""
+        """The file for a concept. Raises SourceFailed if a part of it could leave the folder."""
         if self._only is not None:
             return self._only
         for name in self._path.names:
@@ -119,13 +128,13 @@ class FileSource(DeclaredSource):
                 )
         return Path(self._path.of(concept))
 
-    def _read(self, path: Path) -> tuple[_Version, Document] | None:
+    def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
         """The document of a file; None where the concept has no file. Raises SourceFailed."""
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # which no pipe can hold
+            opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
         except FileNotFoundError as error:
             if self._only is None:
-                return None  # a file for each concept, and none for this one
+                return None  # there is a file per concept, and none for this one
             raise SourceFailed(
                 self.name, f"there is no file {path}; correct `path`, or let its program make it"
             ) from error
@@ -159,8 +168,8 @@ class FileSource(DeclaredSource):
                 self._known.popitem(last=False)
         return read
 
-    def explained(self, concept: Concept) -> Explained:
-        return self.asked(str(self._file(concept)), self._where.of(concept))
+    def explain(self, concept: Concept) -> SourceQueryPreview:
+        return self.preview(str(self._file(concept)), self._where.of(concept))
 
     async def check(self) -> str:
         path = self._only
@@ -183,28 +192,28 @@ class JsonSource(FileSource):
         super().__init__(name, table, around)
         self._selecting = Selecting(name, table.select)
 
-    def parsed(self, path: Path, held: bytes, skipped: int) -> Document:
+    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
         try:
             root = msgspec.json.decode(held)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SourceFailed(self.name, f"{path} is not JSON in UTF-8: {_why(held, error)}") from error
         return self._selecting.of(root)
 
-    def explained(self, concept: Concept) -> Explained:
-        plain = super().explained(concept)
+    def explain(self, concept: Concept) -> SourceQueryPreview:
+        plain = super().explain(concept)
         return msgspec.structs.replace(plain, asks=f"{plain.asks} {self.table.select}") if self.table.select else plain
 
 
 class JsonLinesSource(FileSource):
-    """One document for each line, the latest first. What is no JSON is left out and told."""
+    """One document per line, the latest first. Lines that are not JSON are skipped and reported."""
 
     driver = "jsonl"
 
-    def parsed(self, path: Path, held: bytes, skipped: int) -> Document:
+    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
         lines = held.split(b"\n")
         missing: list[str] = []
         if skipped:
-            lines[0] = b""  # most likely the end of a longer one
+            lines[0] = b""  # probably the end of a longer line
             missing.append(
                 f"only the last {self.table.bytes_max:,} bytes of {path.name} are read; raise bytes_max for more"
             )
@@ -214,18 +223,18 @@ class JsonLinesSource(FileSource):
                 continue
             called = f"line {number} of the part read" if skipped else f"line {number}"
             try:
-                parts.append(Part(str(number), called, columns_of(msgspec.json.decode(line))))
+                parts.append(DocumentRow(str(number), called, columns_of(msgspec.json.decode(line))))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 half = " (half-written?)" if number == len(lines) else ""
                 wrong.append(f"{called} is not JSON{half}: {error}")
         if wrong:
             more = f", and {len(wrong) - ROWS_TOLD_MAX} more" if len(wrong) > ROWS_TOLD_MAX else ""
             missing.append("; ".join(wrong[-ROWS_TOLD_MAX:]) + more)
-        return Document(None, parts[::-1], missing=tuple(missing))
+        return JsonDocument(None, parts[::-1], missing=tuple(missing))
 
 
 def _why(held: bytes, error: Exception) -> str:
-    """Why bytes are no JSON, with what to do: they are in another encoding, or not whole."""
+    """Why bytes are not JSON, with what to do: another encoding, or a truncated document."""
     try:
         held.decode()
     except UnicodeDecodeError as other:

@@ -1,4 +1,4 @@
-"""What is in this process: a live object that is read, or a function that is asked."""
+"""Live objects and functions of this process as sources."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import msgspec
 
 from mica.errors import SourceFailed
 from mica.redact import redact
-from mica.sources.drivers.rows import Row, Told
-from mica.sources.drivers.tables import About, Around, DeclaredSource, Explained, SourceTable, Where
+from mica.sources.drivers.rows import MappedRows, SourceRecord
+from mica.sources.drivers.tables import About, Around, DeclaredSource, SourceQueryPreview, SourceTable, Where
 from mica.sources.protocol import RANK_LIVE, Concept, Fragment
 
 R = TypeVar("R")
 
-LOOKS_MAX = 3  # at an object that changes while it is looked at
-ROWS_MAX = 100_000  # that are looked at for one question: some 100 ms; more belong into a database
+LOOKS_MAX = 3  # attempts to read an object that changes meanwhile
+ROWS_MAX = 100_000  # read for one question, about 100 ms; more belong in a database
 ROW = ("key", "text")  # a mapping with one of these is a row by itself
 
 Conditions = Annotated[dict[str, str], About(description='columns and what they must equal, as in { id = "{id}" }')]
 
 
 class MemoryTable(SourceTable, frozen=True, kw_only=True, tag="memory"):
-    """A place for what a program registers: `memory.register(NAME, …)`."""
+    """A slot for an object that a program registers: `memory.sources.register(NAME, …)`."""
 
     where: Conditions = msgspec.field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
 
 
 class LiveSource(DeclaredSource):
-    """What blocks runs on threads of its own: calling, iterating, and reading attributes."""
+    """A live source. Calling, iterating and reading attributes may block, so they run in threads."""
 
     def __init__(self, name: str, table: MemoryTable | PythonTable, around: Around) -> None:
         super().__init__(name, table, around)
@@ -53,23 +53,23 @@ class LiveSource(DeclaredSource):
 
     @abstractmethod
     async def asking(self, concept: Concept) -> Callable[[], object]:
-        """What gives the object, or what the function returns. Raises whatever the application raises."""
+        """The function that gives the object or the answer. Its errors are the application's own."""
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         try:
             ask = await self.asking(concept)
-            if _is_async(getattr(ask, "func", ask)):  # which only makes a coroutine
+            if _is_async(getattr(ask, "func", ask)):  # calling it only makes a coroutine
                 said = ask()
             else:
                 said = await self.blocking(lambda: self._looked(ask(), concept, now))
-                if isinstance(said, Told):
+                if isinstance(said, MappedRows):
                     return said
             if inspect.isawaitable(said):
                 said = await said
             if isinstance(said, AsyncIterator):
                 said = await _first(said, self.declared.fragments_max + 1)
             read = await self.blocking(lambda: self._looked(said, concept, now))
-            if isinstance(read, Told):
+            if isinstance(read, MappedRows):
                 return read
             raise SourceFailed(self.name, f"{self.place} gave a {type(read).__name__} that gives another; give rows")
         except (SourceFailed, TimeoutError):
@@ -78,27 +78,27 @@ class LiveSource(DeclaredSource):
             raise SourceFailed(self.name, f"{self.place} raised {type(error).__name__}: {error}") from error
 
     def _looked(self, said: object, concept: Concept, now: datetime) -> object:
-        """What an object or an answer says; itself where that is waited for on the loop."""
+        """The rows of an object or an answer; an awaitable is returned as it is, for the loop."""
         if inspect.isawaitable(said) or isinstance(said, AsyncIterator):
             return said
-        looks = 1 if isinstance(said, Iterator) else LOOKS_MAX  # what was iterated over is not there again
+        looks = 1 if isinstance(said, Iterator) else LOOKS_MAX  # an iterator can be read only once
         return _again(lambda: self._read(said, concept, now), looks=looks)
 
-    def _read(self, said: object, concept: Concept, now: datetime) -> Told:
+    def _read(self, said: object, concept: Concept, now: datetime) -> MappedRows:
         most = self.declared.fragments_max
         wanted = self._where.of(concept)
-        rows = islice(_rows(said, concept, name=self.name, is_row=bool(self.saying.given)), ROWS_MAX)
+        rows = islice(_rows(said, concept, name=self.name, is_row=bool(self.mapping.given)), ROWS_MAX)
         fitting = (row for row in rows if isinstance(row, Fragment) or self._where.fits(row, wanted))
         taken = list(islice(fitting, most + 1))
         whole = [msgspec.structs.replace(row, source=self.name) for row in taken[:most] if isinstance(row, Fragment)]
-        told = self.saying.fragments(
-            (row for row in taken[:most] if isinstance(row, Row)), now=now, where=f"{self.name}#"
+        told = self.mapping.fragments(
+            (row for row in taken[:most] if isinstance(row, SourceRecord)), now=now, where=f"{self.name}#"
         )
         more = (self.cut("rows"),) if len(taken) > most else ()
-        return Told((*whole, *told.fragments), told.missing + more)
+        return MappedRows((*whole, *told.fragments), told.missing + more)
 
     async def close(self) -> None:
-        """Nothing is held but what others made."""
+        """Nothing is held but the application's object."""
 
 
 class MemorySource(LiveSource):
@@ -110,10 +110,10 @@ class MemorySource(LiveSource):
 
     def __init__(self, name: str, table: MemoryTable, around: Around) -> None:
         super().__init__(name, table, around)
-        self._things: tuple[object, ...] = ()  # none, or the one that was registered: None may be one
+        self._things: tuple[object, ...] = ()  # empty, or the registered object, which may be None
 
     def hold(self, thing: object) -> None:
-        """Answer from this from now on."""
+        """Read this object from now on."""
         self._things = (thing,)
 
     @property
@@ -122,16 +122,16 @@ class MemorySource(LiveSource):
 
     async def asking(self, concept: Concept) -> Callable[[], object]:
         if not self._things:
-            raise SourceFailed(self.name, f"nothing is registered; call memory.register({self.name!r}, …)")
+            raise SourceFailed(self.name, f"nothing is registered; call memory.sources.register({self.name!r}, …)")
         thing = self._things[0]
         return partial(thing, concept) if callable(thing) else lambda: thing
 
-    def explained(self, concept: Concept) -> Explained:
-        return self.asked(self.place, self._where.of(concept))
+    def explain(self, concept: Concept) -> SourceQueryPreview:
+        return self.preview(self.place, self._where.of(concept))
 
     async def check(self) -> str:
         if not self._things:
-            raise SourceFailed(self.name, f"nothing is registered; call memory.register({self.name!r}, …)")
+            raise SourceFailed(self.name, f"nothing is registered; call memory.sources.register({self.name!r}, …)")
         return self.place
 
 
@@ -172,11 +172,11 @@ class PythonSource(LiveSource):
             raise SourceFailed(self.name, f"entry = {self.table.entry!r} is no function but {type(found).__name__}")
         return found
 
-    def explained(self, concept: Concept) -> Explained:
+    def explain(self, concept: Concept) -> SourceQueryPreview:
         told = {name: f"{name}={value}" for name, value in self.table.arguments.items()}
-        given = {name: redact(text).partition("=")[2] for name, text in told.items()}  # a name may tell a password
+        given = {name: redact(text).partition("=")[2] for name, text in told.items()}  # redacted by name
         asks = f"{self.table.entry}({', '.join(['concept', *given])})"
-        return self.asked(asks, {"concept": str(concept), **given, **self._where.of(concept)})
+        return self.preview(asks, {"concept": str(concept), **given, **self._where.of(concept)})
 
     async def check(self) -> str:
         await self._loaded()
@@ -187,8 +187,8 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[Row | Fragment]:
-    """What an object or an answer says, row by row.
+def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
+    """The rows of an object or an answer.
 
     A mapping or object is one row when it has a key or a text, or where the columns are mapped; else each entry of it
     is a fact, under its name.
@@ -198,23 +198,23 @@ def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterato
     if isinstance(said, Fragment):
         yield said
     elif isinstance(said, str | int | float):
-        yield Row({"key": name, "text" if isinstance(said, str) else "value": said}, concept)
+        yield SourceRecord({"key": name, "text" if isinstance(said, str) else "value": said}, concept)
     elif isinstance(said, Iterable) and not isinstance(said, Mapping):
         for number, each in enumerate(said, start=1):
             for row in _rows(each, concept, name=name, is_row=True):
-                yield row._replace(name=str(number)) if isinstance(row, Row) else row
+                yield row._replace(name=str(number)) if isinstance(row, SourceRecord) else row
     else:
         columns = said if isinstance(said, Mapping) else _attributes(said)
         if is_row or any(column in columns for column in ROW):
-            yield Row(said if is_row else columns, concept, root=columns)
+            yield SourceRecord(said if is_row else columns, concept, root=columns)
             return
         for key, value in list(columns.items()):
             facts = {"key": key, **value} if isinstance(value, Mapping) else {"key": key, "value": value}
-            yield Row(facts, concept, name=str(key), root=columns)
+            yield SourceRecord(facts, concept, name=str(key), root=columns)
 
 
 def _attributes(thing: object) -> Mapping[str, object]:
-    """What an object says of itself: its public attributes."""
+    """The public attributes of an object."""
     names = getattr(thing, "__struct_fields__", None) or getattr(thing, "__dict__", None) or dir(thing)
     public = (str(each) for each in list(names) if not str(each).startswith("_"))
     found = ((each, getattr(thing, each)) for each in public)
@@ -222,7 +222,7 @@ def _attributes(thing: object) -> Mapping[str, object]:
 
 
 def _again(look: Callable[[], R], *, looks: int) -> R:
-    """Look again at what changed while it was looked at."""
+    """Read an object again if it changed while it was read."""
     for _ in range(looks - 1):
         try:
             return look()

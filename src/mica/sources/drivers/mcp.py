@@ -1,4 +1,4 @@
-"""Another MCP server: one of its resources is read, or one of its tools called, through the official SDK."""
+"""MCP servers as sources: a resource is read, or a tool called, through the official SDK."""
 
 from __future__ import annotations
 
@@ -18,8 +18,16 @@ from mica.errors import SourceFailed
 from mica.sources.drivers.documents import Selecting, Selector
 from mica.sources.drivers.http import HeaderVariables, headers, made_client
 from mica.sources.drivers.live import Conditions
-from mica.sources.drivers.rows import Told
-from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where
+from mica.sources.drivers.rows import MappedRows
+from mica.sources.drivers.tables import (
+    About,
+    Around,
+    DeclaredSource,
+    QueryTemplate,
+    SourceQueryPreview,
+    SourceTable,
+    Where,
+)
 from mica.sources.protocol import Concept
 from mica.sources.threads import imported
 
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
 BYTES_MAX = 1_000_000  # of one answer
-CONNECT_S = 20  # to start a server and shake hands, in the background: whoever asks waits no longer than its time
+CONNECT_S = 20  # to start a server and connect, in the background; a question waits no longer than its own limit
 PAGES_MAX = 20  # of a server's list of tools
 
 
@@ -56,14 +64,14 @@ class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
 
 
 class McpSource(DeclaredSource):
-    """One session with a server, kept open by a task of its own and opened again when it broke."""
+    """One session with a server, held open by its own task and reopened when it breaks."""
 
     driver = "mcp"
     needs = "mcp.client"
     table: McpTable
 
     def __init__(self, name: str, table: McpTable, around: Around) -> None:
-        """Raises ValueError when it is not clear which server, or what of it, is meant."""
+        """Raises ValueError if the server, or the resource or tool, is ambiguous."""
         super().__init__(name, table, around)
         if (table.command is None) == (table.url is None):
             raise ValueError('give command = ["program", …] or url = "https://…", one of the two')
@@ -75,11 +83,11 @@ class McpSource(DeclaredSource):
         self._variables = around.variables
         self._unset = [each for each in (*table.env, *table.headers_env.values()) if each not in around.variables]
         self._headers = headers({}, table.headers_env, around.variables)
-        self._arguments = {key: _asked(value) for key, value in table.arguments.items()}
-        self._resource = Asking(table.resource) if table.resource is not None else None
+        self._arguments = {key: _parse_argument(value) for key, value in table.arguments.items()}
+        self._resource = QueryTemplate(table.resource) if table.resource is not None else None
         self._where = Where(table.where)
         self._selecting = Selecting(name, table.select)
-        self._session: _Session | None = None
+        self._session: McpConnection | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -89,24 +97,24 @@ class McpSource(DeclaredSource):
         parts = urlsplit(self.table.url or "")
         return f"the MCP server at {parts.scheme}://{parts.netloc}{parts.path}"
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
-        text = await self._asked(concept)
-        return await self.blocking(lambda: self._told(text, concept, now))
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
+        text = await self._fetch(concept)
+        return await self.blocking(lambda: self._map(text, concept, now))
 
-    def _told(self, text: str, concept: Concept, now: datetime) -> Told:
+    def _map(self, text: str, concept: Concept, now: datetime) -> MappedRows:
         root: object
         try:
             root = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             if not text.strip():
-                return Told((), ())
+                return MappedRows((), ())
             root = text
         if not isinstance(root, dict | list):
             root = {"key": str(concept), "text": root if isinstance(root, str) else text}
-        return self.told_from(self._selecting.of(root), concept, self._where.of(concept), now=now)
+        return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
-    async def _asked(self, concept: Concept) -> str:
-        """What the server answers, as text. Raises SourceFailed."""
+    async def _fetch(self, concept: Concept) -> str:
+        """The answer of the server as text. Raises SourceFailed."""
         is_new = self._session is None
         while True:
             session = await self._opened()
@@ -117,7 +125,7 @@ class McpSource(DeclaredSource):
                 if is_new:
                     reason = f"{self.place} ended the connection ({error}); try it by hand"
                     raise SourceFailed(self.name, reason) from error
-                is_new = True  # it was ended or restarted since; once more, and then it is told
+                is_new = True  # it ended or restarted meanwhile: try once more, then report it
 
     async def _answer(self, client: Client, concept: Concept) -> str:
         import anyio
@@ -146,7 +154,7 @@ class McpSource(DeclaredSource):
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
         """Structured content if there is any, else the texts, within the limit."""
         if isinstance(structured, dict) and list(structured) == ["result"]:
-            structured = structured["result"]  # as the SDK wraps what is no object
+            structured = structured["result"]  # the SDK wraps a result that is not an object
         said = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
         if texts and not any(texts) and structured is None:
             raise SourceFailed(self.name, f"{self.place} answers with pictures or bytes, and no text")
@@ -158,25 +166,25 @@ class McpSource(DeclaredSource):
 
     # -- The session ----------------------------------------------------------------------------------------------
 
-    async def _opened(self) -> _Session:
-        """The session, which may still be opening. That goes on when nobody waits any more: the next finds it open."""
+    async def _opened(self) -> McpConnection:
+        """The session, which may still be opening; opening continues without a waiter, for the next question."""
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
         await imported(self.pool, self.name, self.needs, extra="mcp")
         if self._session is None:
-            self._session = _Session()
+            self._session = McpConnection()
             self._session.task = asyncio.create_task(self._hold(self._session))
         return self._session
 
-    async def _hold(self, session: _Session) -> None:
-        """Open a session, hold it until it is over, and end it: all of that in one task, as the SDK needs it."""
+    async def _hold(self, session: McpConnection) -> None:
+        """Open a session, hold it and close it, all in one task, as the SDK requires."""
         try:
             async with AsyncExitStack() as held:
                 async with asyncio.timeout(CONNECT_S):
                     client = await self._entered(held)
                 session.client.set_result(client)
                 await session.is_over.wait()
-        except Exception as error:  # noqa: BLE001  # the SDK raises what its transport raised, alone or in groups
+        except Exception as error:  # noqa: BLE001  # the SDK raises any error of its transport, alone or in groups
             first = _first(error)
             reason = f"{self.place} cannot be reached ({_reason(first)}); try it by hand"
             failure = first if isinstance(first, SourceFailed) else SourceFailed(self.name, reason)
@@ -207,7 +215,7 @@ class McpSource(DeclaredSource):
         return client
 
     async def _check_tool(self, client: Client, name: str) -> None:
-        """Raise SourceFailed when there is no such tool, or when it says that it changes things."""
+        """Raise SourceFailed if there is no such tool, or if it declares that it changes things."""
         offered: dict[str, Tool] = {}
         cursor: str | None = None
         for _ in range(PAGES_MAX):
@@ -223,23 +231,23 @@ class McpSource(DeclaredSource):
         if hints is not None and hints.read_only_hint is False:
             raise SourceFailed(self.name, f"the tool {name!r} says that it changes things; name one that only reads")
 
-    def _leave(self, session: _Session) -> None:
-        """Let a session end; the next question opens another."""
+    def _leave(self, session: McpConnection) -> None:
+        """Close a session; the next question opens another."""
         if self._session is session:
             self._session = None
         if session.task is not None:
             self._ending.add(session.task)
             session.task.add_done_callback(self._ending.discard)
             if not session.client.done():
-                session.task.cancel()  # while it opens; afterwards a second word would disturb how it ends
+                session.task.cancel()  # only while it opens: later, a cancel would disturb its closing
         session.is_over.set()
 
-    def explained(self, concept: Concept) -> Explained:
+    def explain(self, concept: Concept) -> SourceQueryPreview:
         if self._resource is not None:
             uri = self._resource.of(concept, quoted=lambda part: quote(part, safe=""))
-            return self.asked(f"read {uri}", self._where.of(concept))
+            return self.preview(f"read {uri}", self._where.of(concept))
         arguments = {key: str(_filled(value, concept)) for key, value in self._arguments.items()}
-        return self.asked(f"call {self.table.tool}", arguments | self._where.of(concept))
+        return self.preview(f"call {self.table.tool}", arguments | self._where.of(concept))
 
     async def check(self) -> str:
         client = await asyncio.shield((await self._opened()).client)
@@ -255,8 +263,8 @@ class McpSource(DeclaredSource):
             await asyncio.wait(self._ending)
 
 
-class _Session:
-    """A client that is open or opening, and the task that holds it."""
+class McpConnection:
+    """A client that is open or opening, and the task that owns it."""
 
     def __init__(self) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -269,17 +277,17 @@ class _Gone(Exception):
     """The session is over."""
 
 
-def _asked(value: object) -> object:
-    """An argument with the places of its texts read. Raises ValueError."""
+def _parse_argument(value: object) -> object:
+    """An argument with its texts parsed as templates. Raises ValueError."""
     if isinstance(value, str):
-        return Asking(value)
+        return QueryTemplate(value)
     if isinstance(value, Mapping):
-        return {str(key): _asked(each) for key, each in value.items()}
-    return [_asked(each) for each in value] if isinstance(value, list) else value
+        return {str(key): _parse_argument(each) for key, each in value.items()}
+    return [_parse_argument(each) for each in value] if isinstance(value, list) else value
 
 
 def _filled(value: object, concept: Concept) -> object:
-    if isinstance(value, Asking):
+    if isinstance(value, QueryTemplate):
         return value.of(concept)
     if isinstance(value, Mapping):
         return {key: _filled(each, concept) for key, each in value.items()}
@@ -294,13 +302,13 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    """The kind of an error; its text may hold what is in headers and variables."""
+    """The type of an error; its text may contain headers and variables."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return "there is no program of this name, or it may not be run"
     return type(error).__name__
 
 
 def _heeded(connected: asyncio.Future[Client]) -> None:
-    """Take note of a failure that nobody may be waiting for."""
+    """Read the exception of a task that may have no waiter."""
     if not connected.cancelled():
         connected.exception()

@@ -1,4 +1,4 @@
-"""PostgreSQL of an application: one query in a read-only transaction, through a small pool that reconnects."""
+"""PostgreSQL databases as sources: one query in a read-only transaction, through a small pool that reconnects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import msgspec
 
 from mica.errors import SourceFailed
 from mica.settings import Secret
-from mica.sources.drivers.rows import Row, Told
-from mica.sources.drivers.sqlite import Parameters, Query, asked_with
-from mica.sources.drivers.tables import About, Around, DeclaredSource, Explained, SourceTable
+from mica.sources.drivers.rows import MappedRows, SourceRecord
+from mica.sources.drivers.sqlite import Parameters, Query, parse_parameters
+from mica.sources.drivers.tables import About, Around, DeclaredSource, SourceQueryPreview, SourceTable
 from mica.sources.protocol import RANK_DATABASE, Concept
 from mica.sources.threads import imported
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
     Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
 
-CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
-CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
-# What is read and set ends with its transaction, but a lock that a query took for its session would stay.
+CONNECTIONS_MAX = 4  # to one server, for all its sources; many processes share its default of 100
+CONNECT_S = 10  # for a new connection, in the background; a question waits no longer than its own limit
+# Settings end with their transaction, but a session-level lock of a query would stay.
 FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
-END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
-SIZED = (str, bytes)  # what a server sends that can be long
-ROWS_AT_ONCE = 64  # that a server is asked for; their bytes are counted when they have come
-BYTES_MAX = 1_000_000  # of one answer; the time limit bounds what one row may bring
+END_S = 2  # for a server to confirm a cancel; then the connection is dropped
+SIZED = (str, bytes)  # column types that can be long
+ROWS_AT_ONCE = 64  # fetched at a time; their bytes are counted afterwards
+BYTES_MAX = 1_000_000  # of one answer; the time limit bounds a single row
 
 
 class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
@@ -52,26 +52,26 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
     bytes_max: Annotated[int, About(ge=1, description="a number of bytes")] = BYTES_MAX
 
 
-class Server:
-    """The pool to one address, shared by the sources that ask it, and ended with the last of them."""
+class PostgresPool:
+    """The pool of one address, shared by its sources and closed with the last of them."""
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn
         self._pool: Pool | None = None
         self._users = 0
-        self._called = f"mica {secrets.token_hex(8)}"  # by which its connections are told from others
+        self._called = f"mica {secrets.token_hex(8)}"  # the application name of its connections
         self._ending: set[asyncio.Task[None]] = set()
-        self._unclaimed: set[asyncio.Future[Connection]] = set()  # connections in the making that nobody waits for
+        self._unclaimed: set[asyncio.Future[Connection]] = set()  # connections being made without a waiter
         self.place = _place(dsn.reveal())
 
     def join(self) -> None:
         self._users += 1
 
     async def connection(self) -> Connection:
-        """A connection. Making one goes on when nobody waits any more, so that the next finds it."""
+        """A connection. Making one continues without a waiter, for the next question."""
         pool = await self._opened()
         if pool.get_idle_size():
-            return await pool.acquire()  # there is one: nothing is waited for
+            return await pool.acquire()  # one is idle, so this does not wait
         unclaimed = self._unclaimed.pop() if self._unclaimed else None
         acquiring = unclaimed or asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
         try:
@@ -97,7 +97,7 @@ class Server:
                 timeout=CONNECT_S,
                 server_settings={"application_name": self._called},
             )
-            await pool  # which connects nowhere yet
+            await pool  # does not connect yet
             self._pool = self._pool or pool
         return self._pool
 
@@ -109,21 +109,21 @@ class Server:
             self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
-        """Let others use a connection when the server has ended what runs on it; nobody waits for that."""
-        self._in_the_background(self._given_back(connection))
+        """Release a connection in the background, once the server has ended its query."""
+        self._in_the_background(self._release(connection))
 
     def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
         ending = asyncio.ensure_future(work)
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _given_back(self, connection: Connection) -> None:
-        """End what a question left on a connection, and let others use it."""
+    async def _release(self, connection: Connection) -> None:
+        """End the query of a connection and return it to the pool."""
         from mica.store.postgres.server import FAILURES, discard
 
         process = None
         try:
-            process = connection.get_server_pid()  # which a server that went away has taken back
+            process = connection.get_server_pid()  # fails if the server went away
             async with asyncio.timeout(END_S):
                 await connection.execute(FREE)
         except FAILURES as error:
@@ -136,21 +136,21 @@ class Server:
         from mica.store.postgres.server import FAILURES
 
         if self._pool is not None:
-            with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
+            with suppress(*FAILURES, TimeoutError):  # then the pool has dropped the connection
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """End what a request to cancel did not: it may come before the query begins, and a function may ignore it."""
+        """Terminate a query that survived a cancel, which may come before it begins or be ignored by a function."""
         import asyncpg
 
         from mica.store.postgres.server import FAILURES
 
-        with suppress(*FAILURES):  # the server is away, and so is what runs on it
+        with suppress(*FAILURES):  # the server is away, and its queries with it
             other = await asyncpg.connect(self._dsn.reveal(), timeout=END_S, statement_cache_size=0)
             try:
                 await other.execute(
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    f"WHERE pid = {process} AND application_name = '{self._called}'",  # a pooler makes numbers up
+                    f"WHERE pid = {process} AND application_name = '{self._called}'",  # a pooler invents process ids
                     timeout=END_S,
                 )
             finally:
@@ -181,23 +181,23 @@ async def _nothing_to_reset(_: object) -> None:
 
 
 class PostgresSource(DeclaredSource):
-    """A server that is only read: every query runs in a read-only transaction with a time limit of the server's own."""
+    """A server that is only read: every query has a read-only transaction and a time limit on the server."""
 
     driver = "postgres"
     needs = "asyncpg"
     rank = RANK_DATABASE
     table: PostgresTable
 
-    def __init__(self, name: str, table: PostgresTable, around: Around, *, server: Server | None) -> None:
-        """Without a server every question says that the variable which should name it is not set."""
+    def __init__(self, name: str, table: PostgresTable, around: Around, *, server: PostgresPool | None) -> None:
+        """Without a server, every question fails because the variable with its address is not set."""
         super().__init__(name, table, around)
         self._server = server
-        self._parameters = asked_with(table.parameters)
+        self._parameters = parse_parameters(table.parameters)
         self._kinds: dict[str, list[str]] = {}  # the types of a query's parameters
         self._is_closed = False
         if server is not None:
             server.join()
-            version = f"{self.declared.version} {server.place}"  # the variable may name another one tomorrow
+            version = f"{self.declared.version} {server.place}"  # the variable may name another server later
             self.declared = msgspec.structs.replace(self.declared, version=version)
 
     @property
@@ -209,14 +209,14 @@ class PostgresSource(DeclaredSource):
         is_full = self._server is not None and self._server.is_full
         return f"all {CONNECTIONS_MAX} connections to it are in use" if is_full else super().hint
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         bound = [asking.of(concept) for asking in self._parameters]
-        rows, missing = await self._asked(self.table.query, bound)
-        told = self.saying.fragments((Row(row, concept) for row in rows), now=now, where="row ")
-        return Told(told.fragments, told.missing + missing)
+        rows, missing = await self._fetch(self.table.query, bound)
+        told = self.mapping.fragments((SourceRecord(row, concept) for row in rows), now=now, where="row ")
+        return MappedRows(told.fragments, told.missing + missing)
 
-    async def _asked(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """The first rows, and what was left out. Raises SourceFailed."""
+    async def _fetch(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        """The first rows, and sentences about rows that were left out. Raises SourceFailed."""
         if self._is_closed:
             raise SourceFailed(self.name, "it is closed; open the memory again")
         server = self._server
@@ -232,23 +232,23 @@ class PostgresSource(DeclaredSource):
         try:
             try:
                 return await self._read(server, query, bound)
-            except OUTDATED:  # somebody may have changed the tables since it was prepared
+            except OUTDATED:  # the tables may have changed since it was prepared
                 if known is None:
                     raise
             except UNFIT:
                 if known is None or not await self._is_changed(server, query, known):
                     raise
-            except LOST as error:  # a connection that died while nobody used it
+            except LOST as error:  # an idle connection died
                 if isinstance(error, TimeoutError | ConnectionRefusedError | FileNotFoundError):
-                    raise  # it is away; a second try would only take time
+                    raise  # the server is away; a second try would only take time
             return await self._read(server, query, bound)
         except TimeoutError:
             raise
         except FAILURES as error:
-            raise SourceFailed(self.name, self._told_of(error)) from error
+            raise SourceFailed(self.name, self._describe(error)) from error
 
     async def _read(
-        self, server: Server, query: str, bound: Sequence[str]
+        self, server: PostgresPool, query: str, bound: Sequence[str]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
         from mica.sources.drivers.first_rows import OUTDATED
 
@@ -257,7 +257,7 @@ class PostgresSource(DeclaredSource):
             return await self._fetched(connection, query, bound)
         except OUTDATED:
             self._kinds.pop(query, None)
-            await connection.reload_schema_state()  # of all connections; nothing is sent
+            await connection.reload_schema_state()  # of all connections; sends nothing
             raise
         finally:
             server.leave_behind(connection)
@@ -268,7 +268,7 @@ class PostgresSource(DeclaredSource):
         await self._begin(connection)
         try:
             values = self._converted(self._kinds[query], bound)
-        except (KeyError, SourceFailed):  # nothing is known of its types, or they are others by now
+        except (KeyError, SourceFailed):  # its types are unknown or have changed
             values = self._converted(await self._prepared(connection, query), bound)
         most, size_bytes = self.declared.fragments_max, 0
         if most < ROWS_AT_ONCE:
@@ -294,8 +294,8 @@ class PostgresSource(DeclaredSource):
         limit_ms = max(1, int(self.table.timeout_s * 1_000))
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
 
-    async def _is_changed(self, server: Server, query: str, known: Sequence[str]) -> bool:
-        """Whether a query's parameters have other types now than were known. It is not run."""
+    async def _is_changed(self, server: PostgresPool, query: str, known: Sequence[str]) -> bool:
+        """Whether the types of a query's parameters have changed. The query is not run."""
         connection = await server.connection()
         try:
             await self._begin(connection)
@@ -304,7 +304,7 @@ class PostgresSource(DeclaredSource):
             server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
-        """The types that a query's parameters have now. Where they had others, all connections prepare it again."""
+        """The current types of a query's parameters. If they changed, all connections prepare it again."""
         statement = await connection.prepare(query, name="")
         kinds = [each.name for each in statement.get_parameters()]
         if self._kinds.get(query, kinds) != kinds:
@@ -313,7 +313,7 @@ class PostgresSource(DeclaredSource):
         return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
-        """Texts as the types that the query's parameters have. Raises SourceFailed."""
+        """The texts converted to the types of the query's parameters. Raises SourceFailed."""
         if self.table.parameters is None and not wanted:
             return []
         if len(wanted) != len(bound):
@@ -333,8 +333,8 @@ class PostgresSource(DeclaredSource):
                 ) from error
         return values
 
-    def _told_of(self, error: BaseException) -> str:
-        """PostgreSQL's error in our words, with what to do. Nothing of the address but host and database is said."""
+    def _describe(self, error: BaseException) -> str:
+        """A sentence for PostgreSQL's error, with what to do. Of the address it has only host and database."""
         import asyncpg
 
         said = str(error).partition("\n")[0] or type(error).__name__
@@ -356,12 +356,12 @@ class PostgresSource(DeclaredSource):
             return f"{self.place} ended the connection ({said}); is it restarting?"
         return f"PostgreSQL refuses the query: {said}; try it with psql"
 
-    def explained(self, concept: Concept) -> Explained:
+    def explain(self, concept: Concept) -> SourceQueryPreview:
         bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
-        return self.asked(self.table.query, bound)
+        return self.preview(self.table.query, bound)
 
     async def check(self) -> str:
-        rows, _ = await self._asked("SELECT current_database()::text AS database, version() AS version", ())
+        rows, _ = await self._fetch("SELECT current_database()::text AS database, version() AS version", ())
         return f"{str(rows[0]['version']).partition(' on ')[0]}, database {rows[0]['database']}"
 
     async def connect(self) -> None:
@@ -374,7 +374,7 @@ class PostgresSource(DeclaredSource):
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,19}", text):  # int() takes 1_000 and digits of every script
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):  # int() would accept 1_000 and digits of every script
         raise ValueError(text)
     return int(text)
 
@@ -390,7 +390,7 @@ _NUMBERS: dict[str, Callable[[str], object]] = {
 
 
 def _place(dsn: str) -> str:
-    """Host and database of an address. Passwords may stand in several parts of it, so nothing else is taken."""
+    """Host and database of an address. Other parts may contain passwords."""
     try:
         parts = urlsplit(dsn)
         host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]

@@ -1,4 +1,4 @@
-"""Rows become fragments: which column is what, as texts with places such as `{verdict}: {reasoning}`."""
+"""Mapping rows to fragments, by templates such as `{verdict}: {reasoning}`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.sources.protocol import KEY_CHARACTERS_MAX, PHI_INV, Concept, Fragment, Value, is_value
 
-TEXT_CHARACTERS_MAX = 2_000  # about 500 tokens, ten times what a fragment should cost; what is longer is cut
-REFERENCES_MAX = 8  # from one `$ref` to the next; more are a circle, or no document for people
-UNSTATED_CONFIDENCE = PHI_INV  # where a source states none: as much as a claim that nobody else makes may show
-SECONDS_MAX = 100_000_000_000  # above it a number is taken for milliseconds: the year 5138
-ROWS_TOLD_MAX = 3  # of those that cannot be used
+TEXT_CHARACTERS_MAX = 2_000  # about 500 tokens, ten times what a fragment should cost; a longer text is cut
+REFERENCES_MAX = 8  # in a chain of `$ref`; a longer chain is probably a circle
+UNSTATED_CONFIDENCE = PHI_INV  # of a source that states none: the cap of a single source
+SECONDS_MAX = 100_000_000_000  # a larger number is in milliseconds: this is the year 5138
+ROWS_TOLD_MAX = 3  # unusable rows that are reported one by one
 
 LONG_NUMBER = "a value is a number of more than 300 digits, which no other can be compared with; make a text of it"
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a place that is no column, or a path into one
+_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a place that is not a column, or a path into one
 
 
-class _Nothing:
+class MissingColumn:
     """There is no such column."""
 
 
-NOTHING = _Nothing()
-_PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, _Nothing])
+NOTHING = MissingColumn()
+_PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, MissingColumn])
 
 
 class Unusable(ValueError):
@@ -39,12 +39,12 @@ class Unusable(ValueError):
 
 
 class Template:
-    """A text with places in braces. One that is a single place keeps the type of what stands there."""
+    """A text with places in braces. A template of a single place keeps the type of its value."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError when braces do not pair."""
+        """Raises ValueError for unbalanced braces."""
         self.text = text
-        self._parts: list[tuple[bool, str]] = []  # is it a place, and its name or the text between
+        self._parts: list[tuple[bool, str]] = []  # whether it is a place, and its name or the text
         at = 0
         for found in _PLACE.finditer(text):
             self._add(text[at : found.start()])
@@ -59,8 +59,8 @@ class Template:
                 self._parts.append((True, found[1].strip()))
         self._add(text[at:])
         is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
-        self.column = self._parts[0][1] if is_column else None  # of a template that is one column and nothing else
-        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # of one without places
+        self.column = self._parts[0][1] if is_column else None  # if the template is a single column
+        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # without places
 
     def _add(self, text: str) -> None:
         if text:
@@ -68,11 +68,11 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What stands in the places, in order."""
+        """The names of the places, in order."""
         return tuple(name for is_place, name in self._parts if is_place)
 
-    def filled(self, row: Row) -> object:
-        """The text with what the row has in its places; NOTHING when it lacks one of them."""
+    def filled(self, row: SourceRecord) -> object:
+        """The text filled from a row; NOTHING if the row lacks a column."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         said = []
@@ -84,17 +84,17 @@ class Template:
         return "".join(said)
 
 
-class Row(NamedTuple):
-    """One thing that a source knows: its columns, and what else its templates may name."""
+class SourceRecord(NamedTuple):
+    """One row of a source, with everything that templates may name."""
 
     columns: object  # a mapping, or an object with attributes
     concept: Concept
-    name: str = ""  # what it is called where it stands: the key of an object, the number in a list. `{@name}`
-    path: str = ""  # where it stands, for a person who looks for it
+    name: str = ""  # `{@name}`: its key in an object, or its number in a list
+    path: str = ""  # its location, for a person
     root: object = None  # the document that `$ref` points into
 
     def look(self, path: str) -> object:
-        """What a place names: `concept.id`, `@name`, a column, or a path into it (`state.fatigue`, `tags.0`)."""
+        """The value of a place: `concept.id`, `@name`, a column, or a path into one (`state.fatigue`, `tags.0`)."""
         if path == "concept":
             return str(self.concept)
         if path in {"concept.domain", "concept.type", "concept.id"}:
@@ -111,9 +111,9 @@ class Row(NamedTuple):
         return here
 
     def _followed(self, value: object) -> object:
-        """What a `$ref` into the same document points at. Raises Unusable for a circle and for other documents."""
+        """The target of a `$ref` in the same document. Raises Unusable for a circle and for other documents."""
         if type(value) in _PLAIN or (type(value) is dict and "$ref" not in value):
-            return value  # nearly always, and asking for a Mapping costs more than all the rest
+            return value  # nearly always; testing for a Mapping is slow
         seen: list[str] = []
         while isinstance(value, Mapping) and isinstance(pointer := value.get("$ref"), str):
             seen.append(pointer)
@@ -142,7 +142,7 @@ Moment = Annotated[str, msgspec.Meta(description='a column with a time, as in "{
 
 
 class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a row is said. What is not given is the column of that name, where there is one."""
+    """The templates of a fragment's fields. The default of a field is the column of its name."""
 
     key: Templated = "{key}"
     text: Templated = "{text}"
@@ -160,15 +160,15 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     is_estimate: Annotated[bool, msgspec.Meta(description="true where numbers of this source may be blended")] = False
 
 
-class Told(NamedTuple):
-    """What a source said, and what of it could not be used or was cut, in words."""
+class MappedRows(NamedTuple):
+    """The fragments of a source, and sentences about rows that were unusable or cut."""
 
     fragments: tuple[Fragment, ...]
     missing: tuple[str, ...]
 
 
-class Saying:
-    """How the rows of one source become fragments. Raises ValueError when a template cannot be read."""
+class RowMapping:
+    """Maps the rows of one source to fragments. Raises ValueError for an invalid template."""
 
     def __init__(self, source: str, table: FragmentTable) -> None:
         self._source = source
@@ -179,8 +179,10 @@ class Saying:
             name: each.column for name, each in self._templates.items() if isinstance(each, Template) and each.column
         }
 
-    def fragments(self, rows: Iterable[Row], *, now: datetime, at: datetime | None = None, where: str = "") -> Told:
-        """The rows as fragments, in order; those that cannot be said are told of. `where` is how a locator begins."""
+    def fragments(
+        self, rows: Iterable[SourceRecord], *, now: datetime, at: datetime | None = None, where: str = ""
+    ) -> MappedRows:
+        """The rows as fragments, in order; unusable rows are reported. `where` is the prefix of locators."""
         said: list[Fragment] = []
         wrong: list[str] = []
         for number, row in enumerate(rows, start=1):
@@ -190,9 +192,9 @@ class Saying:
             except (Unusable, InvalidInput) as error:
                 wrong.append(f"{place}: {error}")
         more = f", and {len(wrong) - ROWS_TOLD_MAX} more" if len(wrong) > ROWS_TOLD_MAX else ""
-        return Told(tuple(said), (f"{'; '.join(wrong[:ROWS_TOLD_MAX])}{more}",) if wrong else ())
+        return MappedRows(tuple(said), (f"{'; '.join(wrong[:ROWS_TOLD_MAX])}{more}",) if wrong else ())
 
-    def _fragment(self, row: Row, *, now: datetime, at: datetime | None, place: str) -> Fragment:
+    def _fragment(self, row: SourceRecord, *, now: datetime, at: datetime | None, place: str) -> Fragment:
         found = self._filled("key", row)
         key = "" if found is NOTHING else as_text(found).strip()
         if not key:
@@ -219,8 +221,8 @@ class Saying:
             locator=place if locator is NOTHING or locator is None else as_text(locator),
         )
 
-    def _filled(self, name: str, row: Row) -> object:
-        """What a row has for a field. Raises Unusable when a column was named that is not there."""
+    def _filled(self, name: str, row: SourceRecord) -> object:
+        """The value of a field in a row. Raises Unusable if a named column is missing."""
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
             found = columns.get(column, NOTHING)
@@ -235,21 +237,21 @@ class Saying:
             raise Unusable(f"it has no {lacking!r} for {name} = {template.text!r}{_columns(row)}")
         return found
 
-    def _confidence(self, row: Row) -> float:
+    def _confidence(self, row: SourceRecord) -> float:
         found = self._filled("confidence", row)
         if found is NOTHING or found is None:
             return UNSTATED_CONFIDENCE
         if type(found) is float and 0 <= found <= 1:
             return found
         try:
-            number = float(found)  # type: ignore[arg-type]  # whatever is no number raises
+            number = float(found)  # type: ignore[arg-type]  # raises for anything but a number
         except (TypeError, ValueError):
             number = math.nan
         if not 0 <= number <= 1:
             raise Unusable(f"its confidence is {found!r}; it must be a number from 0 to 1")
         return number
 
-    def _time(self, name: str, row: Row) -> datetime | None:
+    def _time(self, name: str, row: SourceRecord) -> datetime | None:
         found = self._filled(name, row)
         if type(found) is datetime and found.tzinfo is UTC:
             return found
@@ -269,14 +271,14 @@ def _template(name: str, given: object) -> object:
         raise ValueError(f"{name} = {given!r}: {error}") from error
 
 
-def _columns(row: Row) -> str:
+def _columns(row: SourceRecord) -> str:
     if isinstance(row.columns, Mapping):
         return f" (it has {', '.join(map(str, list(row.columns)[:12])) or 'nothing'})"
     return ""
 
 
 def as_text(value: object) -> str:
-    """A value as a reader is shown it."""
+    """A value as text to show."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
@@ -300,11 +302,11 @@ def as_text(value: object) -> str:
 
 
 def as_value(value: object) -> Value:
-    """A value as sources are compared by it. Raises Unusable for a number that is none."""
+    """A value for comparison. Raises Unusable for a number that is not finite."""
     if type(value) is str:
         return _cut(as_text(value), TEXT_CHARACTERS_MAX)
     if value is NOTHING or value is None or isinstance(value, bool):
-        return None if value is NOTHING else value  # type: ignore[return-value]  # what is left of the union
+        return None if value is NOTHING else value  # type: ignore[return-value]  # the rest of the union
     if isinstance(value, Decimal):
         value = int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
     if isinstance(value, int) and not is_value(value):
@@ -317,7 +319,7 @@ def as_value(value: object) -> Value:
 
 
 def as_time(value: object, name: str) -> datetime:
-    """A time of any kind as an aware one; what has no zone is UTC. Raises Unusable."""
+    """A time in any form as an aware one; without a zone it is UTC. Raises Unusable."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())

@@ -1,4 +1,4 @@
-"""SQLite files of other programs: one query, read only, with limits that the database keeps."""
+"""SQLite files as sources: one read-only query, with limits that SQLite enforces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from urllib.parse import quote
 import apsw
 
 from mica.errors import SourceFailed
-from mica.sources.drivers.rows import Row, Told
-from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable
+from mica.sources.drivers.rows import MappedRows, SourceRecord
+from mica.sources.drivers.tables import About, Around, DeclaredSource, QueryTemplate, SourceQueryPreview, SourceTable
 from mica.sources.protocol import RANK_DATABASE, Concept
 from mica.sources.threads import PER_SOURCE_MAX
 
@@ -36,9 +36,9 @@ Parameters = Annotated[
 DEFAULT_PARAMETERS = ("{id}",)
 
 
-def asked_with(parameters: tuple[str, ...] | None) -> list[Asking]:
-    """What the parameters of a query are; where none are named, $1 is the id."""
-    return [Asking(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
+def parse_parameters(parameters: tuple[str, ...] | None) -> list[QueryTemplate]:
+    """The parameters of a query; by default $1 is the id."""
+    return [QueryTemplate(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
 
 
 class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
@@ -51,7 +51,7 @@ class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
 
 
 class SqliteSource(DeclaredSource):
-    """A file that is only read: opened so, and everything but reading is refused by SQLite."""
+    """A file that is opened read-only; SQLite refuses everything but reading."""
 
     driver = "sqlite"
     rank = RANK_DATABASE
@@ -60,15 +60,15 @@ class SqliteSource(DeclaredSource):
     def __init__(self, name: str, table: SqliteTable, around: Around) -> None:
         super().__init__(name, table, around)
         self._path = around.folder / Path(table.path).expanduser()
-        self._parameters = asked_with(table.parameters)
-        self._idle: list[tuple[tuple[int, int], apsw.Connection]] = []  # with the file that each has open
+        self._parameters = parse_parameters(table.parameters)
+        self._idle: list[tuple[tuple[int, int], apsw.Connection]] = []  # with the identity of the open file
         self._is_closed = False
 
     @property
     def place(self) -> str:
         return str(self._path)
 
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         bound = {str(number): asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
         is_left = threading.Event()
         until = time.monotonic() + self.table.timeout_s
@@ -79,14 +79,16 @@ class SqliteSource(DeclaredSource):
         try:
             rows, missing = await self.blocking(lambda: self._rows(self.table.query, bound, is_over))
         finally:
-            is_left.set()  # whoever is cancelled does not leave a query behind
-        told = self.saying.fragments((Row(row, concept) for row in rows), now=now, where=f"{self._path.name}#row ")
-        return Told(told.fragments, told.missing + missing)
+            is_left.set()  # a cancelled caller leaves no query behind
+        told = self.mapping.fragments(
+            (SourceRecord(row, concept) for row in rows), now=now, where=f"{self._path.name}#row "
+        )
+        return MappedRows(told.fragments, told.missing + missing)
 
     def _rows(
         self, query: str, bound: dict[str, str], is_over: Callable[[], bool]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """The first rows, and what was left out. Raises SourceFailed."""
+        """The first rows, and sentences about rows that were left out. Raises SourceFailed."""
         most = self.declared.fragments_max
         rows: list[dict[str, object]] = []
         size_bytes = 0
@@ -104,11 +106,11 @@ class SqliteSource(DeclaredSource):
                     rows.append(dict(zip(columns, values, strict=True)))
                 return rows, ()
         except (apsw.Error, KeyError) as error:
-            raise SourceFailed(self.name, self._told_of(error)) from error
+            raise SourceFailed(self.name, self._describe(error)) from error
 
     @contextmanager
     def _cursor(self, is_over: Callable[[], bool]) -> Iterator[apsw.Cursor]:
-        """A cursor of a connection that nobody else uses meanwhile; what runs on it ends when `is_over` says so."""
+        """A cursor of an exclusive connection; its query ends when `is_over` returns True."""
         key, connection = self._connection()
         connection.set_progress_handler(is_over, STEPS)
         cursor = connection.cursor()
@@ -123,7 +125,7 @@ class SqliteSource(DeclaredSource):
                 self._idle.append((key, connection))
 
     def _connection(self) -> tuple[tuple[int, int], apsw.Connection]:
-        """A connection to the file that is there now, with what tells it from another."""
+        """A connection to the current file, with the identity of that file."""
         try:
             found = self._path.stat()
         except OSError as error:
@@ -148,7 +150,7 @@ class SqliteSource(DeclaredSource):
             log = self._path.with_name(self._path.name + "-wal")
             if not os.access(self._path, os.R_OK) or (log.exists() and log.stat().st_size):
                 raise
-            # A file in WAL mode in a folder that we may not write to can be read as one that nobody changes.
+            # A WAL-mode file in a read-only folder can only be opened as immutable.
             connection = self._guarded(apsw.Connection(f"{address}&immutable=1", flags=READ_ONLY))
         return connection
 
@@ -158,17 +160,17 @@ class SqliteSource(DeclaredSource):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, max(self.table.bytes_max, len(self.table.query) + 1_000))
             connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
             connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)  # a hostile file's views call nothing
+            connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)  # views of a hostile file must not call functions
             connection.pragma("query_only", 1)
-            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # what cannot be read says so now
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # fails now if the file cannot be read
             connection.authorizer = _only_reading
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _told_of(self, error: apsw.Error | KeyError) -> str:
-        """SQLite's error in our words, with what to do."""
+    def _describe(self, error: apsw.Error | KeyError) -> str:
+        """A sentence for SQLite's error, with what to do."""
         if isinstance(error, KeyError):
             return f"the query has ${error.args[0]}, and parameters has {len(self._parameters)}; add what it is"
         if isinstance(error, apsw.AuthError | apsw.ReadOnlyError) or "not authorized" in str(error):
@@ -185,9 +187,9 @@ class SqliteSource(DeclaredSource):
             return f"{self._path} cannot be read ({error}); check its permissions"
         return f"SQLite refuses the query: {error}; try it with `sqlite3 -readonly`"
 
-    def explained(self, concept: Concept) -> Explained:
+    def explain(self, concept: Concept) -> SourceQueryPreview:
         bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
-        return self.asked(self.table.query, bound)
+        return self.preview(self.table.query, bound)
 
     async def check(self) -> str:
         until = time.monotonic() + self.table.timeout_s
@@ -203,10 +205,10 @@ class SqliteSource(DeclaredSource):
 
 
 def _only_reading(operation: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
-    """Let a query read tables and call functions, and refuse everything else."""
+    """Allow reading tables and calling functions; refuse everything else."""
     is_allowed = (
         operation in READING
         or (operation == apsw.SQLITE_FUNCTION and second != "load_extension")
-        or (operation == apsw.SQLITE_PRAGMA and first == "data_version" and second is None)  # full text asks for it
+        or (operation == apsw.SQLITE_PRAGMA and first == "data_version" and second is None)  # full-text search needs it
     )
     return apsw.SQLITE_OK if is_allowed else apsw.SQLITE_DENY

@@ -1,4 +1,4 @@
-"""What every declared source shares: the keys of its table, how it asks, and how its answer is kept within limits."""
+"""The base of declared sources: the keys of their tables, time limits and the mapping of answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import msgspec
 
 from mica.errors import SourceFailed
 from mica.settings import Secret
-from mica.sources.drivers.documents import Document
-from mica.sources.drivers.rows import NOTHING, FragmentTable, Row, Saying, Template, Told, as_text
+from mica.sources.drivers.documents import JsonDocument
+from mica.sources.drivers.rows import NOTHING, FragmentTable, MappedRows, RowMapping, SourceRecord, Template, as_text
 from mica.sources.protocol import (
     CHARACTERS,
     CHARACTERS_MAX,
@@ -23,16 +23,17 @@ from mica.sources.protocol import (
     RANK_MAX,
     RANK_OTHER,
     Concept,
-    Declared,
     Fragment,
-    FragmentSource,
     Partial,
+    Question,
+    Source,
+    SourceDeclaration,
 )
 from mica.sources.threads import Pool
 
 R = TypeVar("R")
 
-TIMEOUT_S = 2.0  # for one question, whoever asks; a gather's deadline comes long before
+TIMEOUT_S = 2.0  # for one question; the deadline of a gather is much shorter
 
 About = msgspec.Meta
 CONCEPT_PLACES = ("domain", "type", "id", "concept")
@@ -69,36 +70,36 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """What the sources of one memory share."""
+    """The objects that the sources of one memory share."""
 
     pool: Pool
-    folder: Path  # that relative paths start from
-    variables: Mapping[str, Secret] = {}  # what the tables' `…_env` keys name
+    folder: Path  # the base of relative paths
+    variables: Mapping[str, Secret] = {}  # the variables that `…_env` keys name
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source would be asked about a concept."""
+class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The query that a source would run about a concept."""
 
     source: str
     driver: str
     place: str  # the server, file or object; without secrets
     asks: str  # the query, path or call, as declared
-    parameters: dict[str, str]  # what is bound to it
-    declared: Declared
+    parameters: dict[str, str]  # bound to it
+    declared: SourceDeclaration
 
 
 class DeclaredSource(ABC):
-    """A source with a table: asks under a time limit, maps rows to fragments, and says what it left out."""
+    """A source with a table: it queries under a time limit, maps rows to fragments, and reports what it left out."""
 
     driver: ClassVar[str]
     rank: ClassVar[int] = RANK_OTHER
     is_live: ClassVar[bool] = False
-    needs: ClassVar[str | None] = None  # the module that it is asked with; loaded when it is used
+    needs: ClassVar[str | None] = None  # the module of its client; loaded when it is used
 
     def __init__(self, name: str, table: SourceTable, around: Around) -> None:
         self.table = table
         self.pool = around.pool
-        self.declared = Declared(
+        self.declared = SourceDeclaration(
             name=name,
             rank=self.rank if table.rank is None else table.rank,
             ttl_s=table.ttl_s,
@@ -110,26 +111,33 @@ class DeclaredSource(ABC):
             characters_max=table.characters_max,
             version=blake2b(msgspec.json.encode(table, enc_hook=str), digest_size=8).hexdigest(),
         )
-        self.saying = Saying(name, table.fragment)
+        self.mapping = RowMapping(name, table.fragment)
 
     @property
     def name(self) -> str:
         return self.declared.name
 
     @property
+    def modules(self) -> frozenset[str]:
+        """The modules that its queries need."""
+        return frozenset([self.needs] if self.needs else []) | frozenset(
+            ["jsonpath"] if getattr(self.table, "select", None) else []
+        )
+
+    @property
     def limit_s(self) -> float:
-        """For how long it answers a question at most."""
+        """The time limit of one question."""
         return self.table.timeout_s
 
     async def blocking(self, work: Callable[[], R]) -> R:
-        """What `work` returns, from a thread."""
+        """The result of `work`, run in a thread."""
         return await self.pool.run(self.name, work)
 
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
         limit = asyncio.timeout(self.table.timeout_s)
         try:
             async with limit:
-                told = await self.told(concept, now=now)
+                told = await self.query(question.subject, now=question.now)
         except TimeoutError as error:
             why = f"gave no answer within {self.table.timeout_s:g} s" if limit.expired() else f"timed out: {error}"
             raise SourceFailed(self.name, f"{self.place} {why}; {self.hint}") from error
@@ -141,61 +149,61 @@ class DeclaredSource(ABC):
         return Partial(told.fragments, missing=missing)
 
     def cut(self, what: str) -> str:
-        """What is said when there was more than is used."""
+        """The sentence about rows beyond the limit."""
         return (
             f"only the first {self.declared.fragments_max} {what} are used; ask for fewer, "
             f"or raise fragments_max of [sources.{self.name}]"
         )
 
-    def told_from(
+    def map_document(
         self,
-        document: Document,
+        document: JsonDocument,
         concept: Concept,
         wanted: dict[str, str],
         *,
         now: datetime,
         at: datetime | None = None,
         where: str = "",
-    ) -> Told:
-        """What a document's rows say that fit."""
+    ) -> MappedRows:
+        """The matching rows of a document as fragments."""
         rows = document.rows(concept, wanted)
         most = self.declared.fragments_max
-        told = self.saying.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
+        told = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
         more = (self.cut("rows"),) if len(rows) > most else ()
-        return Told(told.fragments, document.missing + told.missing + more)
+        return MappedRows(told.fragments, document.missing + told.missing + more)
 
     @property
     def hint(self) -> str:
-        """What a person should look at when no answer came in time."""
+        """A hint for a person when no answer came in time."""
         return "is it busy, or away?"
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it looks, as people may see it: no secret is in it."""
+        """The server, file or object, without secrets."""
 
     @abstractmethod
-    async def told(self, concept: Concept, *, now: datetime) -> Told:
-        """What it knows of a concept. Raises SourceFailed, or TimeoutError when it takes too long."""
+    async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
+        """The fragments about a concept. Raises SourceFailed, or TimeoutError when it takes too long."""
 
     @abstractmethod
-    def explained(self, concept: Concept) -> Explained:
-        """What it would be asked."""
+    def explain(self, concept: Concept) -> SourceQueryPreview:
+        """The query it would run."""
 
     @abstractmethod
     async def check(self) -> str:
-        """Whether it answers at all, in words. Raises SourceFailed when it does not."""
+        """A sentence that says that it answers. Raises SourceFailed when it does not."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
-        """Make ready what a question needs, where that is held between questions. Raises SourceFailed."""
+        """Open connections that are held between questions. Raises SourceFailed."""
 
     @abstractmethod
     async def close(self) -> None:
         """Release connections, threads and processes. Closing twice is fine."""
 
-    def asked(self, asks: str, parameters: dict[str, str]) -> Explained:
-        """A question, with what is bound to it."""
-        return Explained(
+    def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
+        """A query with its parameters."""
+        return SourceQueryPreview(
             source=self.name,
             driver=self.driver,
             place=self.place,
@@ -205,11 +213,11 @@ class DeclaredSource(ABC):
         )
 
 
-class Asking:
-    """A text with the parts of a concept in its places: `{domain}`, `{type}`, `{id}`, or `{concept}` for all."""
+class QueryTemplate:
+    """A template with places for a concept: `{domain}`, `{type}`, `{id}`, or `{concept}` for all."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError when it names anything else."""
+        """Raises ValueError for any other place."""
         self._template = Template(text)
         for name in self._template.names:
             if name not in CONCEPT_PLACES:
@@ -222,7 +230,7 @@ class Asking:
 
     @property
     def fixed(self) -> str | None:
-        """The text, where it is the same for every concept."""
+        """The text, if it is the same for every concept."""
         return self._template.fixed
 
     @property
@@ -231,37 +239,37 @@ class Asking:
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
         """The text for one concept."""
-        if self._template.column is not None and quoted is str:  # nearly always: one part, and nothing else
+        if self._template.column is not None and quoted is str:  # nearly always a single part
             return as_text(getattr(concept, self._template.column))
         parts = {name: quoted(part) for name, part in parts_of(concept).items()}
-        return as_text(self._template.filled(Row(parts, concept)))
+        return as_text(self._template.filled(SourceRecord(parts, concept)))
 
 
 def parts_of(concept: Concept) -> dict[str, str]:
-    """What the places of a question are filled with."""
+    """The values of the places of a template."""
     return {"domain": concept.domain, "type": concept.type, "id": concept.id, "concept": str(concept)}
 
 
 class Where:
-    """Which rows are meant: columns that must equal a part of the concept. Compared as text, never pasted."""
+    """Conditions on rows: columns that must equal a part of the concept. Compared, never pasted into a query."""
 
     def __init__(self, conditions: dict[str, str]) -> None:
-        self._conditions = {column: Asking(text) for column, text in conditions.items()}
+        self._conditions = {column: QueryTemplate(text) for column, text in conditions.items()}
 
     def of(self, concept: Concept) -> dict[str, str]:
         return {column: asking.of(concept) for column, asking in self._conditions.items()}
 
-    def fits(self, row: Row, wanted: dict[str, str]) -> bool:
+    def fits(self, row: SourceRecord, wanted: dict[str, str]) -> bool:
         return all(
             (found := row.look(column)) is not NOTHING and as_text(found) == text for column, text in wanted.items()
         )
 
 
-def driver_of(source: FragmentSource) -> str:
-    """What answers: a driver of the settings, or a program's own class."""
+def driver_of(source: Source) -> str:
+    """The driver of a source; "mica" for its own."""
     return source.driver if isinstance(source, DeclaredSource) else "mica"
 
 
-def place_of(source: FragmentSource) -> str:
-    """Where a source looks, as people may see it."""
+def place_of(source: Source) -> str:
+    """The place of a source, without secrets."""
     return source.place if isinstance(source, DeclaredSource) else "this space"

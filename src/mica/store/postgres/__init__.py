@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""The PostgreSQL engine."""

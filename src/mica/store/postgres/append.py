@@ -1,4 +1,4 @@
-"""What one append writes: drafted without the server, then written in few statements under the lock of its space."""
+"""The rows of one append: prepared without the server, then written in few statements under the lock of the space."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from mica.errors import DuplicateEvent
-from mica.model.event import MARK, ORIGINS, Event, EventId, WriterId, event_id, microseconds, searchable_text, split_id
+from mica.model.event import MARK, ORIGINS, Event, EventId, WriterId, event_id, microseconds, split_id
+from mica.model.mark import searchable_text
+from mica.store.checks import ChainPlace, check_event, check_lineage
 from mica.store.codec import INLINE_BYTES_MAX, compressed, digest
 from mica.store.postgres.server import Connection, Statement
 from mica.store.postgres.statements import AT_KEYS, HERE
-from mica.store.postgres.words import Words
-from mica.store.protocol import check_event, check_lineage
-from mica.store.purges import may_stand_for
+from mica.store.postgres.words import PostgresWords
+from mica.store.purges import is_same_or_tombstone
 from mica.words import terms_of, words
 
 Key: TypeAlias = tuple[WriterId, int]  # an id as its writer and its sequence
 
-CHUNK_EVENTS = 1_000  # in one statement, at most 5 MB of data; while the server writes one, the next is drafted
+CHUNK_EVENTS = 1_000  # in one statement, at most 5 MB of data; while the server writes one, the next is draft_events
 FIRST_EVENTS = 200  # of many: nobody drafts while the server waits for the first chunk, and it writes as long as that
 # takes for four times as many; a chunk costs three quarters of a millisecond by itself
 
@@ -56,13 +57,13 @@ _INSERT = """
 
 
 class Indexed(NamedTuple):
-    """What full text keeps of an event."""
+    """The full-text index entry of an event."""
 
     length: int
-    counts: dict[str, int]  # how often each term is said
+    counts: dict[str, int]  # occurrences of each term
 
 
-class Payload(NamedTuple):
+class StoredPayload(NamedTuple):
     """Data too large for a row, as it is stored."""
 
     digest: bytes
@@ -70,50 +71,41 @@ class Payload(NamedTuple):
     frame: bytes
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where an event stands in its chain: what its children are compared with."""
-
-    id: EventId
-    root_id: EventId
-    depth: int
-    own: Key
-    root: Key
-
-
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """An event with everything that can be known of it without the server."""
+class PreparedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event with all values that can be computed without the server."""
 
     event: Event
-    place: Place
+    place: ChainPlace[Key]
     parent: Key | None
     at: int
     indexed: Indexed | None
-    payload: Payload | None
+    payload: StoredPayload | None
 
 
 class Drafts(NamedTuple):
-    """The distinct events of a chunk, in order, and how many more were the same again."""
+    """The distinct events of a chunk in order, and the number of repeated ones."""
 
-    drafts: list[Draft]
-    places: dict[EventId, Place]
-    strangers: list[Draft]  # whose parent has no known place
+    drafts: list[PreparedEvent]
+    places: dict[EventId, ChainPlace[Key]]
+    strangers: list[PreparedEvent]  # events whose parent has no known place
     repeated: int
 
 
 def chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """The events of an append as they are written one after the other."""
+    """The events of an append in chunks of one statement each."""
     first = FIRST_EVENTS if len(events) > 2 * FIRST_EVENTS else 0
     starts = [*([0] if first else []), *range(first, len(events), CHUNK_EVENTS)]
     return [events[start:end] for start, end in pairwise([*starts, len(events)])]
 
 
-def drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> Drafts:
-    """Check events and derive what is stored of them; `known` are the places of others. Raises InvalidEvent or
-    DuplicateEvent.
+def draft_events(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
+    """Check events and prepare their rows; `known` has the places of other events.
+
+    Raises InvalidEvent or DuplicateEvent.
     """
-    drafts: dict[EventId, Draft] = {}
-    places: dict[EventId, Place] = {}
-    strangers: list[Draft] = []
+    drafts: dict[EventId, PreparedEvent] = {}
+    places: dict[EventId, ChainPlace[Key]] = {}
+    strangers: list[PreparedEvent] = []
     repeated = 0
     for event in events:
         identifier, above = event.id, event.parent_id
@@ -122,7 +114,7 @@ def drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> Drafts:
             parent = next((place for each in known if (place := each.get(above)) is not None), None)
         check_event(event, parent)
         if (same := drafts.get(identifier)) is not None:
-            if not may_stand_for(same.event, event):
+            if not is_same_or_tombstone(same.event, event):
                 raise DuplicateEvent(identifier)
             repeated += 1
             continue
@@ -134,10 +126,10 @@ def drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> Drafts:
             root, up = split_id(event.root_id), split_id(above)
         else:
             root, up = own, None
-        places[identifier] = place = Place(identifier, event.root_id, event.depth, own, root)
+        places[identifier] = place = ChainPlace(identifier, event.root_id, event.depth, own, root)
         body = event.body
-        payload = None if len(body) <= INLINE_BYTES_MAX else Payload(digest(body), len(body), compressed(body))
-        drafts[identifier] = draft = Draft(event, place, up, microseconds(event.at), indexed(event), payload)
+        payload = None if len(body) <= INLINE_BYTES_MAX else StoredPayload(digest(body), len(body), compressed(body))
+        drafts[identifier] = draft = PreparedEvent(event, place, up, microseconds(event.at), indexed(event), payload)
         if up is not None and parent is None:
             strangers.append(draft)
     return Drafts(list(drafts.values()), places, strangers, repeated)
@@ -155,14 +147,14 @@ def indexed(event: Event) -> Indexed | None:
 
 
 class Prepared(NamedTuple):
-    """A statement that stores some events, and what it stores. Nothing else may be done before it is written."""
+    """A statement that stores some events, with its values. It must be written before any other statement."""
 
     positions: dict[EventId, int]  # of the events
-    statement: Statement | None  # None: there is nothing to store
+    statement: Statement | None  # None if there is nothing to store
     values: tuple[object, ...]
 
     async def write(self) -> None:
-        """Store it. All of it is sent at once: who has something else to do may do it as soon as this waits."""
+        """Run the statement. It is sent at once, so that the caller can prepare the next chunk meanwhile."""
         if self.statement is not None:
             await self.statement.fetch(*self.values)
 
@@ -171,18 +163,18 @@ class Writing:
     """The statements of one writing transaction. The row of the space is locked before any of them runs."""
 
     def __init__(
-        self, connection: Connection, space: int, known: Words, *, after: int, highest: Mapping[WriterId, int]
+        self, connection: Connection, space: int, known: PostgresWords, *, after: int, highest: Mapping[WriterId, int]
     ) -> None:
         self.connection = connection
-        self.last = after  # the position that was given last
-        self.highest = dict(highest)  # the highest sequence that is there of each of these writers
-        self.places: dict[EventId, Place] = {}  # of the events that passed through here, and of their parents
+        self.last = after  # the last assigned position
+        self.highest = dict(highest)  # the highest stored sequence of each writer
+        self.places: dict[EventId, ChainPlace[Key]] = {}  # of the events of this transaction and their parents
         self._space = space
         self._words = known
         self._writers: dict[str, int] = {}
 
-    async def positions(self, drafts: Sequence[Draft]) -> dict[EventId, int]:
-        """Where those of these events are that are there already."""
+    async def positions(self, drafts: Sequence[PreparedEvent]) -> dict[EventId, int]:
+        """The positions of the events that are stored already."""
         wanted = {draft.place.own[0] for draft in drafts}
         writers = await self._numbers(wanted)
         if unknown := list(wanted - self.highest.keys()):
@@ -197,7 +189,7 @@ class Writing:
             self.highest |= {
                 writer: -1 if found is None else found for writer, (found,) in zip(unknown, rows, strict=True)
             }
-        # A writer counts up, so its new events lie above all others; only those below may be there already.
+        # A writer counts up, so only sequences up to its highest stored one can be stored already.
         highest = self.highest
         asked = [draft for draft in drafts if draft.place.own[1] <= highest[draft.place.own[0]]]
         if not asked:
@@ -211,7 +203,7 @@ class Writing:
         return {asked[ordinal - 1].event.id: position for ordinal, position in rows}
 
     async def positions_of(self, identifiers: Iterable[EventId]) -> dict[EventId, int]:
-        """Where those of these events are that are there."""
+        """The positions of the events that are stored."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
@@ -223,8 +215,8 @@ class Writing:
         known = list(keys)
         return {known[ordinal - 1]: position for ordinal, position in rows}
 
-    async def check_parents(self, strangers: Sequence[Draft]) -> None:
-        """Raise InvalidEvent when a parent that is stored, but was not known, does not fit."""
+    async def check_parents(self, strangers: Sequence[PreparedEvent]) -> None:
+        """Raise InvalidEvent if a stored parent that was not known before does not fit."""
         if not strangers:
             return
         found = await self._stored_places({draft.event.parent_id for draft in strangers if draft.event.parent_id})
@@ -232,8 +224,8 @@ class Writing:
             check_lineage(draft.event, found.get(draft.event.parent_id or draft.event.id))
         self.places |= found
 
-    async def _stored_places(self, identifiers: Iterable[EventId]) -> dict[EventId, Place]:
-        """Where those of these events stand in their chains that are there already."""
+    async def _stored_places(self, identifiers: Iterable[EventId]) -> dict[EventId, ChainPlace[Key]]:
+        """The places in their chains of the events that are stored already."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
@@ -247,11 +239,11 @@ class Writing:
         found = {}
         for ordinal, writer, sequence, depth in rows:
             identifier, root = known[ordinal - 1], (WriterId(writer), sequence)
-            found[identifier] = Place(identifier, event_id(*root), depth, keys[identifier], root)
+            found[identifier] = ChainPlace(identifier, event_id(*root), depth, keys[identifier], root)
         return found
 
-    async def prepare(self, drafts: Sequence[Draft]) -> Prepared:
-        """Get everything ready that stores these events at the next positions and makes their text findable."""
+    async def prepare(self, drafts: Sequence[PreparedEvent]) -> Prepared:
+        """Prepare the statement that stores these events at the next positions and indexes their text."""
         if not drafts:
             return Prepared({}, None, ())
         await self._insert_payloads({draft.payload.digest: draft.payload for draft in drafts if draft.payload})
@@ -296,7 +288,7 @@ class Writing:
         return Prepared(positions, *await self._prepared(rows, texts))
 
     async def index(self, texts: Sequence[tuple[int, Event, Indexed]]) -> None:
-        """Make the text of these events, each with its position, findable."""
+        """Index the text of events given with their positions."""
         if texts:
             await Prepared({}, *await self._prepared([], texts)).write()
 
@@ -324,12 +316,12 @@ class Writing:
         postings = sorted(
             (numbers[term], position, count) for position, _, found in texts for term, count in found.counts.items()
         )
-        # Without a name, it lasts until the next statement; a pooler gives the next transaction another connection.
+        # Unnamed, because a pooler may give the next transaction another connection.
         statement = await self.connection.prepare(_INSERT, name="")
         columns = (*_columns(found, 5), *map(_array_text, _columns(postings, 3)))
         return statement, (self._space, rows, *columns)
 
-    async def _insert_payloads(self, payloads: dict[bytes, Payload]) -> None:
+    async def _insert_payloads(self, payloads: dict[bytes, StoredPayload]) -> None:
         if not payloads:
             return
         there = await self.connection.fetch(
@@ -343,7 +335,7 @@ class Writing:
         )
 
     async def _numbers(self, writers: set[WriterId]) -> dict[str, int]:
-        """The numbers of all writers asked for so far."""
+        """The numbers of all writers of this transaction so far."""
         if unknown := writers - self._writers.keys():
             self._writers |= await self._words.numbers(self.connection, "writers", unknown)
         return self._writers
@@ -354,5 +346,5 @@ def _columns(rows: Sequence[tuple[object, ...]], count: int) -> Iterable[Sequenc
 
 
 def _array_text(numbers: Iterable[int]) -> str:
-    """An array of numbers, as PostgreSQL reads it."""
+    """An array of numbers in the text format of PostgreSQL."""
     return f"{{{','.join(map(str, numbers))}}}"

@@ -1,4 +1,4 @@
-"""Crystals in the shared store: rows that derive from the events, and the laws in triggers beside those in code."""
+"""Crystals in the shared store: rows derived from the events; triggers enforce the laws as well."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from mica.model.crystal import (
     Fact,
     check_laws,
     crystal_of,
-    fact_of,
     overlap,
-    retracted_by,
+    retraction_target,
+    source_fact,
 )
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
+from mica.model.mark import Posting
+from mica.store.candidates import group_by_origin
 from mica.store.crystal_rows import CrystalRow, Rows, SourceRow
 from mica.store.postgres.append import Writing
-from mica.store.postgres.authority import authority
-from mica.store.postgres.rows import POSITION_MAX, Reading
-from mica.store.postgres.server import LONG_S, Connection
+from mica.store.postgres.rows import POSITION_MAX, RowReader
+from mica.store.postgres.server import LONG_S, Connection, authority
+from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.statements import AT_POSITIONS, HERE
-from mica.store.protocol import LATEST_MARKS, grouped
+from mica.store.postgres.texts import read_postings_at
+from mica.store.protocol import LATEST_MARKS
 
 TABLES = ("crystals", "crystal_sources", "retractions")
 
@@ -49,21 +52,21 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
     SELECT origin, position FROM above JOIN crystals USING (position) WHERE space = $1 AND position <> origin"""
 
 
-class Crystallizing:
-    """Applies to the rows what events say about marks and crystals, under the lock of their space."""
+class CrystalRowWriter:
+    """Updates the rows of marks and crystals for new events, under the lock of their space."""
 
-    def __init__(self, writing: Writing, reads: Reading) -> None:
+    def __init__(self, writing: Writing, reads: RowReader) -> None:
         self._writing = writing
         self._reads = reads
         self._connection = writing.connection
 
     async def index(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Apply what these events, each with its position, say. Raises LawBroken."""
+        """Update the rows for events given with their positions. Raises LawBroken."""
         for position, event in events:
             if event.name == CRYSTAL:
                 await self._add(position, crystal_of(event))
             elif event.name == RETRACTED:
-                await self._retract(retracted_by(event), by=position)
+                await self._retract(retraction_target(event), by=position)
             elif event.name == PURGED:
                 told = tombstone_of(event)
                 await self._supersede(told.supersedes, by=position)
@@ -71,7 +74,7 @@ class Crystallizing:
                     await self._retract(told.retracts, by=position)
 
     async def index_stored(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
+        """Update the rows for events that are stored already. A crystal that has lost a source since gets no row."""
         for position, event in events:
             try:
                 await self.index([(position, event)])
@@ -114,7 +117,7 @@ class Crystallizing:
             await self._end([position], by=retracted)
 
     async def _facts(self, places: dict[EventId, int]) -> dict[EventId, Fact]:
-        """What is known of sources, without a crystal that lost what it rested on."""
+        """The facts about sources, without crystals that have no row."""
         rows = await self._connection.fetch(
             f"""SELECT position, NULL FROM texts WHERE space = {HERE} AND {AT_POSITIONS} AND is_mark
             UNION ALL SELECT position, superseded_by IS NULL FROM crystals WHERE space = {HERE} AND {AT_POSITIONS}""",
@@ -127,9 +130,9 @@ class Crystallizing:
         for event in await self._reads.at(places.values()):
             position = event.position or 0
             if event.name == CRYSTAL:
-                fact = fact_of(event, is_live=crystals[position]) if position in crystals else None
+                fact = source_fact(event, is_live=crystals[position]) if position in crystals else None
             else:
-                fact = fact_of(event, is_live=position in marks)
+                fact = source_fact(event, is_live=position in marks)
             if fact is not None:
                 facts[event.id] = fact
         return facts
@@ -146,7 +149,7 @@ class Crystallizing:
         )
 
     async def _positions(self, identifiers: Iterable[EventId], *, before: int) -> dict[EventId, int]:
-        """Where those of these events are that came before this position."""
+        """The positions of those events that are stored before this position."""
         known = await self._writing.positions_of(filter(is_id, identifiers))
         return {identifier: position for identifier, position in known.items() if position < before}
 
@@ -170,7 +173,7 @@ class Crystallizing:
         await self._end(known, by=by)
 
     async def _end(self, positions: Iterable[int], *, by: int) -> None:
-        """The crystals at these positions, as far as some are there, are live no more."""
+        """Mark the crystals at these positions, if any, as superseded."""
         ended = await self._connection.fetch(
             f"""UPDATE crystals SET superseded_by = $3
             WHERE space = {HERE} AND {AT_POSITIONS} AND superseded_by IS NULL RETURNING position""",
@@ -187,14 +190,14 @@ class Crystallizing:
             )
 
 
-async def found(reads: Reading, query: CrystalQuery) -> list[Crystal]:
-    """The crystals that fit, those that end last, by their end."""
-    crystals = map(crystal_of, await reads.at(await positions(reads, query)))
+async def _read(reads: RowReader, query: CrystalQuery) -> list[Crystal]:
+    """The matching crystals that end last, ordered by end."""
+    crystals = map(crystal_of, await reads.at(await _positions(reads, query)))
     return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
 
 
-async def positions(reads: Reading, query: CrystalQuery) -> list[int]:
-    """Where the crystals are that fit, those that end last."""
+async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
+    """The positions of the matching crystals that end last."""
     values: list[object] = [reads.space]
     conditions = ["space = $1"]
 
@@ -221,7 +224,9 @@ async def positions(reads: Reading, query: CrystalQuery) -> list[int]:
     return [position for (position,) in rows]
 
 
-async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: bool, after: int | None) -> list[Event]:
+async def _unsealed(
+    reads: RowReader, limit: int, *, session: str | None, latest: bool, after: int | None
+) -> list[Event]:
     """The marks that no live crystal has as a source, the oldest or the latest."""
     wanted = "position > $3"
     if session is not None:
@@ -239,31 +244,31 @@ async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: b
         after or 0,
         *([] if session is None else [session.encode()]),
     )
-    return sorted(await reads.at(position for (position,) in rows), key=lambda event: event.place)
+    return sorted(await reads.at(position for (position,) in rows), key=lambda event: event.sort_key)
 
 
-async def citing(reads: Reading, positions: Sequence[int]) -> list[EventId]:
-    """The crystals that rest on what is there, at any level, superseded ones too."""
+async def _citing(reads: RowReader, positions: Sequence[int]) -> list[EventId]:
+    """All crystals above these positions, at any level, including superseded ones."""
     rows = await reads.connection.fetch(_CITING, reads.space, positions)
     return [event.id for event in await reads.at({position for (position,) in rows}.difference(positions))]
 
 
-async def above(reads: Reading, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
-    """Each of these positions with every crystal that rests on what is there."""
+async def _above(reads: RowReader, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
+    """Each of these positions with every crystal above it."""
     known = [position for position in set(wanted) if 0 < position <= POSITION_MAX]
     rows = await reads.connection.fetch(_ABOVE, reads.space, known)
-    return grouped(wanted, [(origin, position) for origin, position in rows])
+    return group_by_origin(wanted, [(origin, position) for origin, position in rows])
 
 
 async def clear(connection: Connection, space: int) -> None:
-    """Leave no crystal: what follows derives them again."""
+    """Delete all crystal rows before they are derived again."""
     async with authority(connection, space, "rebuild"):
         for table in TABLES:
             await connection.execute(f"DELETE FROM {table} WHERE space = $1", space, timeout=LONG_S)
 
 
 async def bury(connection: Connection, space: int, positions: Sequence[int]) -> None:
-    """Remove the crystals that are at these positions or rest on what is there, under the authority of a purge."""
+    """Delete the crystals at or above these positions, under the authority of a purge."""
     rows = await connection.fetch(_CITING, space, positions)
     gone = [position for (position,) in rows]
     await connection.execute("DELETE FROM crystals WHERE space = $1 AND position = ANY ($2::bigint[])", space, gone)
@@ -272,8 +277,8 @@ async def bury(connection: Connection, space: int, positions: Sequence[int]) -> 
     )
 
 
-async def kept(reads: Reading) -> Rows:
-    """What is kept beside the log."""
+async def read_rows(reads: RowReader) -> Rows:
+    """The stored rows about crystals."""
     crystals, sources, retracted, marks = [
         await reads.connection.fetch(statement, reads.space, timeout=LONG_S)
         for statement in (
@@ -290,3 +295,39 @@ async def kept(reads: Reading) -> Rows:
         [identifier for (identifier,) in retracted],
         array("q", (position for (position,) in marks)),
     )
+
+
+class PostgresCrystals(PostgresRole):
+    """`CrystalIndex` on a server."""
+
+    @reading
+    async def query(self, connection: Connection, query: CrystalQuery) -> list[Crystal]:
+        return await _read(self._space.reads(connection), query)
+
+    @reading
+    async def postings(
+        self, connection: Connection, wanted: Sequence[str], query: CrystalQuery
+    ) -> dict[str, tuple[Posting, ...]]:
+        positions = await _positions(self._space.reads(connection), query)
+        return await read_postings_at(connection, self._space.number, wanted, positions, only_marks=False)
+
+    @reading
+    async def unsealed(
+        self,
+        connection: Connection,
+        *,
+        limit: int,
+        session: str | None = None,
+        latest: bool = False,
+        after: int | None = None,
+    ) -> list[Event]:
+        return await _unsealed(self._space.reads(connection), limit, session=session, latest=latest, after=after)
+
+    @reading
+    async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:
+        reads = self._space.reads(connection)
+        return await _citing(reads, await reads.positions(identifiers))
+
+    @reading
+    async def above(self, connection: Connection, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        return await _above(self._space.reads(connection), positions)

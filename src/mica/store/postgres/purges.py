@@ -1,4 +1,4 @@
-"""How a purge changes a space on a server: rows become tombstones, and words nobody uses any more go."""
+"""Purges of a space on a server: rows become tombstones, and words that no row refers to are deleted."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from mica.model.event import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone
+from mica.model.event import EMPTY, PURGED, Event, EventId, Tombstone, is_tombstone, make_tombstone, microseconds
+from mica.model.mark import searchable_text
 from mica.store.postgres import crystals as postgres_crystals
 from mica.store.postgres import replies as postgres_replies
 from mica.store.postgres import trails as postgres_trails
-from mica.store.postgres.authority import authority
-from mica.store.postgres.server import Connection
+from mica.store.postgres.append import Writing
+from mica.store.postgres.server import LONG_S, PATIENCE_S, Connection, authority, translated
+from mica.store.postgres.space import PostgresRole, read_purges, reading
 from mica.store.postgres.statements import HERE
-from mica.store.postgres.words import Words
-from mica.store.purges import Outstanding, Purge
+from mica.store.postgres.words import PostgresWords
+from mica.store.purges import Purge
 from mica.words import terms
 
 TABLES = (
@@ -22,7 +24,7 @@ TABLES = (
     *postgres_crystals.TABLES, *postgres_trails.TABLES, postgres_replies.TABLE,
 )  # fmt: skip
 
-# The words of a table, and who refers to them. Sessions come after the contexts that name them.
+# The tables of words, and the rows that refer to them. Sessions come after the contexts that name them.
 _REFERRED = {
     "names": ("events", "name = names.id"),
     "contexts": ("events", "context = contexts.id"),
@@ -51,8 +53,10 @@ _UNINDEX = f"""DELETE FROM postings WHERE ctid = ANY (ARRAY(
     ))"""
 
 
-async def bury(connection: Connection, space: int, words: Words, events: Sequence[Event], told: Tombstone) -> None:
-    """Replace these events by tombstones inside of a transaction that holds the lock of its space."""
+async def bury_events(
+    connection: Connection, space: int, words: PostgresWords, events: Sequence[Event], cause: Tombstone
+) -> None:
+    """Replace these events by tombstones, in a transaction that holds the lock of the space."""
     times, positions = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
     places = times, min(times), max(times), positions
     name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
@@ -64,7 +68,7 @@ async def bury(connection: Connection, space: int, words: Words, events: Sequenc
         await postgres_crystals.bury(connection, space, positions)
         await postgres_trails.clear(connection, space)
         await postgres_replies.clear(connection, space)
-        stones = [tombstone(event, told).body for event in events]
+        stones = [make_tombstone(event, cause).body for event in events]
         await connection.execute(_BURY, space, *places, stones, name, context)
         for table, referring in _REFERRED.items():
             await connection.execute(
@@ -78,33 +82,16 @@ async def bury(connection: Connection, space: int, words: Words, events: Sequenc
             space,
             payloads,
         )
-    await passed(connection, space)
+    await _advance_generation(connection, space)
 
 
-async def keep_purge(connection: Connection, space: int, purge: Purge) -> None:
-    await connection.execute(
-        "INSERT INTO purges (space, id, purge) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        space,
-        purge.told.purge,
-        msgspec.json.encode(purge),
-    )
-    await postgres_replies.clear(connection, space)
-    await passed(connection, space)
-
-
-async def outstanding(connection: Connection, space: int) -> Outstanding:
-    """The purges that this space keeps."""
-    rows = await connection.fetch("SELECT purge FROM purges WHERE space = $1", space)
-    return Outstanding(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
-
-
-async def passed(connection: Connection, space: int) -> None:
-    """Tell every process that what it caches may be gone."""
+async def _advance_generation(connection: Connection, space: int) -> None:
+    """Make every process drop its caches."""
     await connection.execute("UPDATE spaces SET generation = generation + 1 WHERE number = $1", space)
 
 
 async def _unindexed(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:
-    """Take events out of full text; the numbers of their terms."""
+    """Remove events from full text; returns the numbers of their terms."""
     pairs = [(event.position, term) for event in events for term in sorted(set(terms(searchable_text(event) or "")))]
     rows = await connection.fetch(
         "SELECT id, name FROM terms WHERE space = $1 AND name = ANY ($2)", space, sorted({term for _, term in pairs})
@@ -124,3 +111,58 @@ async def _unindexed(connection: Connection, space: int, events: Iterable[Event]
             [event.position for event in events],
         )
     return sorted(numbers.values())
+
+
+class PostgresPurges(PostgresRole):
+    """`PurgeLog` on a server."""
+
+    @property
+    def generation(self) -> int:
+        return self._space.generation
+
+    async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
+        async def replace(writing: Writing) -> int:
+            there = await writing.positions_of(set(identifiers))
+            found = await self._space.reads(writing.connection).at(there.values())
+            content = [event for event in found if not is_tombstone(event)]
+            if content:
+                await bury_events(writing.connection, self._space.number, self._space.words, content, cause)
+            return len(content)
+
+        try:
+            return await self._space.write(replace)
+        finally:
+            self._space.words.forget()
+
+    async def add(self, purge: Purge) -> None:
+        async def insert(writing: Writing) -> None:
+            connection, space = writing.connection, self._space.number
+            await connection.execute(
+                "INSERT INTO purges (space, id, purge) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                space,
+                purge.told.purge,
+                msgspec.json.encode(purge),
+            )
+            await postgres_replies.clear(connection, space)
+            await _advance_generation(connection, space)
+
+        await self._space.write(insert)
+
+    @reading
+    async def all(self, connection: Connection) -> list[Purge]:
+        return list((await read_purges(connection, self._space.number)).purges)
+
+    async def scrub(self) -> list[str]:
+        """As promised, as far as a client can: see docs/postgres.md."""
+        host = self._space.address.host
+        left = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"
+        with translated(self._space.address):
+            async with self._space.pool().acquire(timeout=PATIENCE_S) as connection:
+                is_owner = await connection.fetchval(
+                    "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = $1",
+                    self._space.address.schema,
+                )
+                if is_owner:
+                    tables = ", ".join(f"{self._space.address.schema}.{table}" for table in TABLES)
+                    await connection.execute(f"VACUUM {tables}", timeout=LONG_S)
+        return [left] if is_owner else [f"{left}; its owner can run VACUUM in schema {self._space.address.schema}"]

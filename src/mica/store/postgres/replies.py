@@ -1,22 +1,60 @@
-"""What sources replied, in the shared store."""
+"""The replies of a space on a server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mica.model.event import Reply, microseconds
+from mica.model.event import microseconds
+from mica.model.mark import Reply
 from mica.store.codec import moment
+from mica.store.postgres.append import Writing
 from mica.store.postgres.server import Connection
-from mica.store.postgres.trails import lesson_of
+from mica.store.postgres.space import PostgresRole, reading
 from mica.store.protocol import REPLIES_MAX
 
 TABLE = "replies"
 
 
-async def save(connection: Connection, space: int, replies: Sequence[Reply], *, generation: int) -> bool:
-    """Keep these in place of earlier ones, unless something was purged since."""
-    if (await lesson_of(connection, space)).generation != generation:
-        return False
+async def clear(connection: Connection, space: int) -> None:
+    """Delete all replies: the sources are asked again."""
+    await connection.execute("DELETE FROM replies WHERE space = $1", space)
+
+
+class PostgresReplies(PostgresRole):
+    """`ReplyTable` on a server."""
+
+    async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
+        async def insert(writing: Writing) -> bool:
+            assert self._space.outstanding is not None  # known since the lock
+            if self._space.generation != generation:
+                return False
+            await _insert(writing.connection, self._space.number, self._space.outstanding.without_purged(replies))
+            return True
+
+        return await self._space.write(insert)
+
+    @reading
+    async def read(self, connection: Connection, concept: str) -> list[Reply]:
+        rows = await connection.fetch(
+            """SELECT concept, source, at, position, declared, reply FROM replies
+            WHERE space = $1 AND concept = $2 ORDER BY source""",
+            self._space.number,
+            concept.encode(),
+        )
+        return [
+            Reply(concept=about.decode(), source=source, at=moment(at), position=position, declared=declared, body=body)
+            for about, source, at, position, declared, body in rows
+        ]
+
+    @reading
+    async def concepts(self, connection: Connection) -> list[str]:
+        rows = await connection.fetch(
+            "SELECT DISTINCT concept FROM replies WHERE space = $1 ORDER BY concept", self._space.number
+        )
+        return [concept.decode() for (concept,) in rows]
+
+
+async def _insert(connection: Connection, space: int, replies: Sequence[Reply]) -> None:
     await connection.execute(
         """INSERT INTO replies (space, concept, source, at, position, declared, reply)
         SELECT $1, * FROM unnest($2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bytea[])
@@ -36,27 +74,3 @@ async def save(connection: Connection, space: int, replies: Sequence[Reply], *, 
         space,
         REPLIES_MAX - 1,
     )
-    return True
-
-
-async def found(connection: Connection, space: int, concept: str) -> list[Reply]:
-    rows = await connection.fetch(
-        """SELECT concept, source, at, position, declared, reply FROM replies
-        WHERE space = $1 AND concept = $2 ORDER BY source""",
-        space,
-        concept.encode(),
-    )
-    return [
-        Reply(concept=asked.decode(), source=source, at=moment(at), position=position, declared=declared, body=reply)
-        for asked, source, at, position, declared, reply in rows
-    ]
-
-
-async def concepts(connection: Connection, space: int) -> list[str]:
-    rows = await connection.fetch("SELECT DISTINCT concept FROM replies WHERE space = $1 ORDER BY concept", space)
-    return [concept.decode() for (concept,) in rows]
-
-
-async def clear(connection: Connection, space: int) -> None:
-    """Forget all: they are asked for again."""
-    await connection.execute("DELETE FROM replies WHERE space = $1", space)

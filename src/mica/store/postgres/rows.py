@@ -10,7 +10,7 @@ from mica.model.event import ORIGINS, Context, Event, EventId, EventQuery, Write
 from mica.store.codec import READ_ROWS, expanded, moment
 from mica.store.postgres.server import Connection
 from mica.store.postgres.statements import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE
-from mica.store.postgres.words import Words
+from mica.store.postgres.words import PostgresWords
 
 R = TypeVar("R")
 Row = Sequence[Any]  # a column has the type that its table declares
@@ -23,10 +23,10 @@ _COLUMNS = """events.position, events.writer, events.sequence, events.name, even
     events.origin, events.error, events.data, events.payload"""
 
 
-class Reading:
+class RowReader:
     """What one transaction reads of a space."""
 
-    def __init__(self, connection: Connection, space: int, words: Words) -> None:
+    def __init__(self, connection: Connection, space: int, words: PostgresWords) -> None:
         self.connection = connection
         self.space = space  # its number
         self.words = words

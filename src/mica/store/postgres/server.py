@@ -1,15 +1,14 @@
-"""The server under the shared store: its address, connecting, migrating, and PostgreSQL's errors in our words."""
+"""The PostgreSQL server of a shared store: address, connection pool, migrations, and translation of errors."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib import resources
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -24,6 +23,8 @@ from mica.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from mica.model.event import microseconds, utc_now
+from mica.store.migrations import EngineSchema, load_schema
 from mica.store.space import shown
 
 try:
@@ -41,34 +42,34 @@ SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "mica"
 PATIENCE_S = 60  # for one statement: a healthy one takes milliseconds, a writer behind many others some seconds
 LONG_S = 3_600  # for one statement over a whole space: deleting the index of ten million events takes minutes
-CONNECT_S = 10  # for a new connection: beyond that the server or the way to it is down
+CONNECT_S = 10  # for a new connection: after that the server or the network is down
 CONNECTIONS_MAX = 4  # one writes, the others read; many processes share a server whose default is 100
-QUERIES_MAX = 50_000  # of one connection, which is then replaced: server processes grow with what they have planned
-RELEASE_MIN = 14  # the oldest that its makers still mend
-SPACE_CHARACTERS_MAX = 200  # a name for people; longer ones are paths or texts in the wrong place
+QUERIES_MAX = 50_000  # then a connection is replaced, because server processes grow with every plan
+RELEASE_MIN = 14  # the oldest supported release
+SPACE_CHARACTERS_MAX = 200  # a longer name is a path or a text in the wrong place
 
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # what an address may name
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # files that an address may name
 
-_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # folded by no quoting, and short of PostgreSQL's limit of 63
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # needs no quoting, and stays below PostgreSQL's limit of 63
 
-# The connection is gone, or the server is going: what was not acknowledged may be there or not.
+# The connection is lost or the server is stopping: unacknowledged writes may or may not be stored.
 LOST = (
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.ConnectionFailureError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what the driver says when the server's farewell reached an idle connection
+    asyncpg.InternalClientError,  # raised if the server closed an idle connection
     OSError,
 )
 FAILURES = (asyncpg.PostgresError, *LOST)
-# The server undid the transaction; the same again may go through.
+# The server rolled the transaction back; a retry may succeed.
 UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-NO_PARTITION = (asyncpg.CheckViolationError,)  # somebody dropped a month that we believe to be there
+NO_PARTITION = (asyncpg.CheckViolationError,)  # another process dropped a cached partition
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """What `postgresql://user@host/database?space=NAME&schema=NAME` names."""
+class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of an address `postgresql://user@host/database?space=NAME&schema=NAME`."""
 
     dsn: str  # for the driver; may contain a password, so it is never shown
     host: str
@@ -84,13 +85,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         query = urlencode({key: value for key, value in rest.items() if value}, safe="/")
         return f"postgresql://{user}{host}/{quote(self.database)}{'?' if query else ''}{query}"
 
-    def of(self, user: str) -> Address:
-        """The database and schema for another user, as one would type it."""
+    def of(self, user: str) -> PostgresAddress:
+        """The address of the database and schema for another user, without a password."""
         return msgspec.structs.replace(self, user=user, space="")
 
 
-def parse_address(text: str, *, space: str) -> Address:
-    """The parts of an address; `space` is the name where it gives none. Raises InvalidInput."""
+def parse_address(text: str, *, space: str) -> PostgresAddress:
+    """The parts of an address; `space` is the default name. Raises InvalidInput."""
     try:
         parts = urlsplit(text)
         port = f":{parts.port}" if parts.port else ""
@@ -109,7 +110,7 @@ def parse_address(text: str, *, space: str) -> Address:
         raise InvalidInput(f"port={given['port'][:60]!r} is not usable; give a number")
     rest = [(key, value) for key, value in pairs if key not in {"space", "schema"}]
     host = (parts.hostname or "") + port
-    return Address(
+    return PostgresAddress(
         dsn=urlunsplit(parts._replace(query=urlencode(rest))),
         host=host or given.get("host") or "localhost",
         user=parts.username or given.get("user") or "",
@@ -119,8 +120,8 @@ def parse_address(text: str, *, space: str) -> Address:
     )
 
 
-async def connect(address: Address, *, at_once: bool = True) -> Pool:
-    """A small pool; `at_once` one connection is opened, so that what is wrong shows now.
+async def connect(address: PostgresAddress, *, at_once: bool = True) -> Pool:
+    """A small connection pool. With `at_once` one connection is opened now, so that errors show at once.
 
     Nothing outlives a transaction on a connection: no prepared statements, no settings. A pooler in transaction mode
     may give each transaction another server process.
@@ -129,13 +130,13 @@ async def connect(address: Address, *, at_once: bool = True) -> Pool:
     with translated(address):
         pool = await asyncpg.create_pool(
             address.dsn,
-            min_size=0,  # who asks connects: a pool that keeps one open itself complains aloud of a server that is away
+            min_size=0,  # connect on demand: a pool that keeps a connection logs errors while the server is down
             max_size=CONNECTIONS_MAX,
             max_queries=QUERIES_MAX,
             reset=_nothing_to_reset,
             statement_cache_size=0,
             timeout=CONNECT_S,
-            command_timeout=PATIENCE_S + CONNECT_S,  # the server's own limit comes first, unless it is gone
+            command_timeout=PATIENCE_S + CONNECT_S,  # longer than the server's own limit, for a server that is gone
         )
         try:
             if at_once:
@@ -146,48 +147,41 @@ async def connect(address: Address, *, at_once: bool = True) -> Pool:
         return pool
 
 
-def _check_files(address: Address) -> None:
-    """Raise InvalidInput where a file is named that is not there: the driver does not say which."""
+def _check_files(address: PostgresAddress) -> None:
+    """Raise InvalidInput for a file that does not exist, because the driver does not name it."""
     for key, value in parse_qsl(urlsplit(address.dsn).query):
         if key in _FILES and not Path(value).is_file():
             raise InvalidInput(f"{key}={value!r} in the address names no file; check the path")
 
 
 def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
-    """Let nobody use this connection again; the server undoes what it was not told to commit."""
-    with suppress(asyncpg.InterfaceError):  # the pool may have thrown it out already
+    """Close a connection for good; the server rolls back its open transaction."""
+    with suppress(asyncpg.InterfaceError):  # the pool may have closed it already
         connection.terminate()
 
 
 async def _nothing_to_reset(_: Connection) -> None:
-    """Every setting of ours ends with its transaction."""
+    """Do nothing, because all our settings end with their transaction."""
 
 
 # -- Migrations -----------------------------------------------------------------------------------------------
 
 
-def migrations() -> list[str]:
-    """The numbered migrations of this engine, in order."""
-    folder = resources.files("mica.store") / "migrations" / "postgres"
-    return [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
-
-
-async def migrate(pool: Pool, address: Address) -> None:
-    """Bring the schema to this version. Several processes may try at once; one does it, the others find it done."""
-    files = migrations()
+async def migrate(pool: Pool, address: PostgresAddress) -> None:
+    """Migrate the schema to this version. Safe to run in several processes at once."""
+    schema = load_schema("postgres")
     with translated(address):
         async with pool.acquire() as connection:
             _check_server(connection, address)
-            if await _version(connection, address, files) == len(files):
+            if await _version(connection, address, schema) == schema.version:
                 return
             async with connection.transaction(isolation="read_committed"):
                 await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", f"mica.{address.schema}")
-                version = await _version(connection, address, files)
-                await _apply(connection, address, files, version)
+                await _apply(connection, address, schema, await _version(connection, address, schema))
 
 
-def _check_server(connection: Connection, address: Address) -> None:
-    """Raise StoreUnavailable when this is no server or database that we can use."""
+def _check_server(connection: Connection, address: PostgresAddress) -> None:
+    """Raise StoreUnavailable for an unsupported server or database."""
     release = connection.get_server_version()
     if release.major < RELEASE_MIN:
         raise StoreUnavailable(
@@ -200,8 +194,8 @@ def _check_server(connection: Connection, address: Address) -> None:
         )
 
 
-async def _version(connection: Connection, address: Address, files: Sequence[str]) -> int:
-    """The version of the schema, 0 when there is none. Raises when it is not ours, too new, or not for this role."""
+async def _version(connection: Connection, address: PostgresAddress, known: EngineSchema) -> int:
+    """The version of the schema, 0 if there is none. Raises if it is foreign, too new, or not for this role."""
     schema = address.schema
     row = await connection.fetchrow(
         """SELECT has_schema_privilege(oid, 'USAGE') AS may_use, pg_has_role(nspowner, 'USAGE') AS is_owner,
@@ -228,29 +222,35 @@ async def _version(connection: Connection, address: Address, files: Sequence[str
         raise StoreUnavailable(
             f"role {row['role']!r} may not read schema {schema!r} on {address.host}; {admit}"
         ) from error
-    if version > len(files):
+    if version > known.version:
         raise SchemaTooNew(
-            f"schema {schema!r} on {address.host} has version {version}, this mica knows {len(files)}; "
+            f"schema {schema!r} on {address.host} has version {version}, this mica knows {known.version}; "
             "upgrade mica (`pip install -U mica`)"
         )
-    if version < len(files) and not row["is_owner"]:
+    if version < known.first:
+        raise NotAStore(
+            f"schema {schema!r} on {address.host} has version {version}, older than any release; name another with "
+            "?schema= and import the transcripts again"
+        )
+    if version < known.version and not row["is_owner"]:
         raise StoreUnavailable(
-            f"schema {schema!r} on {address.host} has version {version}, this mica needs {len(files)}; "
-            f"its owner {row['owner']!r} must run: `mica prepare {shlex.quote(str(address.of(row['owner'])))}`"
+            f"schema {schema!r} on {address.host} has version {version}, this mica needs {known.version}; "
+            f"its owner {row['owner']!r} must run: `mica server prepare {shlex.quote(str(address.of(row['owner'])))}`"
         )
     return version
 
 
-async def _apply(connection: Connection, address: Address, files: Sequence[str], version: int) -> None:
+async def _apply(connection: Connection, address: PostgresAddress, known: EngineSchema, version: int) -> None:
     schema = address.schema
     try:
         if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {schema}")
         await connection.execute(f"SET LOCAL search_path = {schema}, pg_temp")
-        for number, statements in enumerate(files[version:], start=version + 1):
+        new = [(known.version, known.statements)] if version == 0 else known.after(version)
+        for number, statements in new:
             await connection.execute(statements)
             await connection.execute("INSERT INTO migrations (version) VALUES ($1)", number)
-        # New tables and functions are for everyone who was admitted before.
+        # Grant new tables and functions to every admitted role.
         await connection.execute(
             """SELECT admit(grantee::regrole) FROM pg_namespace, aclexplode(nspacl)
             WHERE nspname = current_schema() AND privilege_type = 'USAGE' AND grantee NOT IN (0, nspowner)"""
@@ -258,7 +258,7 @@ async def _apply(connection: Connection, address: Address, files: Sequence[str],
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
             f"there is no schema {schema!r} on {address.host}, and this role may not make it ({error}); "
-            f"one that may must run: `mica prepare {shlex.quote(str(address.of('OWNER')))} "
+            f"one that may must run: `mica server prepare {shlex.quote(str(address.of('OWNER')))} "
             f"--admit {shlex.quote(address.user or 'ROLE')}`"
         ) from error
 
@@ -267,7 +267,7 @@ async def _apply(connection: Connection, address: Address, files: Sequence[str],
 
 
 def may_be_repeated(error: MicaError) -> bool:
-    """Whether the transaction was lost or undone for no reason of its own, so that trying again makes sense.
+    """True if the transaction failed for an outside reason, so that a retry makes sense.
 
     Not when nothing answered in time: all patience is spent then.
     """
@@ -276,17 +276,17 @@ def may_be_repeated(error: MicaError) -> bool:
 
 
 def is_away(error: MicaError) -> bool:
-    """Whether the server could not be reached or takes nobody now; what it refuses for good is something else."""
+    """True if the server cannot be reached or accepts no connections now."""
     return isinstance(error.__cause__, (*LOST, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError))
 
 
 @contextmanager
-def translated(address: Address) -> Iterator[None]:
-    """Turn PostgreSQL's errors into ours, once, with the host and what to do."""
+def translated(address: PostgresAddress) -> Iterator[None]:
+    """Translate PostgreSQL's errors into ours, with the host and a remedy."""
     where = f"PostgreSQL at {address.host}"
     try:
         yield
-    except asyncpg.InvalidAuthorizationSpecificationError as error:  # a wrong password is one of these
+    except asyncpg.InvalidAuthorizationSpecificationError as error:  # for example a wrong password
         raise StoreUnavailable(
             f"{where} refuses user {address.user!r} ({error}); check user and password in the address or ~/.pgpass"
         ) from error
@@ -306,7 +306,7 @@ def translated(address: Address) -> Iterator[None]:
     except (
         asyncpg.ReadOnlySQLTransactionError,
         asyncpg.FeatureNotSupportedError,
-    ) as error:  # a standby says the latter
+    ) as error:  # the latter comes from a standby
         raise StoreUnavailable(f"{where} is read-only ({error}); give the address of the primary server") from error
     except (asyncpg.DiskFullError, asyncpg.OutOfMemoryError) as error:
         raise StoreFull(f"{where} has no room left ({error}); nothing of this write was kept") from error
@@ -324,9 +324,9 @@ def translated(address: Address) -> Iterator[None]:
         raise InvalidInput(f"the address of {where} cannot be used: {' '.join(str(error).split())}") from error
     except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, ValueError):
-            raise  # a value of ours that no column can hold: a mistake here, not of the server
+            raise  # a value that no column can hold is our bug
         raise StoreUnavailable(f"the connection to {where} was lost ({error}); try again") from error
-    except UnicodeError as error:  # what looks a host up says this of a name that has an empty part, or a long one
+    except UnicodeError as error:  # raised by the host lookup for a name with an empty or too long part
         if "idna" not in str(error):
             raise
         raise StoreUnavailable(
@@ -340,3 +340,12 @@ def translated(address: Address) -> Iterator[None]:
         raise StoreUnavailable(f"{where} does not answer ({error}); is it running?") from error
     except asyncpg.PostgresError as error:
         raise StoreError(f"{where}: {error} ({error.sqlstate})") from error
+
+
+@asynccontextmanager
+async def authority(connection: Connection, space: int, work: Literal["purge", "rebuild"]) -> AsyncIterator[None]:
+    """Allow changes of a space inside the `with` block: triggers refuse them without this row."""
+    row = (space, work, microseconds(utc_now()))
+    await connection.execute("INSERT INTO authority (space, work, at) VALUES ($1, $2, $3)", *row)
+    yield
+    await connection.execute("DELETE FROM authority WHERE space = $1 AND work = $2", space, work)

@@ -15,18 +15,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+import msgspec
+
 from mica.errors import MicaError, StoreUnavailable, UnknownSpace
-from mica.model.event import Clock, microseconds, new_writer, utc_now
-from mica.store.addresses import recall, remember_space
-from mica.store.postgres.listen import PostgresListener
+from mica.model.event import Clock, WriterId, microseconds, new_writer, utc_now
+from mica.store.postgres.append import Writing
+from mica.store.postgres.rows import RowReader
 from mica.store.postgres.server import (
     CONNECT_S,
     CONNECTIONS_MAX,
     LOST,
     PATIENCE_S,
-    Address,
     Connection,
     Pool,
+    PostgresAddress,
     connect,
     discard,
     is_away,
@@ -35,11 +37,13 @@ from mica.store.postgres.server import (
     parse_address,
     translated,
 )
-from mica.store.postgres.words import Words
+from mica.store.postgres.words import PostgresWords
+from mica.store.purges import Outstanding, Purge
+from mica.store.space import recall_space, remember_space
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="PostgresSpace")
+S = TypeVar("S", bound="PostgresRole")
 
 TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
 TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
@@ -58,38 +62,27 @@ READ = "REPEATABLE READ READ ONLY"
 WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
 
 
-def reading(
-    method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """The method, given a connection in a transaction of its own with one snapshot; tried twice when that is lost."""
-
-    @wraps(method)
-    async def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def once() -> R:
-            async with store._transaction(READ) as connection:
-                return await method(store, connection, *args, **kwargs)
-
-        return await store._patiently(once)
-
-    return run
-
-
 class PostgresSpace:
     """What every verb of the shared store needs: connections, the schema, and the number of its space."""
 
-    def __init__(self, address: Address, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now) -> None:
-        self._address = address
+    def __init__(
+        self, address: PostgresAddress, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now
+    ) -> None:
+        self.address = address
         self._home = home
         self._clock = clock
         self._pool: Pool | None = pool
         self._is_ready = False  # the schema was found in this version, and the space in it
         self._must_exist = False  # the space: it is not made
         self._readying = asyncio.Lock()
-        self._listener: PostgresListener | None = None
-        self._space = ""
-        self._number = 0  # by which rows name the space
-        self._words = Words(0)
-        self._generation = -1  # of the words that are remembered: a purge takes some away
+        self.id = ""
+        self.number = 0  # by which rows name the space
+        self.words = PostgresWords(0)
+        self.generation = -1  # of the cached words: a purge removes some
+        self.outstanding: Outstanding | None = None  # unknown until something is written
+        self.appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
+        self.tip = -1  # the last position when this store last appended
+        self.highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
         self._months: set[date] = set()  # that have a partition
 
     @classmethod
@@ -118,66 +111,58 @@ class PostgresSpace:
                 await store.close()
                 raise
         except StoreUnavailable as error:
-            known = None if home is None or not is_away(error) else recall(home, parsed)
+            known = None if home is None or not is_away(error) else recall_space(home, parsed)
             if known is None:
                 raise
             store = cls(parsed, await connect(parsed, at_once=False), home=home, clock=clock)
-            store._space = known
+            store.id = known
         return store
 
     async def _get_ready(self) -> None:
         """Find the schema and the space, and make what is missing; once, as soon as the server answers."""
         async with self._readying:
             if not self._is_ready:
-                await self._repeatedly(self._prepare)
+                await self._repeatedly(self.prepare_schema)
                 await self._repeatedly(self._enter)
                 self._is_ready = True
                 if self._home is not None:
-                    await asyncio.to_thread(remember_space, self._home, self._address, self._space)
+                    await asyncio.to_thread(remember_space, self._home, self.address, self.id)
 
-    async def _prepare(self) -> None:
-        await migrate(self._pool_or_raise(), self._address)
-        await self._make_months(_months_from(self._clock().date(), MONTHS_AHEAD + 1))
+    async def prepare_schema(self) -> None:
+        await migrate(self.pool(), self.address)
+        await self.make_months(_months_from(self._clock().date(), MONTHS_AHEAD + 1))
 
     @property
     def space(self) -> str:
-        return self._space
+        return self.id
 
     @property
     def location(self) -> str:
-        return str(self._address)
+        return str(self.address)
 
     @property
     def segments(self) -> Path | None:
-        return None if self._home is None else self._home / "segments" / self._space
-
-    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        self._pool_or_raise()
-        if self._listener is None:
-            self._listener = PostgresListener(self._address, self._space)
-        return self._listener.begin(ring)
+        return None if self._home is None else self._home / "segments" / self.id
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
-        if self._listener is not None:
-            await self._listener.close()
         if pool is not None:
             # Shielded: a cancelled close must not leave connections open.
             await asyncio.shield(_end(pool))
 
     # -- Transactions -----------------------------------------------------------------------------------------
 
-    def _pool_or_raise(self) -> Pool:
+    def pool(self) -> Pool:
         if self._pool is None:
-            raise StoreUnavailable(f"the store {self._address} is closed; open it again")
+            raise StoreUnavailable(f"the store {self.address} is closed; open it again")
         return self._pool
 
     @asynccontextmanager
-    async def _transaction(self, level: str, *, patience_s: int | None = None) -> AsyncIterator[Connection]:
+    async def transaction(self, level: str, *, patience_s: int | None = None) -> AsyncIterator[Connection]:
         begin = _BEGIN.format(
-            level=level, schema=self._address.schema, space=self._space, patience_s=patience_s or PATIENCE_S
+            level=level, schema=self.address.schema, space=self.id, patience_s=patience_s or PATIENCE_S
         )
-        with translated(self._address):
+        with translated(self.address):
             async with self._begun(begin) as connection:
                 try:
                     yield connection
@@ -196,7 +181,7 @@ class PostgresSpace:
     async def _begun(self, begin: str) -> AsyncIterator[Connection]:
         """A connection on which this was done. Those that died while nobody used them are left out."""
         for spent in count():
-            async with self._pool_or_raise().acquire(timeout=PATIENCE_S) as connection:
+            async with self.pool().acquire(timeout=PATIENCE_S) as connection:
                 try:
                     await connection.execute(begin)
                 except LOST:
@@ -207,10 +192,10 @@ class PostgresSpace:
                     yield connection
                     return
 
-    async def _patiently(self, once: Callable[[], Awaitable[R]]) -> R:
+    async def patiently(self, once: Callable[[], Awaitable[R]]) -> R:
         """What `once` returns, in a space that was found."""
         if not self._is_ready:
-            self._pool_or_raise()
+            self.pool()
             await self._get_ready()
         return await self._repeatedly(once)
 
@@ -226,11 +211,41 @@ class PostgresSpace:
             await asyncio.sleep(random.uniform(0, TRY_AGAIN_S) * tried)
         raise AssertionError("the last try returns or raises")
 
+    async def write(self, work: Callable[[Writing], Awaitable[R]]) -> R:
+        """What `work` returns, done in one transaction that holds the lock of the space; retried when it is lost."""
+
+        async def once() -> R:
+            async with self.transaction(WRITE) as connection:
+                return await work(await self.lock(connection))
+
+        async with self.appending:
+            return await self.patiently(once)
+
+    async def lock(self, connection: Connection, *, expected: int = 0) -> Writing:
+        """Wait until no other append runs in this space, and reserve so many positions."""
+        self.words.begin()
+        last, generation = await connection.fetchrow(
+            """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1
+            RETURNING last_position - $2, generation""",
+            self.number,
+            expected,
+        )
+        if generation != self.generation or self.outstanding is None:
+            self.words.forget()
+            self.outstanding = await read_purges(connection, self.number)
+            self.generation = generation
+        highest = self.highest if last == self.tip else {}  # no other store has written since
+        return Writing(connection, self.number, self.words, after=last, highest=highest)
+
+    def reads(self, connection: Connection) -> RowReader:
+        """The reads of a transaction."""
+        return RowReader(connection, self.number, self.words)
+
     async def _enter(self) -> None:
         """Find or make the space."""
-        name = self._address.space
+        name = self.address.space
         find = "SELECT number, id, generation FROM spaces WHERE name = $1"
-        async with self._transaction(WRITE) as connection:
+        async with self.transaction(WRITE) as connection:
             row = await connection.fetchrow(find, name)
             if row is None:
                 await connection.execute(
@@ -244,19 +259,48 @@ class PostgresSpace:
                     raise UnknownSpace(self.location)  # undone with the transaction; one of another role shows so
         if row is None:
             raise StoreUnavailable(
-                f"the space {name!r} on {self._address.host} belongs to another role; name another with ?space=, or "
+                f"the space {name!r} on {self.address.host} belongs to another role; name another with ?space=, or "
                 f"the owner of the schema hands it over: "
-                f"UPDATE {self._address.schema}.spaces SET role = '…' WHERE name = '{name}'"
+                f"UPDATE {self.address.schema}.spaces SET role = '…' WHERE name = '{name}'"
             )
-        self._number, self._space, self._generation = row
-        self._words = Words(self._number)
+        self.number, self.id, self.generation = row
+        self.words = PostgresWords(self.number)
 
-    async def _make_months(self, wanted: Collection[date]) -> None:
+    async def make_months(self, wanted: Collection[date]) -> None:
         """Make the partitions of these months, each named by its first day, unless they are there."""
         if missing := sorted(set(wanted) - self._months):
-            async with self._transaction(WRITE) as connection:
+            async with self.transaction(WRITE) as connection:
                 await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
             self._months.update(missing)
+
+
+class PostgresRole:
+    """A role of a store: its methods are transactions in the space."""
+
+    def __init__(self, space: PostgresSpace) -> None:
+        self._space = space
+
+
+def reading(
+    method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """A method of a role, run with a connection in a read-only transaction with one snapshot; retried when lost."""
+
+    @wraps(method)
+    async def run(role: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def once() -> R:
+            async with role._space.transaction(READ) as connection:
+                return await method(role, connection, *args, **kwargs)
+
+        return await role._space.patiently(once)
+
+    return run
+
+
+async def read_purges(connection: Connection, space: int) -> Outstanding:
+    """The purges that were added to a space."""
+    rows = await connection.fetch("SELECT purge FROM purges WHERE space = $1", space)
+    return Outstanding(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
 
 
 def _months_from(day: date, count: int) -> list[date]:

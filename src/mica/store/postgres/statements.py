@@ -1,4 +1,4 @@
-"""Statements that find events by index, whatever the planner knows. In all of them $1 is the number of the space."""
+"""Statements that use an index whatever the planner estimates. In all of them $1 is the number of the space."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from mica.model.event import EventQuery, microseconds
 
-FEW = 50  # contexts or names, each looked up by itself; of more there are so many events that the latest are near
+FEW = 50  # up to so many contexts or names are looked up one by one; more of them match often enough to scan
 
-# The space, where few rows of it are looked up. Given as a plain $1, the planner estimates how many rows this very one
-# has; it takes a space that has grown since the last ANALYZE for empty, and then any index that begins with the space
-# will do: each of a thousand lookups read the whole space. Of a value that it cannot see it assumes what `estimate` in
-# the schema has told it.
+# The space, for lookups of few rows. With a plain $1 the planner estimates the rows of this one space. It takes a space
+# that has grown since the last ANALYZE for empty and may choose any index that begins with the space; each of many
+# lookups then reads the whole space. For a subquery it uses the estimate that `estimate` in the schema sets.
 HERE = "(SELECT $1::integer)"
-AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # likewise
+AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # for the same reason
+OF_WRITER = f"(SELECT id FROM writers WHERE space = {HERE} AND name = $2)"
 
-# A look into the index for each row. As a plain join, the planner takes `at` and `position` for independent, expects
-# next to nothing and reads the whole log; OFFSET 0 keeps it from turning this into one.
+# An index lookup for each row. For a plain join the planner takes `at` and `position` for independent, expects almost
+# no rows and reads the whole log; OFFSET 0 prevents that rewrite.
 _AT = """CROSS JOIN LATERAL (
         SELECT * FROM events
         WHERE events.space = {here} AND events.at = {found}.at AND events.position = {found}.position OFFSET 0
@@ -32,9 +32,9 @@ def latest(
     names: Sequence[int] | None,
     terms: Sequence[int] | None,
 ) -> tuple[str, list[object]]:
-    """What follows SELECT to read the latest events that fit, latest first, and the values from $2 on.
+    """The part after SELECT of a query for the latest matching events, latest first, and the values from $2 on.
 
-    The query's words are given as numbers, None where it asks for none.
+    Contexts, names and terms are interned numbers; None means no condition.
     """
     values: list[object] = []
 
@@ -73,7 +73,7 @@ def latest(
 
 
 def _each(column: str, numbers: str, where: str, limit: str) -> str:
-    """The latest of each number. Together they contain the latest of all."""
+    """The latest events of each number, which together contain the latest of all."""
     return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
             SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
             ORDER BY events.at DESC, events.position DESC LIMIT {limit}

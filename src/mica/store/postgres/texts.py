@@ -1,16 +1,22 @@
-"""Full text and vectors of one space in PostgreSQL, as a ranker asks for them."""
+"""The full-text index of a space on a server."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
-from mica.model.event import Posting, Postings, Vectors, microseconds
+from mica.model.event import microseconds
+from mica.model.mark import Posting, Postings, Text, mark_of
+from mica.store.candidates import term_weights, with_statistics
+from mica.store.codec import Together
 from mica.store.postgres.rows import POSITION_MAX, Row, beside
 from mica.store.postgres.server import Connection
+from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.statements import AT_POSITIONS, HERE
 from mica.store.postgres.words import read
-from mica.store.protocol import gathered, worths
 
 _EVER = -(2**63), 2**63 - 1
 _COUNTS = f"""SELECT terms.name, count(*) FROM terms
@@ -34,7 +40,7 @@ _AT = f"""SELECT terms.name, postings.position, postings.count, texts.length, se
     WHERE terms.space = {HERE} AND terms.name = ANY ($3) ORDER BY postings.position"""
 
 
-async def listed(
+async def _read_postings(
     connection: Connection,
     space: int,
     wanted: Sequence[str],
@@ -50,65 +56,24 @@ async def listed(
     lengths = await connection.fetch(
         "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length", space
     )
-    statistics = gathered({}, [(row[0], row[1]) for row in lengths], containing)
+    statistics = with_statistics({}, [(row[0], row[1]) for row in lengths], containing)
     first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
-    worth = worths(containing, weights, statistics.marks)
+    worth = term_weights(containing, weights, statistics.marks)
     rows = await connection.fetch(_HEAVIEST, space, list(worth), list(worth.values()), first, last, limit)
-    return statistics.with_postings(await listed_at(connection, space, wanted, [position for (position,) in rows]))
+    return statistics.with_postings(
+        await read_postings_at(connection, space, wanted, [position for (position,) in rows])
+    )
 
 
-async def listed_at(
+async def read_postings_at(
     connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
     """The postings of these terms in the marks, or in whatever has a text, at these positions."""
-    rows = await connection.fetch(_AT, space, _possible(positions), list(wanted), only_marks)
+    rows = await connection.fetch(_AT, space, possible_positions(positions), list(wanted), only_marks)
     return await beside(len(rows), lambda: _by_term(wanted, rows))
 
 
-async def save_vectors(connection: Connection, space: int, model: str, vectors: Mapping[int, bytes]) -> None:
-    """Keep the vectors of those positions that are marks."""
-    known = {position: vectors[position] for position in _possible(vectors)}
-    # A purge waits until these rows are committed, or they wait for it and find no text any more.
-    await connection.execute(
-        """INSERT INTO vectors (space, position, model, vector)
-        SELECT $1, texts.position, $2, given.vector FROM unnest($3::bigint[], $4::bytea[]) AS given (position, vector)
-        JOIN texts ON texts.space = $1 AND texts.position = given.position AND texts.is_mark
-        ON CONFLICT (space, position) DO UPDATE SET model = excluded.model, vector = excluded.vector""",
-        space,
-        model,
-        list(known),
-        list(known.values()),
-    )
-
-
-async def vectors(connection: Connection, space: int, model: str, *, after: int, limit: int) -> Vectors:
-    """The latest vectors of a model, and how many it has."""
-    count = await connection.fetchval("SELECT count(*) FROM vectors WHERE space = $1 AND model = $2", space, model)
-    rows = await connection.fetch(
-        """SELECT position, vector FROM vectors WHERE space = $1 AND position > $3 AND model = $2
-        ORDER BY position DESC LIMIT $4""",
-        space,
-        model,
-        after,
-        limit,
-    )
-    return Vectors(int(count), tuple((position, vector) for position, vector in reversed(rows)))
-
-
-async def without_vector(connection: Connection, space: int, model: str, *, limit: int) -> list[int]:
-    """The positions of the latest marks that a model has no vector of."""
-    rows = await connection.fetch(
-        """SELECT position FROM texts WHERE space = $1 AND is_mark AND NOT EXISTS (
-            SELECT FROM vectors WHERE vectors.space = $1 AND vectors.position = texts.position AND model = $2
-        ) ORDER BY position DESC LIMIT $3""",
-        space,
-        model,
-        limit,
-    )
-    return [position for (position,) in rows]
-
-
-def _possible(positions: Iterable[int]) -> list[int]:
+def possible_positions(positions: Iterable[int]) -> list[int]:
     return sorted({position for position in positions if 0 < position <= POSITION_MAX})
 
 
@@ -117,3 +82,58 @@ def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Post
     for term, position, often, length, session in rows:
         found[term].append(Posting(position, often, length, None if session is None else read(session)))
     return {term: tuple(postings) for term, postings in found.items()}
+
+
+class PostgresTexts(PostgresRole):
+    """`TextIndex` on a server."""
+
+    @reading
+    async def postings(
+        self,
+        connection: Connection,
+        wanted: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        return await _read_postings(
+            connection, self._space.number, wanted, weights or {}, limit=limit, since=since, until=until
+        )
+
+    @reading
+    async def postings_at(
+        self, connection: Connection, wanted: Sequence[str], positions: Sequence[int]
+    ) -> dict[str, tuple[Posting, ...]]:
+        return await read_postings_at(connection, self._space.number, wanted, positions)
+
+    @reading
+    async def read(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+        wanted = {position for position in positions if 0 < position <= POSITION_MAX}
+        rows = await connection.fetch(
+            f"SELECT position, length, session FROM texts WHERE space = {HERE} AND is_mark AND {AT_POSITIONS}",
+            self._space.number,
+            sorted(wanted),
+        )
+        found = {position: (length, 0, length) for position, length, session in rows if session is None}
+        by_session: defaultdict[int, list[int]] = defaultdict(list)
+        for position, _, session in rows:
+            if session is not None:
+                by_session[session].append(position)
+        in_order = await connection.fetch(
+            f"""SELECT session, position, length FROM texts
+            WHERE space = {HERE} AND session = ANY ($2::integer[]) AND is_mark ORDER BY session, at, position""",
+            self._space.number,
+            list(by_session),
+        )
+        for session, grouped in groupby(in_order, itemgetter(0)):
+            marks = list(grouped)
+            together = Together([each[1] for each in marks], [each[2] for each in marks])
+            found |= together.near(by_session[session], neighbours=neighbours)
+        return [
+            Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=whole)
+            for event in await self._space.reads(connection).at(found)
+            for position in [event.position or 0]
+            for length, ordinal, whole in [found[position]]
+        ]

@@ -7,20 +7,20 @@ from array import array
 from collections.abc import Callable, Iterable
 
 from mica.model.event import Event, EventId, EventQuery, WriterId, event_id
+from mica.store.checks import LineageCheck, indexed, missing_positions, orphaned_texts, stale_text
 from mica.store.codec import digest, expanded
 from mica.store.crystal_rows import NAMING, Derived, broken_crystals, named_by
 from mica.store.postgres import crystals as postgres_crystals
-from mica.store.postgres.rows import POSITION_MAX, Reading
+from mica.store.postgres.rows import POSITION_MAX, RowReader
 from mica.store.postgres.server import LONG_S
 from mica.store.postgres.statements import latest
-from mica.store.protocol import Lineage, indexed, missing_positions, orphaned_texts, stale_text
 
 PAGE_ROWS = 20_000  # of an index that are read at once, some 5 MB
 NOTHING = -1  # the length of what has no text
 SUM_MAX = 2**64 - 1
 
 
-async def broken(reads: Reading, on_progress: Callable[[int], None]) -> list[str]:
+async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[str]:
     """Every broken promise in the rows of a space, one sentence each."""
     problems = await _broken_references(reads)
     if problems:
@@ -38,9 +38,9 @@ async def broken(reads: Reading, on_progress: Callable[[int], None]) -> list[str
         if bytes.fromhex(contexts[number].id) != name
     ]
     listed = await _listed(reads)
-    kept = await postgres_crystals.kept(reads)
+    kept = await postgres_crystals.read_rows(reads)
     said = Derived(named_by(await _naming(reads)))
-    lineage = Lineage(await _parents(reads))
+    lineage = LineageCheck(await _parents(reads))
     stale: list[str] = []
     read = 0
     async for batch in reads.whole_log():
@@ -101,7 +101,7 @@ class Listed:
         return orphaned_texts(self._beyond.union(left))
 
 
-async def _listed(reads: Reading) -> Listed:
+async def _listed(reads: RowReader) -> Listed:
     """The index of a space, page by page: postings in the order of their key."""
     connection = reads.connection
     last = await connection.fetchval("SELECT max(position) FROM keys WHERE space = $1", reads.space)
@@ -132,14 +132,14 @@ async def _listed(reads: Reading) -> Listed:
     return listed
 
 
-async def _naming(reads: Reading) -> list[Event]:
+async def _naming(reads: RowReader) -> list[Event]:
     """The events that name others."""
     names = await reads.fitting_names(NAMING)
     rest, values = latest(EventQuery(names=NAMING, limit=None), contexts=None, names=names, terms=None)
     return await reads.found(rest, *values)
 
 
-async def _parents(reads: Reading) -> set[EventId]:
+async def _parents(reads: RowReader) -> set[EventId]:
     """The events that are named as parents."""
     rows = await reads.connection.fetch(
         """SELECT DISTINCT parent_writer, parent_sequence FROM events
@@ -151,7 +151,7 @@ async def _parents(reads: Reading) -> set[EventId]:
     return {event_id(WriterId(writers[number]), sequence) for number, sequence in rows}
 
 
-async def _missing_positions(reads: Reading) -> list[str]:
+async def _missing_positions(reads: RowReader) -> list[str]:
     gaps = await reads.connection.fetch(
         """SELECT before + 1, position - 1 FROM (
             SELECT position, lag(position, 1, 0::bigint) OVER (ORDER BY position) AS before FROM keys
@@ -166,7 +166,7 @@ async def _missing_positions(reads: Reading) -> list[str]:
     return missing_positions((first, last) for first, last in gaps)
 
 
-async def _broken_references(reads: Reading) -> list[str]:
+async def _broken_references(reads: RowReader) -> list[str]:
     """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
     rows = await reads.connection.fetch(
         """SELECT 'event at position ' || position || ' has no key' AS problem FROM events

@@ -1,4 +1,4 @@
-"""Interned words and contexts of one space in PostgreSQL: known numbers are kept, unknown ones asked for together."""
+"""Interned words and contexts of one space in PostgreSQL: cached numbers, and one query for all others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mica.store.postgres.statements import HERE
 
 Table: TypeAlias = Literal["writers", "names", "sessions", "terms"]
 
-# The row of the space is locked: nobody else makes a number between the two looks.
+# The row of the space is locked, so no other writer adds a number between the two reads.
 _INTERN = """
     WITH known AS (SELECT id, name FROM {table} WHERE space = {here} AND name = ANY ($2::{type}[])),
     fresh AS (
@@ -34,8 +34,8 @@ _INTERN_CONTEXTS = f"""
     SELECT id, digest FROM known UNION ALL SELECT id, digest FROM fresh"""
 
 
-class Words:
-    """What a process knows of the numbers of a space. A number is made once and never means another word.
+class PostgresWords:
+    """A process's cache of the interned words of a space. A number is assigned once and never reused.
 
     `numbers` and `context_numbers` belong to the one transaction that writes; what they made counts when `keep` says
     that it was committed.
@@ -51,12 +51,12 @@ class Words:
         self._fresh_contexts: list[tuple[Context, int]] = []
 
     def begin(self) -> None:
-        """Forget what an earlier transaction asked for and did not commit."""
+        """Drop the numbers of an earlier transaction that did not commit."""
         self._fresh.clear()
         self._fresh_contexts.clear()
 
     def keep(self) -> None:
-        """The transaction is committed."""
+        """Cache the numbers of the transaction, which has committed."""
         for table, word, number in self._fresh:
             remember(self._numbers, (table, word), number)
         for context, number in self._fresh_contexts:
@@ -64,13 +64,13 @@ class Words:
         self.begin()
 
     def forget(self) -> None:
-        """A purge took words away."""
+        """Empty the cache, because a purge has removed words."""
         self.begin()
         for cache in (self._numbers, self._words, self._context_numbers, self._contexts):
             cache.clear()
 
     async def numbers(self, connection: Connection, table: Table, wanted: Iterable[str]) -> dict[str, int]:
-        """The numbers of these words, made if need be."""
+        """The numbers of these words; missing ones are assigned."""
         distinct = set(wanted)
         found = {word: self._numbers[table, word] for word in distinct if (table, word) in self._numbers}
         if missing := sorted(distinct - found.keys()):
@@ -82,7 +82,7 @@ class Words:
         return found
 
     async def known_numbers(self, connection: Connection, table: Table, wanted: Collection[str]) -> dict[str, int]:
-        """The numbers of those words that have one."""
+        """The numbers of these words; words without a number are left out."""
         rows = await connection.fetch(
             f"SELECT id, name FROM {table} WHERE space = {HERE} AND name = ANY ($2)",
             self._space,
@@ -91,7 +91,7 @@ class Words:
         return {read(name): number for number, name in rows}
 
     async def words(self, connection: Connection, table: Table, numbers: Iterable[int]) -> dict[int, str]:
-        """The words that have these numbers."""
+        """The words with these numbers."""
         distinct = set(numbers)
         found = {number: self._words[table, number] for number in distinct if (table, number) in self._words}
         if missing := distinct - found.keys():
@@ -104,7 +104,7 @@ class Words:
         return found
 
     async def context_numbers(self, connection: Connection, wanted: Iterable[Context]) -> dict[Context, int]:
-        """The numbers of these contexts, made if need be."""
+        """The numbers of these contexts; missing ones are assigned."""
         distinct = set(wanted)
         found = {context: self._context_numbers[context] for context in distinct if context in self._context_numbers}
         missing = {bytes.fromhex(context.id): context for context in distinct - found.keys()}
@@ -130,7 +130,7 @@ class Words:
         return found
 
     async def contexts(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Context]:
-        """The contexts that have these numbers."""
+        """The contexts with these numbers."""
         distinct = set(numbers)
         found = {number: self._contexts[number] for number in distinct if number in self._contexts}
         if missing := distinct - found.keys():
@@ -155,7 +155,7 @@ class Words:
 
 
 def stored(table: Table, word: str) -> str | bytes:
-    """A word as its table holds it: what people named may contain NUL, which text cannot hold."""
+    """A word as its table stores it: names may contain NUL, which the type text cannot."""
     return word.encode() if table == "sessions" else word
 
 

@@ -1,13 +1,16 @@
-"""Shared work in PostgreSQL: claims pass over what another transaction is claiming, and leases run by its clock."""
+"""The work queue of a space on a server. A claim skips rows that another claim has locked; leases run by its clock."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import count
 
-from mica.model.event import Claim, Work
-from mica.store.leases import COLUMNS, claim_of, work_of
+from mica.errors import ClaimLost
+from mica.model.event import microseconds, new_writer
+from mica.store.leases import COLUMNS, Claim, Work, check_lease, check_moment, check_words, claim_of, work_of
 from mica.store.postgres.server import Connection
+from mica.store.postgres.space import WRITE, PostgresRole, reading
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _SOONER = """UPDATE SET
@@ -16,7 +19,7 @@ _SOONER = """UPDATE SET
 _OF_WORK = ", ".join(f"work.{column}" for column in COLUMNS.split(", "))
 
 
-async def plan(connection: Connection, space: int, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
+async def _plan(connection: Connection, space: int, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
     await connection.execute(
         f"""INSERT INTO work AS planned (space, kind, about, due_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (space, kind, about) DO {"NOTHING" if only_new else _SOONER}""",
@@ -27,7 +30,7 @@ async def plan(connection: Connection, space: int, kind: str, about: str, *, due
     )
 
 
-async def claim(
+async def _claim(
     connection: Connection,
     space: int,
     identifier: str,
@@ -57,7 +60,7 @@ async def claim(
     return None if row is None else claim_of(identifier, row)
 
 
-async def renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
+async def _renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
     """The claim with its new end; None when it holds nothing."""
     row = await connection.fetchrow(
         f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
@@ -71,7 +74,7 @@ async def renew(connection: Connection, space: int, held: Claim, *, lease: timed
     return None if row is None else claim_of(held.id, row)
 
 
-async def finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
+async def _finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
     """Whether the claim was good."""
     of_this = (space, held.kind, held.about, held.id)
     row = await connection.fetchrow(
@@ -96,6 +99,72 @@ async def finish(connection: Connection, space: int, held: Claim, *, again_at: i
     return True
 
 
-async def work(connection: Connection, space: int) -> list[Work]:
+async def _all_work(connection: Connection, space: int) -> list[Work]:
     rows = await connection.fetch(f"SELECT {COLUMNS} FROM work WHERE space = $1 ORDER BY due_at, kind, about", space)
     return [work_of(row) for row in rows]
+
+
+class PostgresWork(PostgresRole):
+    """`WorkQueue` on a server."""
+
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
+        check_words(kind=kind, about=about)
+        check_moment("due_at", due_at)
+
+        async def once() -> None:
+            async with self._space.transaction(WRITE) as connection:
+                await _plan(connection, self._space.number, kind, about, due_at=microseconds(due_at), only_new=only_new)
+
+        await self._space.patiently(once)
+
+    async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        check_words(owner=owner)
+        check_moment("due_by", due_by)
+        check_lease(lease)
+        identifier = new_writer()  # one for all tries: what the first has taken is found by the next
+
+        async def once() -> Claim | None:
+            async with self._space.transaction(WRITE) as connection:
+                return await _claim(
+                    connection,
+                    self._space.number,
+                    identifier,
+                    kinds,
+                    owner=owner,
+                    due_by=microseconds(due_by),
+                    lease=lease,
+                )
+
+        return await self._space.patiently(once)
+
+    async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        check_lease(lease)
+
+        async def once() -> Claim | None:
+            async with self._space.transaction(WRITE) as connection:
+                return await _renew(connection, self._space.number, claim, lease=lease)
+
+        renewed = await self._space.patiently(once)
+        if renewed is None:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        return renewed
+
+    async def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        if again_at is not None:
+            check_moment("again_at", again_at)
+        tries = count(1)
+
+        async def once() -> bool:
+            is_first = next(tries) == 1
+            async with self._space.transaction(WRITE) as connection:
+                is_ours = await _finish(
+                    connection, self._space.number, claim, again_at=None if again_at is None else microseconds(again_at)
+                )
+            return is_ours or not is_first  # an earlier try was committed, and its answer lost
+
+        if not await self._space.patiently(once):
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+
+    @reading
+    async def all(self, connection: Connection) -> list[Work]:
+        return await _all_work(connection, self._space.number)

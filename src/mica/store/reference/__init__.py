@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""The reference store, in memory: simple and complete. Every other engine must answer as it does."""

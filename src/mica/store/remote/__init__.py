@@ -1,1 +1,1 @@
-"""TODO: say in one line what this package is for."""
+"""A store on a mica server, over HTTP."""

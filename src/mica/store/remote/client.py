@@ -19,13 +19,24 @@ from mica import errors
 from mica.errors import AccessDenied, InvalidEvent, InvalidInput, MicaError, StoreError, StoreUnavailable
 from mica.model.event import split_id
 from mica.settings import Settings
-from mica.store.addresses import recall, remember_space
-from mica.store.leases import nothing_to_hear
-from mica.store.listener import Listener
-from mica.store.protocol import Store
+from mica.store.listener import Listener, SilentNotices
+from mica.store.protocol import (
+    AppendNotices,
+    ChainIndex,
+    CrystalIndex,
+    EventLog,
+    PurgeLog,
+    ReplyTable,
+    Store,
+    StoreFiles,
+    TextIndex,
+    TrailTable,
+    VectorIndex,
+    WorkQueue,
+)
 from mica.store.remote.servers import notes
-from mica.store.remote.wire import GENERATION, HERE, MEDIA_TYPE, PATH, PROBLEMS, About, Verb, verbs
-from mica.store.space import shown
+from mica.store.remote.wire import GENERATION, LOCAL, MEDIA_TYPE, PATH, PROBLEMS, About, RoleMethod, roles
+from mica.store.space import recall_space, remember_space, shown
 
 try:
     import httpx2
@@ -33,19 +44,19 @@ except ModuleNotFoundError as missing:
     raise StoreUnavailable("a server needs httpx2; install mica[client]") from missing
 
 SCHEMES = ("http://", "https://")
-CONNECT_S = 10  # beyond that the server or the way to it is down
+CONNECT_S = 10  # after that the server or the network is down
 PATIENCE_S = 120  # for one answer: a healthy one takes milliseconds
-LONG_S = 3_600  # for one that looks at a whole space
+LONG_S = 3_600  # for a call that reads a whole space
 LONG = ("age", "bury", "rebuild", "scrub", "verify")
 CONNECTIONS_MAX = 8
-STREAM = "/api/stream"
-QUIET_S = 40.0  # of the stream: a server says every 15 s that it is there
-REFUSED = (401, 403, 404)  # of the stream: asking again would be answered alike
-ASKED_AGAIN = 3  # times at most, where the server asked for patience or an idle connection was closed
+STREAM = "/api/events/follow"
+QUIET_S = 40.0  # of the stream: a server sends a sign of life every 15 s
+REFUSED = (401, 403, 404)  # of the stream: a retry would get the same answer
+RETRIES_MAX = 3  # after a busy answer or a closed idle connection
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """What `http://host:port/?space=NAME` names. A password in it is a token."""
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of an address `http://host:port/?space=NAME`. A password in it is a token."""
 
     base: str
     space: str | None
@@ -55,7 +66,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return self.base + (f"/?space={quote(self.space)}" if self.space else "/")
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ServerAddress:
     """The parts of an address. Raises InvalidInput."""
     try:
         parts = urlsplit(text)
@@ -68,11 +79,11 @@ def parse_address(text: str) -> Address:
     if unknown := sorted(set(given) - {"space"}):
         raise InvalidInput(f"{shown(text)!r} has {unknown[0]!r}; only ?space=NAME is possible")
     netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
-    return Address(base=f"{parts.scheme}://{netloc}", space=given.get("space"), token=parts.password)
+    return ServerAddress(base=f"{parts.scheme}://{netloc}", space=given.get("space"), token=parts.password)
 
 
 async def open_remote(text: str, *, settings: Settings, must_exist: bool = False) -> Store:
-    """The store behind a server. One that was opened from here before opens also while the server is away.
+    """The store behind a server. A store that was opened here before also opens while the server is down.
 
     Raises StoreUnavailable when the server is away, AccessDenied when it does not let us in, and UnknownSpace.
     """
@@ -83,10 +94,10 @@ async def open_remote(text: str, *, settings: Settings, must_exist: bool = False
     except BaseException:
         await store.close()
         raise
-    return cast(Store, store)
+    return store
 
 
-def _token(address: Address, settings: Settings) -> str | None:
+def _token(address: ServerAddress, settings: Settings) -> str | None:
     """The token of the address, of MICA_TOKEN, or of a server that this user runs on this machine."""
     if address.token or settings.token is not None:
         return address.token or (settings.token.reveal() if settings.token else None)
@@ -105,12 +116,12 @@ def _is_loopback(host: str) -> bool:
 
 
 class RemoteStore:
-    """Every verb of `Store`, sent to a server. What the protocol says holds: the server's store keeps it."""
+    """A `Store` whose roles send every call to a server."""
 
-    def __init__(self, address: Address, *, token: str | None, home: Path) -> None:
+    def __init__(self, address: ServerAddress, *, token: str | None, home: Path) -> None:
         self._address = address
         self._home = home
-        self._about = About(space="", location=str(address), generation=0)
+        self.about = About(space="", location=str(address), generation=0)
         self._is_closed = False
         headers = {"content-type": MEDIA_TYPE} | ({"authorization": f"Bearer {token}"} if token else {})
         self._client = httpx2.AsyncClient(
@@ -119,83 +130,74 @@ class RemoteStore:
             params={"space": address.space} if address.space else None,
             timeout=httpx2.Timeout(PATIENCE_S, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=CONNECTIONS_MAX),
-            trust_env=False,  # no proxy, and no password of another program
+            trust_env=False,  # ignore proxies and the netrc file
         )
-        self._listener = _StreamListener(self._client)
+        self.log = cast(EventLog, RemoteRole(self, "log"))
+        self.chains = cast(ChainIndex, RemoteRole(self, "chains"))
+        self.texts = cast(TextIndex, RemoteRole(self, "texts"))
+        self.vectors = cast(VectorIndex, RemoteRole(self, "vectors"))
+        self.crystals = cast(CrystalIndex, RemoteRole(self, "crystals"))
+        self.trails = cast(TrailTable, RemoteRole(self, "trails"))
+        self.replies = cast(ReplyTable, RemoteRole(self, "replies"))
+        self.work = cast(WorkQueue, RemoteRole(self, "work"))
+        self.files = cast(StoreFiles, RemoteRole(self, "files"))
+        self.purges = cast(PurgeLog, RemotePurges(self))
+        self._notices = RemoteNotices(self._client)
+        self.notices: AppendNotices = self._notices
 
     async def meet(self, *, must_exist: bool) -> None:
-        """Learn which space it is; of one that was met before, also while the server is away."""
+        """Ask the server for the id of the space, or read it from the local note while the server is down."""
         try:
             answer = await self._post(PATH, msgspec.msgpack.encode({"make": not must_exist}), timeout_s=PATIENCE_S)
         except AccessDenied:
             raise
         except StoreUnavailable:
-            if (known := await asyncio.to_thread(recall, self._home, self._address)) is None:
+            if (known := await asyncio.to_thread(recall_space, self._home, self._address)) is None:
                 raise
-            self._about = msgspec.structs.replace(self._about, space=known)
+            self.about = msgspec.structs.replace(self.about, space=known)
             return
         told = msgspec.msgpack.decode(answer, type=About)
-        self._about = msgspec.structs.replace(told, location=str(self._address))
+        self.about = msgspec.structs.replace(told, location=str(self._address))
         await asyncio.to_thread(remember_space, self._home, self._address, told.space)
 
     @property
     def space(self) -> str:
-        return self._about.space
+        return self.about.space
 
     @property
     def location(self) -> str:
-        return self._about.location
+        return self.about.location
 
     @property
     def segments(self) -> Path | None:
         return self._home / "segments" / self.space
 
-    @property
-    def generation(self) -> int:
-        return self._about.generation
-
-    @property
-    def hears(self) -> bool:
-        return self._listener.is_listening
-
-    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        return nothing_to_hear(ring) if self._is_closed else self._listener.begin(ring)
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        if (verb := verbs().get(name)) is None:
-            raise AttributeError(f"a store has no verb {name!r}")
-
-        async def call(*args: object, **kwargs: object) -> object:
-            given = verb.signature.bind(*args, **kwargs).arguments
-            return await self._call(verb, {key: value for key, value in given.items() if key not in HERE})
-
-        return call
-
     async def close(self) -> None:
         self._is_closed = True
-        await self._listener.close()
+        await self._notices.close()
         await self._client.aclose()
 
-    async def _call(self, verb: Verb, given: dict[str, Any]) -> object:
-        if verb.name == "append":
-            for event in given["events"]:
-                split_id(event.id)  # says what an id looks like, as every store does
+    async def call(self, method: RoleMethod, arguments: dict[str, Any]) -> object:
+        """Call a method of the server's store; returns its result or raises its error."""
+        if method.name == "append":
+            for event in arguments["events"]:
+                split_id(event.id)  # raises the same error as every other store
         try:
-            body = msgspec.msgpack.encode(given)
+            body = msgspec.msgpack.encode(arguments)
         except (OverflowError, UnicodeEncodeError) as error:
-            raise InvalidInput(f"what was given to `{verb.name}` is not usable: {error}") from error
-        timeout_s = LONG_S if verb.name in LONG else PATIENCE_S
-        answer = await self._post(f"{PATH}/{verb.name}", body, timeout_s=timeout_s, is_claim=verb.name == "claim")
-        return msgspec.msgpack.decode(answer, type=verb.gives)
+            raise InvalidInput(f"the arguments of `{method.role}.{method.name}` are not usable: {error}") from error
+        timeout_s = LONG_S if method.name in LONG else PATIENCE_S
+        answer = await self._post(method.path, body, timeout_s=timeout_s, is_claim=method.name == "claim")
+        return msgspec.msgpack.decode(answer, type=method.answer)
 
     async def _post(self, path: str, body: bytes, *, timeout_s: float, is_claim: bool = False) -> bytes:
         if self._is_closed:
             raise StoreUnavailable(f"{self.location} is closed")
-        for left in reversed(range(ASKED_AGAIN)):
+        for left in reversed(range(RETRIES_MAX)):
             try:
                 answer = await self._client.post(path, content=body, timeout=timeout_s)
             except httpx2.TransportError as error:
-                # Every verb may be asked twice; a claim, asked twice, would leave one that nobody knows of.
+                # Every call can be retried except a claim: a second one would leave the first without an owner.
                 if left and not is_claim and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
                     continue
                 reason = str(error) or type(error).__name__
@@ -208,14 +210,14 @@ class RemoteStore:
             if not answer.is_success:
                 self._fail(answer.status_code, answer.content)
             if (generation := answer.headers.get(GENERATION)) is not None:
-                self._about = msgspec.structs.replace(self._about, generation=int(generation))
+                self.about = msgspec.structs.replace(self.about, generation=int(generation))
             return bytes(answer.content)
         raise StoreUnavailable(f"the server at {self._address.base} has too much to do; try again later")
 
     def _fail(self, status: int, content: bytes) -> NoReturn:
-        """Raise what the server's store raised, or what its refusal means."""
+        """Raise the error of the server's store, or one for the refused request."""
         try:
-            told = msgspec.json.decode(content, type=_Told)
+            told = msgspec.json.decode(content, type=ProblemBody)
         except msgspec.DecodeError:
             raise StoreUnavailable(f"{self._address.base} answered {status}; is it a mica server?") from None
         if status in (401, 403):
@@ -231,8 +233,56 @@ class RemoteStore:
         raise error
 
 
+class RemoteRole:
+    """A role whose methods call the server; arguments and results follow the annotations of its protocol."""
+
+    def __init__(self, store: RemoteStore, role: str) -> None:
+        self._store = store
+        self._methods = roles()[role]
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if (method := self._methods.get(name)) is None:
+            raise AttributeError(f"the role has no method {name!r}")
+
+        async def call(*args: object, **kwargs: object) -> object:
+            given = method.signature.bind(*args, **kwargs).arguments
+            return await self._store.call(method, {key: value for key, value in given.items() if key not in LOCAL})
+
+        return call
+
+
+class RemotePurges(RemoteRole):
+    """`PurgeLog` with the generation of the last answer."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        super().__init__(store, "purges")
+
+    @property
+    def generation(self) -> int:
+        return self._store.about.generation
+
+
+class RemoteNotices:
+    """`AppendNotices` from the server's stream of events."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._listener = _StreamListener(client)
+        self._is_closed = False
+
+    @property
+    def is_live(self) -> bool:
+        return self._listener.is_listening
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        return SilentNotices().listen(ring) if self._is_closed else self._listener.begin(ring)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self._listener.close()
+
+
 class _StreamListener(Listener):
-    """Rings for every event that the server streams."""
+    """Notifies listeners of every event that the server streams."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         super().__init__((httpx2.HTTPError,))
@@ -243,9 +293,9 @@ class _StreamListener(Listener):
         async with self._client.stream("GET", STREAM, params={"bundle": "minimal"}, timeout=timeout) as stream:
             if stream.status_code in REFUSED:
                 return False
-            stream.raise_for_status()  # it is stopping, or has too much to do: another time
+            stream.raise_for_status()  # stopping or overloaded: retry later
             try:
-                async for _ in stream.aiter_raw():  # the first says where it begins
+                async for _ in stream.aiter_raw():  # the first chunk gives the start position
                     self.is_listening = True
                     self._ring()
             finally:
@@ -253,8 +303,8 @@ class _StreamListener(Listener):
         return True
 
 
-class _Told(msgspec.Struct):
-    """What a problem document says."""
+class ProblemBody(msgspec.Struct):
+    """The fields of a problem document."""
 
     detail: str
     type: str = ""

@@ -1,4 +1,4 @@
-"""Where servers of this user run: a note for each, which only its user can read."""
+"""The running servers of this user: one file for each, which only the user can read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server tells the other commands of its user: where it is, and a token that opens it."""
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of a running server and a token for it, for other commands of the same user."""
 
     address: str
     pid: int
@@ -19,20 +19,20 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     space: str
 
 
-def notes(home: Path) -> list[Note]:
+def notes(home: Path) -> list[RunningServer]:
     """The servers of this user that run now, the one started last first."""
-    found: list[tuple[float, Note]] = []
+    found: list[tuple[float, RunningServer]] = []
     for file in (home / "servers").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
-            note = msgspec.json.decode(file.read_bytes(), type=Note)
+            note = msgspec.json.decode(file.read_bytes(), type=RunningServer)
             os.kill(note.pid, 0)
             found.append((file.stat().st_mtime, note))
     return [note for _, note in sorted(found, key=lambda one: -one[0])]
 
 
 @contextmanager
-def noted(note: Note, *, home: Path) -> Iterator[None]:
-    """Tell the other commands of this user, and nobody else, that we are here."""
+def noted(note: RunningServer, *, home: Path) -> Iterator[None]:
+    """Announce this server to other commands of the same user while the block runs."""
     folder = home / "servers"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / f"{note.address.rpartition(':')[2]}.json"

@@ -1,6 +1,6 @@
-"""A store over HTTP, as both sides speak it: each verb of the protocol is one POST with MessagePack in and out.
+"""The HTTP protocol of a remote store: each method of a role is one POST with MessagePack in and out.
 
-What may be sent follows from the annotations of `Store`, so that a verb that is added there can be called at once.
+Both sides derive it from the annotations of `mica.store.protocol`, so a new method of a role needs no code here.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ from mica.store.protocol import Store
 
 MEDIA_TYPE = "application/msgpack"
 PATH = "/api/store"
-GENERATION = "x-mica-generation"  # the header that tells how often something was purged
-PROBLEMS = "/problems/"  # before the name of an error, in the type of a problem document
-HERE = ("on_progress",)  # parameters that are not sent: nothing is heard of what a server does
+GENERATION = "x-mica-generation"  # the header with the store's generation, which grows with every purge
+PROBLEMS = "/problems/"  # precedes the name of an error in the type of a problem document
+LOCAL = ("on_progress",)  # parameters that are not sent: a server reports no progress
 
 
-class Verb(msgspec.Struct, frozen=True, kw_only=True):
-    """What one verb takes and gives."""
+class RoleMethod(msgspec.Struct, frozen=True, kw_only=True):
+    """The request and the answer of one method."""
 
+    role: str
     name: str
-    takes: Any  # a struct with a field for each parameter
-    gives: Any
+    request: Any  # a struct with a field for each parameter
+    answer: Any
     signature: inspect.Signature
+
+    @property
+    def path(self) -> str:
+        return f"{PATH}/{self.role}/{self.name}"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client must know of the store behind a server."""
+    """What a server says about a space when a client opens it."""
 
     space: str
     location: str
@@ -41,20 +46,31 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def verbs() -> Mapping[str, Verb]:
-    """Every verb of the protocol by its name."""
-    found = {name: value for name, value in vars(Store).items() if inspect.iscoroutinefunction(value)}
-    return {name: _verb(name, value) for name, value in found.items() if name != "close"}
+def roles() -> Mapping[str, Mapping[str, RoleMethod]]:
+    """Every asynchronous method of every role, by role and name."""
+    return {
+        role: {
+            name: _method(role, name, value)
+            for name, value in vars(declared).items()
+            if inspect.iscoroutinefunction(value)
+        }
+        for role, declared in typing.get_type_hints(Store, vars(protocol)).items()
+    }
 
 
-def _verb(name: str, declared: Any) -> Verb:  # noqa: ANN401 - a function of any kind
+def _method(role: str, name: str, declared: Any) -> RoleMethod:  # noqa: ANN401 - a function of any kind
     hints = typing.get_type_hints(declared, vars(protocol))
     signature = inspect.signature(declared)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
     fields = [
         (each.name, hints[each.name]) if each.default is each.empty else (each.name, hints[each.name], each.default)
         for each in parameters
-        if each.name not in HERE
+        if each.name not in LOCAL
     ]
-    takes = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-    return Verb(name=name, takes=takes, gives=hints["return"], signature=signature.replace(parameters=parameters))
+    return RoleMethod(
+        role=role,
+        name=name,
+        request=msgspec.defstruct(f"{role}_{name}", fields, kw_only=True, forbid_unknown_fields=True),
+        answer=hints["return"],
+        signature=signature.replace(parameters=parameters),
+    )

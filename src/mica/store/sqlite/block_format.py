@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from mica.errors import StoreError
 from mica.store.codec import expanded, packed
+from mica.store.protocol import BLOCK_EVENTS
 
 FORMAT = b"\x01"  # the first byte of everything that is written here
-BLOCK_EVENTS = 2_048  # measured: 44 bytes an event; half as many take 2 more, twice as many 2 less, at twice the lookup
 BLOCK_BYTES_MAX = 2**20  # of bodies: what one lookup has to expand, 1 ms
 CHAPTER_POSITIONS = 8_192  # as many as one step of ageing takes, so that a step touches one chapter or two
 
@@ -68,7 +68,7 @@ def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> Encoded:
     return Encoded(FORMAT + packed(b"".join(parts)), FORMAT + packed(b"".join(bodies)))
 
 
-class Block:
+class EventBlock:
     """A block as it is read. Columns are expanded at once, bodies when the first is asked for."""
 
     def __init__(self, header: bytes, bodies: bytes) -> None:

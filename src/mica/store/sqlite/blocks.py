@@ -1,9 +1,9 @@
-"""The aged part of the embedded store's log: events in compressed blocks, and the tables that lead to them.
+"""The aged part of the embedded store's log: compressed blocks of events, and lookup tables for them.
 
-An event is a row or in a block, never both, and whoever reads inside of one transaction sees it exactly once. Ageing
-moves rows into blocks in steps that are one transaction each; `take_out` goes the other way for those who must change
-what is stored. An event whose parent is not known or does not fit stays a row, so everything in a block has the root of
-its parent: what descends from it is found among the members of its root's chain.
+An event is either a row or in a block, so a reader inside one transaction sees it exactly once. Ageing moves rows into
+blocks, one transaction per step; `take_out` moves them back so that a purge can change them. An event whose parent is
+unknown or does not fit stays a row. Therefore every event in a block has the root of its parent, and its descendants
+are members of the same chain.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from typing import NamedTuple
 import apsw
 
 from mica.errors import StoreError
+from mica.store.checks import missing_positions
 from mica.store.codec import INLINE_BYTES_MAX, expanded
-from mica.store.protocol import missing_positions
-from mica.store.sqlite.authority import authority
 from mica.store.sqlite.block_format import (
     BLOCK_BYTES_MAX,
     CHAPTER_POSITIONS,
-    Block,
+    EventBlock,
     Header,
     cuts,
     decode_chapter,
     encode,
     encode_chapter,
 )
-from mica.store.sqlite.file import COLUMNS, Key, Row, as_json
+from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, authority
 
-STEP_EVENTS = CHAPTER_POSITIONS  # in one transaction: other writers wait for some 100 ms
+STEP_EVENTS = CHAPTER_POSITIONS  # per transaction, which blocks other writers for about 100 ms
 STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # the same for large events
-ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays one: a block would be little else, and expanding it slow
-CACHE_BYTES_MAX = 48 * 2**20  # of blocks kept expanded: the blocks of one step, so that the log is read in order
-CHAPTERS_MAX = 16  # kept expanded, 64 kB each
+ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays outside: it would fill its block and make expanding slow
+CACHE_BYTES_MAX = 48 * 2**20  # of expanded blocks: those of one step, so that the log can be read in order
+CHAPTERS_MAX = 16  # expanded chapters in the cache, 64 kB each
 MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block_payloads")
 
 
-class Wanted(NamedTuple):
-    """Which events a question asks for, in numbers. None: whatever it is."""
+class BlockFilter(NamedTuple):
+    """The conditions of a query as interned numbers; None means no condition."""
 
     session: int | None = None
     names: frozenset[int] | None = None
@@ -52,21 +51,21 @@ class Wanted(NamedTuple):
     error: int | None = None
     positions: frozenset[int] | None = None
     context: Callable[[int], bool] | None = None
-    sessions: frozenset[int] | None = None  # of the contexts that may fit
+    sessions: frozenset[int] | None = None  # sessions of the contexts that may match
 
 
 class Blocks:
-    """What one connection reads and writes of blocks, inside of its transactions."""
+    """Reads and writes blocks on one connection, inside its transactions."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._reshaped = 0
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._blocks: OrderedDict[int, EventBlock] = OrderedDict()
         self._blocks_bytes = 0
         self._chapters: OrderedDict[int, array[int]] = OrderedDict()
 
     def follow(self) -> None:
-        """Forget what is remembered of blocks when any were made or taken apart since."""
+        """Empty the cache if blocks have changed since the last call."""
         reshaped = self._one("SELECT reshaped FROM space")
         if reshaped != self._reshaped:
             self.forget()
@@ -80,18 +79,18 @@ class Blocks:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything was ever aged. As of the last `follow`."""
+        """True if anything was ever aged, as of the last `follow`."""
         return self._reshaped != 0
 
     # -- Finding ----------------------------------------------------------------------------------------------
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> EventBlock:
         known = self._blocks.get(number)
         if known is None:
             row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
             if row is None:
                 raise StoreError(f"block {number} is gone from the log; go back to a backup")
-            known = self._blocks[number] = Block(*row)
+            known = self._blocks[number] = EventBlock(*row)
             self._blocks_bytes += known.size_bytes
             while self._blocks_bytes > CACHE_BYTES_MAX and len(self._blocks) > 1:
                 _, oldest = self._blocks.popitem(last=False)
@@ -101,7 +100,7 @@ class Blocks:
         return known
 
     def place(self, position: int) -> int:
-        """The block that holds this position; 0 when none does."""
+        """The number of the block with this position; 0 if none."""
         chapter = self._chapter(position // CHAPTER_POSITIONS) if position > 0 else None
         return chapter[position % CHAPTER_POSITIONS] if chapter else 0
 
@@ -119,14 +118,14 @@ class Blocks:
         return known
 
     def position(self, writer: int, sequence: int) -> int | None:
-        """Where the event of this id went when it aged."""
+        """The position of an aged event; None if it has not aged."""
         run = self._run(writer, sequence)
         if run is None or sequence > run[1]:
             return None
         return run[2] + sequence - run[0]
 
     def _run(self, writer: int, sequence: int) -> tuple[int, int, int] | None:
-        """The last run that begins with this sequence or before it: first and last sequence, first position."""
+        """The last run that starts at or before this sequence: first and last sequence, first position."""
         row = self._connection.execute(
             """SELECT first_sequence, last_sequence, first_position FROM runs
             WHERE writer = ? AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1""",
@@ -135,14 +134,14 @@ class Blocks:
         return None if row is None else (row[0], row[1], row[2])
 
     def known(self, writer: int, sequences: Sequence[int]) -> list[int]:
-        """Which of these sequences of a writer have aged."""
+        """The aged ones among these sequences of a writer."""
         run = self._run(writer, max(sequences))
         if run is None or run[1] < min(sequences):
             return []
         return [sequence for sequence in sequences if self.position(writer, sequence) is not None]
 
     def at(self, positions: Iterable[int]) -> list[Row]:
-        """The events at those of these positions that are in blocks, in any order."""
+        """The events in blocks at these positions, in any order; other positions are skipped."""
         places = sorted((place, position) for position in sorted(positions) if (place := self.place(position)))
         found = []
         for number, together in groupby(places, lambda pair: pair[0]):
@@ -151,7 +150,7 @@ class Blocks:
         return found
 
     def after(self, position: int, *, until: int | None, limit: int) -> list[Row]:
-        """The events in blocks after this position, at most so many and not beyond another, in any order."""
+        """Up to `limit` events in blocks after this position and not after `until`, in any order."""
         found: list[int] = []
         chapters = self._connection.execute(
             "SELECT id FROM chapters WHERE id >= ? AND last_position > ? ORDER BY id",
@@ -168,9 +167,9 @@ class Blocks:
             found = found[: bisect_right(found, until)]
         return self.at(found[:limit])
 
-    def latest(self, wanted: Wanted, rows: Sequence[Row], limit: int | None) -> list[Row]:
-        """The latest of these rows, which are in order, latest first, and of what is wanted from blocks."""
-        found: list[tuple[int, int, Row | tuple[Block, int]]] = [(row[4], row[0], row) for row in rows]
+    def latest(self, wanted: BlockFilter, rows: Sequence[Row], limit: int | None) -> list[Row]:
+        """The latest of the given rows, which come latest first, and of the matching events in blocks."""
+        found: list[tuple[int, int, Row | tuple[EventBlock, int]]] = [(row[4], row[0], row) for row in rows]
         with closing(self._candidates(wanted)) as candidates:
             for number, last_at in candidates:
                 if limit is not None and len(found) >= limit and (limit == 0 or last_at < found[limit - 1][0]):
@@ -178,14 +177,14 @@ class Blocks:
                 block = self.block(number)
                 ats, positions = block.ats, block.positions
                 found += [(ats[index], positions[index], (block, index)) for index in _fitting(block, wanted)]
-                if limit is not None and len(found) >= limit:  # else every block counts, in whatever order
+                if limit is not None and len(found) >= limit:  # otherwise every block counts, in any order
                     found.sort(reverse=True)  # by time, then position: no two have the same
                     del found[limit:]
         found.sort(reverse=True)
-        return [row_of(*place) if isinstance(place[0], Block) else place for _, _, place in found]
+        return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
-    def _candidates(self, wanted: Wanted) -> Generator[tuple[int, int], None, None]:
-        """The blocks that may hold what is wanted, with the time of the last event that may be, latest first."""
+    def _candidates(self, wanted: BlockFilter) -> Generator[tuple[int, int], None, None]:
+        """The blocks that may contain matches, each with the time of its last possible match, latest first."""
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"
@@ -218,7 +217,7 @@ class Blocks:
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
     def members(self, roots: Iterable[Key]) -> Iterator[tuple[Key, Row]]:
-        """What is in blocks of the chains with these roots, and with it its parent; without the roots themselves."""
+        """The events in blocks of the chains with these roots, each after the key of its parent; without the roots."""
         for root in roots:
             numbers = self._connection.execute("SELECT block FROM block_roots WHERE (writer, sequence) = (?, ?)", root)
             for (number,) in list(numbers):
@@ -240,7 +239,7 @@ class Blocks:
         return found
 
     def header(self, writer: int, sequence: int) -> Header | None:
-        """What is known of the aged event of this id besides its body."""
+        """The header of an aged event; None if it has not aged."""
         position = self.position(writer, sequence)
         number = 0 if position is None else self.place(position)
         if position is None or not number:
@@ -249,7 +248,7 @@ class Blocks:
         return block.header(block.indexes[position])
 
     def counts(self) -> tuple[int, int, int]:
-        """Blocks, the events in them, and the large payloads among their bodies."""
+        """The number of blocks, of events in them, and of large payloads among their bodies."""
         row = self._connection.execute("SELECT count(*), sum(events), sum(payloads) FROM blocks").fetchone()
         assert row is not None
         return row[0], row[1] or 0, row[2] or 0
@@ -257,7 +256,7 @@ class Blocks:
     # -- Ageing -----------------------------------------------------------------------------------------------
 
     def age(self, before: int, *, limit: int, at_least: int) -> int:
-        """Move rows of this time or older into blocks, inside of a transaction; how many were moved."""
+        """Move rows older than `before` into blocks, inside a transaction; returns the number moved."""
         rows, bodies, alone = self._due(before, limit)
         is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # large events: fewer of them fill a step
         if not rows or (len(rows) < at_least and not is_full):
@@ -272,14 +271,14 @@ class Blocks:
                 places.update((header.position, number) for header in headers)
             self._set_places(places)
             self._keep_runs(sorted(rows))
-            self._connection.executemany(  # a third of what row by row takes
+            self._connection.executemany(  # a third of the time of deleting row by row
                 "DELETE FROM events WHERE position BETWEEN ? AND ?", list(_ranges(sorted(places)))
             )
             self._connection.executemany("DELETE FROM payloads WHERE id = ?", [(payload,) for payload in alone])
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """The first rows that are due, their bodies, and the payloads that go with them."""
+        """The first due rows, their bodies, and the payloads to move with them."""
         headers: list[Header] = []
         bodies: list[bytes] = []
         alone: list[int] = []
@@ -303,7 +302,7 @@ class Blocks:
         return headers, bodies, alone
 
     def _fits(self, header: Header, places: dict[Key, tuple[int, int, int]]) -> bool:
-        """Whether the parent is known, in the same chain, one step above."""
+        """True if the parent is known, in the same chain, and one step above."""
         key = header.parent_writer, header.parent_sequence
         if key not in places:
             row = self._connection.execute(
@@ -318,7 +317,7 @@ class Blocks:
         return places[key] == (header.root_writer, header.root_sequence, header.depth - 1)
 
     def _alone(self, payload: int) -> bytes | None:
-        """The payload when it is small enough for a block and only one event refers to it."""
+        """The payload if it is small enough for a block and only one event refers to it."""
         row = self._connection.execute(
             """SELECT body FROM payloads WHERE id = ?1 AND size_bytes <= ?2
             AND (SELECT count(*) FROM events WHERE payload = ?1) = 1
@@ -328,10 +327,10 @@ class Blocks:
         return None if row is None else row[0]
 
     def take_out(self, positions: Iterable[int]) -> list[Row]:
-        """Remove the events at these positions from their blocks, inside of a transaction; returns them.
+        """Remove the events at these positions from their blocks, inside a transaction; returns them.
 
-        The caller stores them again as rows. The others in their blocks stay aged, in blocks without them. What leads
-        from an id to its position stays: that never changes.
+        The caller stores them again as rows. Their blocks are rewritten without them. The mapping from ids to positions
+        stays, because a position never changes.
         """
         wanted = {position: number for position in positions if (number := self.place(position))}
         found: list[Row] = []
@@ -353,7 +352,7 @@ class Blocks:
         return found
 
     def remap(self) -> None:
-        """Derive again what leads to the blocks, inside of a transaction."""
+        """Rebuild the lookup tables of the blocks, inside a transaction."""
         with self._authority():
             for table in (*MAPS, "chapters", "runs"):
                 self._connection.execute(f"DELETE FROM {table}")
@@ -365,7 +364,7 @@ class Blocks:
                 self._keep_runs(sorted(headers))
 
     def problems(self) -> list[str]:
-        """One sentence for each promise that blocks, or what leads to them, do not keep."""
+        """One sentence for each damaged block or lookup table."""
         numbers = self._numbers()
         problems = missing_positions(_ranges(self._lost({0, *numbers})))
         expected = dict.fromkeys(MAPS, 0)
@@ -396,14 +395,14 @@ class Blocks:
                 statement = f"SELECT 1 FROM {table} WHERE {conditions}"
                 is_found &= all(self._connection.execute(statement, (*key, number)).fetchone() for key in keys)
             if not is_found:
-                problems.append(f"what leads to block {number} is not what is in it; `mica rebuild` mends it")
+                problems.append(f"what leads to block {number} is not what is in it; `mica upkeep rebuild` mends it")
         for table in MAPS:
             if not problems and self._one(f"SELECT count(*) FROM {table}") != expected[table]:
-                problems.append(f"{table} leads to blocks that are not there; `mica rebuild` mends it")
+                problems.append(f"{table} leads to blocks that are not there; `mica upkeep rebuild` mends it")
         return problems
 
     def _lost(self, numbers: Collection[int]) -> Iterator[int]:
-        """The positions that are said to be in blocks other than these, in order."""
+        """The positions that the chapters assign to other blocks than these, in order."""
         for (chapter,) in list(self._connection.execute("SELECT id FROM chapters ORDER BY id")):
             for index, place in enumerate(self._chapter(chapter) or ()):
                 if place not in numbers:
@@ -413,21 +412,21 @@ class Blocks:
 
     @contextmanager
     def _authority(self) -> Iterator[None]:
-        """Let rows and blocks be moved, in this transaction only. Others learn that they must look again."""
+        """Allow moving rows and blocks in this transaction, and invalidate the caches of other connections."""
         with authority(self._connection, "age"):
             yield
         self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
         self.forget()
 
     def _write(self, headers: Sequence[Header], bodies: Sequence[bytes], sessions: dict[int, int]) -> int:
-        """Write a block of these events, and what leads to it; its number."""
+        """Write a block of these events with its lookup rows; returns its number."""
         large = sum(len(body) > INLINE_BYTES_MAX for body in bodies)
         number = self._insert(headers, *encode(headers, bodies), payloads=large)
         self._map(number, headers, sessions)
         return number
 
     def _remove(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
-        """Remove a block of these events, and what leads to it."""
+        """Delete a block of these events with its lookup rows."""
         for table, keys in _leads(headers, sessions).items():
             conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
             self._connection.executemany(f"DELETE FROM {table} WHERE {conditions}", [(*key, number) for key in keys])
@@ -454,7 +453,7 @@ class Blocks:
             self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", sorted(rows))
 
     def _set_places(self, places: dict[int, int]) -> None:
-        """Say of positions in which blocks they are."""
+        """Store the block number of each position."""
         by_chapter = groupby(sorted(places.items()), lambda place: place[0] // CHAPTER_POSITIONS)
         for number, together in by_chapter:
             chapter = self._chapter(number) or array("q", bytes(8 * CHAPTER_POSITIONS))
@@ -468,7 +467,7 @@ class Blocks:
             )
 
     def _keep_runs(self, headers: Sequence[Header]) -> None:
-        """Keep the positions of these ids; the headers are in order of position."""
+        """Store the positions of these ids as runs; the headers are in order of position."""
         runs: list[tuple[int, int, int, int]] = []  # writer, first and last sequence, first position
         for header in headers:
             if runs:
@@ -482,7 +481,7 @@ class Blocks:
             before = self._run(writer, last)
             if before is None or before[1] < first:
                 self._keep_run(writer, first, last, position)
-            else:  # some of them have aged before, and were rows again since
+            else:  # some have aged before and became rows again
                 for sequence in range(first, last + 1):
                     if self.position(writer, sequence) is None:
                         self._keep_run(writer, sequence, sequence, position + sequence - first)
@@ -520,7 +519,7 @@ _KEYS = {
 
 
 def _leads(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set[tuple[int, ...]]]:
-    """By what a block of these events is found, for each table that leads to it."""
+    """The keys of a block of these events in each lookup table."""
     leads: dict[str, set[tuple[int, ...]]] = {table: set() for table in MAPS}
     for header in headers:
         leads["block_contexts"].add((header.context,))
@@ -534,14 +533,14 @@ def _leads(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set
 
 
 def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Positions in order as pairs: from, and to."""
+    """Sorted positions as ranges of first and last."""
     for _, together in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
         (_, first), *rest = together
         yield first, rest[-1][1] if rest else first
 
 
-def row_of(block: Block, index: int) -> Row:
-    """An event of a block as a row of the table; its data are bytes."""
+def row_of(block: EventBlock, index: int) -> Row:
+    """An event of a block as a row of the events table, with its data as bytes."""
     header = block.header(index)
     return (
         *header[:8],
@@ -553,12 +552,12 @@ def row_of(block: Block, index: int) -> Row:
     )
 
 
-def _fitting(block: Block, wanted: Wanted) -> list[int]:
-    """The indexes of what is wanted from a block."""
+def _fitting(block: EventBlock, wanted: BlockFilter) -> list[int]:
+    """The indexes of the matching events in a block."""
     contexts = None
     if wanted.context is not None:
         contexts = {context for context in {*block.contexts} if wanted.context(context)}
-    columns: list[tuple[array[int], Callable[[int], bool]]] = []  # what fits least often first
+    columns: list[tuple[array[int], Callable[[int], bool]]] = []  # most selective first
     for column, numbers in (
         (block.positions, wanted.positions),
         (block.names, wanted.names),

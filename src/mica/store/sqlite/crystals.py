@@ -1,4 +1,4 @@
-"""Crystals in the embedded store: rows that derive from the events, and the laws in triggers beside those in code."""
+"""Crystals in the embedded store: rows derived from the events; triggers enforce the laws as well."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from mica.model.crystal import (
     Fact,
     check_laws,
     crystal_of,
-    fact_of,
     overlap,
-    retracted_by,
+    retraction_target,
+    source_fact,
 )
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
+from mica.model.mark import Posting
+from mica.store.candidates import group_by_origin
 from mica.store.crystal_rows import CrystalRow, Derived, Rows, SourceRow, broken_crystals
 from mica.store.protocol import LATEST_MARKS
-from mica.store.sqlite import texts as sqlite_texts
-from mica.store.sqlite.authority import authority
-from mica.store.sqlite.file import as_json
+from mica.store.sqlite import texts
+from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import as_json, authority, translated
+from mica.store.sqlite.worker import SqliteRole, threaded
 
 Lookup = Callable[[EventId], Event | None]
 
@@ -48,12 +51,12 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
 
 
 def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
-    """Apply what these events, each with its position, say about marks and crystals. Raises LawBroken."""
+    """Update the rows of marks and crystals for events given with their positions. Raises LawBroken."""
     for position, event in events:
         if event.name == CRYSTAL:
             _add(connection, lookup, position, crystal_of(event))
         elif event.name == RETRACTED:
-            _retract(connection, lookup, retracted_by(event), by=position)
+            _retract(connection, lookup, retraction_target(event), by=position)
         elif event.name == PURGED:
             told = tombstone_of(event)
             _supersede(connection, lookup, told.supersedes, by=position)
@@ -62,7 +65,7 @@ def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[in
 
 
 def index_stored(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
-    """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
+    """Update the rows for events that are stored already. A crystal that has lost a source since gets no row."""
     for position, event in events:
         try:
             index(connection, lookup, [(position, event)])
@@ -96,14 +99,14 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, crystal: Cr
 
 
 def _fact(connection: apsw.Connection, source: Event) -> Fact | None:
-    """What is known of a source; None when it can be none, or is a crystal that lost what it rested on."""
+    """The facts about a source; None if it cannot be a source or is a crystal without a row."""
     if source.name == CRYSTAL:
         row = connection.execute(
             "SELECT superseded_by IS NULL FROM crystals WHERE position = ?", (source.position,)
         ).fetchone()
-        return None if row is None else fact_of(source, is_live=bool(row[0]))
+        return None if row is None else source_fact(source, is_live=bool(row[0]))
     row = connection.execute("SELECT 1 FROM texts WHERE position = ? AND is_mark", (source.position,)).fetchone()
-    return fact_of(source, is_live=row is not None)
+    return source_fact(source, is_live=row is not None)
 
 
 def _is_sealed(connection: apsw.Connection, sources: Iterable[int], *, besides: Sequence[int]) -> bool:
@@ -116,7 +119,7 @@ def _is_sealed(connection: apsw.Connection, sources: Iterable[int], *, besides: 
 
 
 def _positions(lookup: Lookup, identifiers: Iterable[EventId], *, before: int) -> list[int]:
-    """Where those of these events are that came before this position."""
+    """The positions of those events that are stored before this position."""
     known = filter(None, map(lookup, filter(is_id, identifiers)))
     return [event.position for event in known if event.position and event.position < before]
 
@@ -131,12 +134,12 @@ def _retract(connection: apsw.Connection, lookup: Lookup, identifier: EventId, *
         "INSERT INTO retractions (retracted, position) VALUES (?, ?) ON CONFLICT DO NOTHING", (identifier, by)
     )
     if (known := lookup(identifier)) is not None and known.position:
-        sqlite_texts.unmark(connection, known.position)
+        texts.unmark(connection, known.position)
         _end(connection, known.position, by=by)
 
 
 def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
-    """The crystal at this position, if one is there, is live no more."""
+    """Mark the crystal at this position, if any, as superseded."""
     connection.execute(
         "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL", (by, position)
     )
@@ -144,8 +147,8 @@ def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
         connection.execute("UPDATE crystal_sources SET is_live = 0 WHERE crystal = ? AND is_live", (position,))
 
 
-def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
-    """The positions of crystals that fit, those that end last."""
+def _positions_of(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
+    """The positions of the matching crystals that end last."""
     conditions: list[tuple[str, object]] = []
     if query.level is not None:
         conditions.append(("level = ?", LEVELS.index(query.level)))
@@ -173,7 +176,7 @@ def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
     return [row[0] for row in rows]
 
 
-def unsealed(
+def _unsealed_positions(
     connection: apsw.Connection, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[int]:
     """The positions of the marks, oldest or latest first, that no live crystal has as a source."""
@@ -191,35 +194,35 @@ def unsealed(
     return [row[0] for row in rows]
 
 
-def citing(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
-    """The positions of the crystals that rest on what is there, at any level, superseded ones too."""
+def _citing_positions(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
+    """The positions of all crystals above these positions, at any level, including superseded ones."""
     wanted = set(positions)
     rows = connection.execute(_CITING, (as_json(sorted(wanted)),))
     return sorted(row[0] for row in rows if row[0] not in wanted)
 
 
-def above(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Each of these positions with every crystal that rests on what is there."""
+def _above_pairs(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
+    """Pairs of each of these positions and every crystal above it."""
     rows = connection.execute(_ABOVE, (as_json(sorted(set(positions))),))
     return [(origin, position) for origin, position in rows]
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Leave no crystal: what follows derives them again."""
+    """Delete all crystal rows before they are derived again."""
     with authority(connection, "rebuild"):
         for table in ("crystals", "crystal_sources", "retractions"):
             connection.execute(f"DELETE FROM {table}")
 
 
 def bury(connection: apsw.Connection, positions: str) -> None:
-    """Remove the crystals that are at these positions or rest on what is there, under the authority of a purge."""
+    """Delete the crystals at or above these positions, under the authority of a purge."""
     gone = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
     connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (gone,))
     connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (gone,))
 
 
 def broken(connection: apsw.Connection, said: Derived) -> list[str]:
-    """Where the rows do not hold what the log says."""
+    """One sentence for every row that differs from the log."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )
@@ -231,3 +234,50 @@ def broken(connection: apsw.Connection, said: Derived) -> list[str]:
         array("q", (row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark"))),
     )
     return broken_crystals(said, rows)
+
+
+def _query(core: SqliteCore, query: CrystalQuery) -> list[Crystal]:
+    with core.reading():
+        found = map(crystal_of, core.at(_positions_of(core.connection, query)))
+        return sorted(found, key=lambda crystal: (crystal.end_at, crystal.position))
+
+
+def _postings(core: SqliteCore, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+    with core.reading():
+        core.statistics.follow()
+        positions = _positions_of(core.connection, query)
+        return core.statistics.postings_at(wanted, positions, only_marks=False)
+
+
+def _unsealed(
+    core: SqliteCore,
+    *,
+    limit: int,
+    session: str | None = None,
+    latest: bool = False,
+    after: int | None = None,
+) -> list[Event]:
+    with core.reading():
+        positions = _unsealed_positions(core.connection, limit, session=session, latest=latest, after=after)
+        return sorted(core.at(positions), key=lambda event: event.sort_key)
+
+
+def _citing(core: SqliteCore, identifiers: Sequence[EventId]) -> list[EventId]:
+    with core.reading():
+        known = [event.position for event in map(core.get, identifiers) if event and event.position]
+        return [event.id for event in core.at(_citing_positions(core.connection, known))]
+
+
+def _above(core: SqliteCore, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+    with translated(core.path):
+        return group_by_origin(positions, _above_pairs(core.connection, positions))
+
+
+class SqliteCrystals(SqliteRole):
+    """`CrystalIndex` in a file."""
+
+    query = threaded(_query)
+    postings = threaded(_postings)
+    unsealed = threaded(_unsealed)
+    citing = threaded(_citing)
+    above = threaded(_above)

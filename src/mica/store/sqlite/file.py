@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import apsw
@@ -17,6 +15,7 @@ import msgspec
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model.event import microseconds, new_writer, utc_now
+from mica.store.migrations import EngineSchema, load_schema
 
 Key = tuple[int, int]  # an id: the number of its writer, and its sequence
 Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
@@ -102,39 +101,47 @@ def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Con
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the file to this version. Several processes may try at once; one does it, the others find it done."""
-    files = migrations()
+    schema = load_schema("sqlite")
     version = _version(connection, path)
-    if version > len(files):
-        raise SchemaTooNew(f"{path} has schema version {version}, this mica knows {len(files)}; upgrade mica")
+    if version > schema.version:
+        raise SchemaTooNew(f"{path} has schema version {version}, this mica knows {schema.version}; upgrade mica")
+    if 0 < version < schema.first:
+        raise StoreError(f"{path} has schema version {version}, older than any release; import its transcripts again")
     if connection.readonly("main"):
-        if version < len(files):
+        if version < schema.version:
             raise StoreUnavailable(f"{path} has an old schema and cannot be written; open it once where it can be")
         return
     if version == 0:
-        connection.pragma("auto_vacuum", 2)  # incremental; only a new file takes it: ageing gives pages back
+        connection.pragma("auto_vacuum", 2)  # incremental; only a new file takes it: ageing releases pages
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     connection.pragma("cache_size", -CACHE_KIB)
-    if version == len(files):
+    if version == schema.version:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = int(connection.pragma("user_version") or 0)
-        for statements in files[version:]:
-            for _ in connection.execute(statements):
-                pass
-        if version == 0:
-            created = (new_writer(), microseconds(utc_now()))
-            connection.execute("INSERT INTO space (id, created_at) VALUES (?, ?)", created)
+        _apply(connection, schema, version)
         connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", len(files))
+        connection.pragma("user_version", schema.version)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> None:
+    """Create the tables of a new file, or migrate those of an older one, within a transaction."""
+    new = [schema.statements] if version == 0 else [statements for _, statements in schema.after(version)]
+    for statements in new:
+        for _ in connection.execute(statements):
+            pass
+    if version == 0:
+        created = (new_writer(), microseconds(utc_now()))
+        connection.execute("INSERT INTO space (id, created_at) VALUES (?, ?)", created)
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
@@ -147,13 +154,6 @@ def _version(connection: apsw.Connection, path: Path) -> int:
         return int(connection.pragma("user_version") or 0)
     finally:
         connection.execute("COMMIT")
-
-
-@lru_cache
-def migrations() -> tuple[str, ...]:
-    """The numbered migrations of this engine, in order."""
-    folder = resources.files("mica.store") / "migrations" / "sqlite"
-    return tuple(file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name))
 
 
 @contextmanager
@@ -182,6 +182,14 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"the disk under {path} fails ({error}); nothing of this write was kept") from error
     except apsw.Error as error:
         raise StoreError(f"{path} cannot be used: {error}; is it a store of mica?") from error
+
+
+@contextmanager
+def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
+    """Insert the row without which triggers refuse changes of the log, for this block of a transaction only."""
+    connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (work, microseconds(utc_now())))
+    yield
+    connection.execute("DELETE FROM authority WHERE work = ?", (work,))
 
 
 def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[Row]) -> None:

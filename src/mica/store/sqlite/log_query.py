@@ -8,11 +8,11 @@ from functools import partial
 import apsw
 
 from mica.model.event import EventQuery, microseconds, name_pattern
-from mica.store.protocol import wanted_terms
-from mica.store.sqlite.blocks import Wanted
+from mica.store.candidates import query_terms
+from mica.store.sqlite.blocks import BlockFilter
 from mica.store.sqlite.file import as_json
-from mica.store.sqlite.texts import Facts
-from mica.store.sqlite.words import Words
+from mica.store.sqlite.statistics import TextStatistics
+from mica.store.sqlite.words import SqliteWords
 
 MANY_CONTEXTS = 1_000  # of a session; one that never ends has more and more, each with its own place in the index
 RECENT_ROWS = 20_000  # of the log, looked at first for such a session: some 10 ms at most
@@ -32,7 +32,7 @@ def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
 
 
 def latest(
-    connection: apsw.Connection, facts: Facts, query: EventQuery, *, since: int | None = None
+    connection: apsw.Connection, facts: TextStatistics, query: EventQuery, *, since: int | None = None
 ) -> tuple[str, list[str | int]]:
     """What follows the table to read the latest rows that fit, latest first, and its values.
 
@@ -70,14 +70,16 @@ def latest(
     if query.errors is not None:
         require("error = ?", int(query.errors))
     if query.text is not None:
-        positions = facts.containing(wanted_terms(query.text))
+        positions = facts.containing(query_terms(query.text))
         require("position IN (SELECT value FROM json_each(?))", as_json(positions))
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     limit = -1 if query.limit is None else query.limit
     return f"{where}ORDER BY at DESC, position DESC LIMIT ?", [*bindings, limit]
 
 
-def wanted(connection: apsw.Connection, words: Words, facts: Facts, query: EventQuery) -> Wanted | None:
+def wanted(
+    connection: apsw.Connection, words: SqliteWords, facts: TextStatistics, query: EventQuery
+) -> BlockFilter | None:
     """What a query asks of the blocks; None when nothing in them can fit."""
     session = None
     if query.session is not None:
@@ -93,13 +95,13 @@ def wanted(connection: apsw.Connection, words: Words, facts: Facts, query: Event
         )
         if value is not None
     ]
-    return Wanted(
+    return BlockFilter(
         session=session,
         names=frozenset(_fitting_names(connection, query.names)) if query.names else None,
         since=None if query.since is None else microseconds(query.since),
         until=None if query.until is None else microseconds(query.until),
         error=None if query.errors is None else int(query.errors),
-        positions=None if query.text is None else frozenset(facts.containing(wanted_terms(query.text))),
+        positions=None if query.text is None else frozenset(facts.containing(query_terms(query.text))),
         context=partial(_fits, words, query) if sessions or session is not None else None,
         sessions=frozenset.intersection(*sessions) if sessions else None,
     )
@@ -115,7 +117,7 @@ def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list
     ]
 
 
-def _fits(words: Words, query: EventQuery, context: int) -> bool:
+def _fits(words: SqliteWords, query: EventQuery, context: int) -> bool:
     """Whether events of this context can be what a query asks for."""
     found = words.context(context)
     return (

@@ -1,8 +1,7 @@
-"""Which texts of the embedded store have which words, in volumes: what is new is kept text by text, and every 4,096
-texts become a volume that lists, for each of its terms, where it is said.
+"""The inverted index of the embedded store. New texts are stored one by one; every 4,096 texts become a volume.
 
-A row for every word of every text would be written all over a large table, twenty of them for a mark. A volume is
-written once, in the order of its table, and read as sets of places.
+A volume lists the places of each of its terms. It is written once, in the order of its table, and read as bit sets. A
+row per word and text would cost about twenty scattered writes for each mark.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ import msgspec
 from mica.store.sqlite.bits import packed, put, unpacked
 from mica.store.sqlite.file import Row, as_json, insert
 
-VOLUME_TEXTS = 4_096  # what is not in a volume yet is read by every new process, in some 10 ms
-VOLUME_BYTES = VOLUME_TEXTS // 8  # of a set of its places
-KNOWN_BYTES_MAX = 64_000_000  # of sets that are remembered: of a million marks, those of 200 terms
+VOLUME_TEXTS = 4_096  # every new process reads the texts outside volumes, in about 10 ms
+VOLUME_BYTES = VOLUME_TEXTS // 8  # size of a bit set of places
+KNOWN_BYTES_MAX = 64_000_000  # of cached bit sets: about 200 terms with a million marks
 
 _decode = msgspec.json.Decoder(list[int]).decode
 _FIRST = """SELECT position, terms, is_mark, at FROM unfiled JOIN texts USING (position)
@@ -35,7 +34,7 @@ _OF_TERM = """SELECT volume, count, places, more FROM json_each(?) AS wanted
 
 
 def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
-    """Keep the numbers of the terms of texts, each with its position; what makes a volume is filed."""
+    """Store the term numbers of texts, given with their positions, and make volumes when there are enough."""
     rows: list[Row] = [(position, as_json(said)) for position, said in texts]
     insert(connection, "unfiled (position, terms)", "(?, ?)", rows)
     (row,) = connection.execute("SELECT count(*) FROM unfiled")
@@ -44,7 +43,7 @@ def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]])
 
 
 def _file(connection: apsw.Connection) -> None:
-    """Make a volume of the oldest texts that are in none."""
+    """Make a volume of the oldest texts outside volumes."""
     rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
     said: defaultdict[int, list[int]] = defaultdict(list)
     often: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -74,7 +73,7 @@ def _file(connection: apsw.Connection) -> None:
 
 
 def written(places: Sequence[int], often: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
-    """Where a term is said, as a row has it: in how many texts, in which, and how often in those that repeat it."""
+    """The columns of a posting: the number of texts with a term, their places, and the counts above one."""
     more = array("I", chain.from_iterable(often.items())).tobytes() if often else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
@@ -82,19 +81,19 @@ def written(places: Sequence[int], often: Mapping[int, int] | None = None) -> tu
 
 
 def is_list(found: int) -> bool:
-    """Whether so many places are written one by one: a set of them is longer, and quicker to read."""
+    """True if so few places are stored as a list, which is then shorter than a bit set."""
     return 8 * found <= VOLUME_BYTES
 
 
 def _places(found: int, blob: bytes) -> list[int]:
-    """The places that `written` wrote."""
+    """The places in a column that `written` returned."""
     if is_list(found):
         return list(array("H", blob))
     return unpacked(int.from_bytes(blob, "little"))
 
 
 def _often(more: bytes | None) -> dict[int, int]:
-    """Where a term is said more than once, and how often."""
+    """The places where a term occurs more than once, with its counts."""
     if not more:
         return {}
     pairs = array("I", more)
@@ -102,7 +101,7 @@ def _often(more: bytes | None) -> dict[int, int]:
 
 
 def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
-    """The texts at these positions are no marks any more."""
+    """Clear the mark bits of the texts at these positions."""
     for volume, places in _places_of(connection, positions).items():
         (row,) = connection.execute("SELECT marks FROM volumes WHERE id = ?", (volume,))
         marks = int.from_bytes(row[0], "little") & ~_set(places.values())
@@ -111,9 +110,9 @@ def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
 
 
 def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
-    """Take texts out of what is listed; each position comes with the terms of its text, and no others.
+    """Remove texts from the index. Each position comes with exactly the terms of its text.
 
-    A row says where its term is in a whole volume, so it is written once for all of these texts, not once for each.
+    A row covers one term in a whole volume, so it is written once for all of these texts.
     """
     unmark(connection, texts)
     connection.executemany("DELETE FROM unfiled WHERE position = ?", [(position,) for position in texts])
@@ -126,7 +125,7 @@ def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> N
 
 
 def _take(connection: apsw.Connection, volume: int, gone: Mapping[int, int]) -> None:
-    """Take sets of places, by their terms, out of a volume."""
+    """Remove bit sets of places, given by term, from a volume."""
     rows = """SELECT term, count, places, more FROM json_each(?) AS wanted
         CROSS JOIN postings ON volume = ? AND term = wanted.value"""
     for term, count, places, more in list(connection.execute(rows, (as_json(sorted(gone)), volume))):
@@ -142,23 +141,23 @@ def _take(connection: apsw.Connection, volume: int, gone: Mapping[int, int]) -> 
 
 
 def _set(places: Iterable[int]) -> int:
-    """Places of a volume as one number."""
+    """Places of a volume as a bit set in one integer."""
     return int.from_bytes(packed(places, VOLUME_BYTES), "little")
 
 
 def unfiled_terms(connection: apsw.Connection) -> set[int]:
-    """The terms of the texts that are in no volume yet."""
+    """The terms of the texts outside volumes."""
     return set().union(*(_decode(terms) for (terms,) in connection.execute("SELECT terms FROM unfiled")))
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Leave nothing listed."""
+    """Empty the index."""
     for table in ("postings", "volumes", "unfiled"):
         connection.execute(f"DELETE FROM {table}")
 
 
 def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[int, dict[int, int]]:
-    """The volumes that these texts are in, and the place of each position there."""
+    """The volumes of these texts, each with the place of every position."""
     volumes = list(connection.execute("SELECT first_position, id FROM volumes ORDER BY first_position"))
     firsts = [first for first, _ in volumes]
     found: dict[int, dict[int, int]] = {}
@@ -172,8 +171,8 @@ def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[in
     return found
 
 
-def said_in_order(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:
-    """What is listed, volume by volume and then what is in none: the last position there, and the terms of each."""
+def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:
+    """The index by volume, then the texts outside volumes: the last position, and the term counts by position."""
     volumes = list(connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id"))
     for volume, first, offsets in volumes:
         positions = [first + offset for offset in array("I", offsets)]
@@ -191,35 +190,35 @@ def said_in_order(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, 
 # -- Reading --------------------------------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
-    """Where a term is said in volumes; places are counted through all of them."""
+class TermPlaces(NamedTuple):
+    """The places of a term in all volumes, numbered across volumes."""
 
-    volumes: int  # how many were looked at
+    volumes: int  # number of volumes covered
     places: int
-    written: bytes  # the places once more, to look at one by one
-    again: bytes  # those where it is said more than once, in the same way: they are few
-    repeated: array[int]  # these in order
-    often: array[int]  # and how often there
+    written: bytes  # the same bit set as bytes, for single lookups
+    again: bytes  # the bit set of the few places where it occurs more than once
+    repeated: array[int]  # these places in order
+    often: array[int]  # the count at each of them
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes to remember this."""
+        """The approximate size in a cache."""
         return 3 * len(self.written) + 8 * len(self.often)
 
     def times(self, place: int) -> int:
-        """How often it is said at a place where it is said more than once."""
+        """The count at a place where the term occurs more than once."""
         return self.often[bisect_left(self.repeated, place)]
 
 
-Spot: TypeAlias = tuple[int, int, int, int]  # a place's byte, the bit in it, the place, and its position in the log
+Spot: TypeAlias = tuple[int, int, int, int]  # byte and bit of a place in a bit set, the place, its position in the log
 
-NOWHERE = Said(0, 0, b"", b"", array("I"), array("I"))
+NOWHERE = TermPlaces(0, 0, b"", b"", array("I"), array("I"))
 
 
 class Volumes:
-    """What one connection knows of the volumes, and of the texts that are in none yet, which follow them.
+    """One connection's cache of the volumes and of the newer texts outside volumes (the tail).
 
-    A place is the number of a text in its volume, after those of all volumes before it.
+    A place is the number of a text, counted through all volumes and then the tail.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -227,19 +226,19 @@ class Volumes:
         self._ids: list[int] = []
         self._first: list[int] = []  # the first position of each
         self._times: list[tuple[int, int]] = []
-        self._offsets: dict[int, array[int]] = {}  # of the positions of a volume, by its number in this list
+        self._offsets: dict[int, array[int]] = {}  # the position offsets of a volume, by its index in `_ids`
         self._filed_marks = 0
-        self._said: dict[int, Said] = {}
+        self._said: dict[int, TermPlaces] = {}
         self._said_bytes = 0
-        self._tail: list[int] = []  # positions that are in no volume
+        self._tail: list[int] = []  # positions outside volumes
         self._tail_marks = 0
-        self._tail_said: defaultdict[int, dict[int, int]] = defaultdict(dict)  # a term's places there, and how often
+        self._tail_said: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by term: place in the tail to count
 
     def forget(self) -> None:
-        self.__init__(self._connection)  # type: ignore[misc]  # begins anew
+        self.__init__(self._connection)  # type: ignore[misc]  # resets every attribute
 
     def follow(self) -> None:
-        """Know what is there now. What a purge or a retraction changes must be forgotten before."""
+        """Read new volumes and texts. The caller calls `forget` first after a purge or a retraction."""
         ids = [row[0] for row in self._connection.execute("SELECT id FROM volumes ORDER BY id")]
         if ids != self._ids:
             if ids[: len(self._ids)] != self._ids:
@@ -268,7 +267,7 @@ class Volumes:
 
     @property
     def marks(self) -> int:
-        """The places of marks."""
+        """The bit set of all marks."""
         return self._filed_marks | self._tail_marks << self._filed
 
     @property
@@ -276,18 +275,18 @@ class Volumes:
         return len(self._ids) * VOLUME_TEXTS
 
     def places(self, term: int) -> int:
-        """Where a term is said."""
+        """The bit set of places of a term."""
         tail = self._tail_said.get(term)
-        filed = self._said_of(term).places
+        filed = self._term_places(term).places
         if not tail:
             return filed
         return filed | int.from_bytes(packed(tail, (len(self._tail) + 7) // 8), "little") << self._filed
 
-    def _said_of(self, term: int) -> Said:
+    def _term_places(self, term: int) -> TermPlaces:
         known = self._said.get(term, NOWHERE)
         if known.volumes == len(self._ids):
             if known is not NOWHERE:
-                self._said[term] = self._said.pop(term)  # it goes last now
+                self._said[term] = self._said.pop(term)  # most recently used
             return known
         size = len(self._ids) * VOLUME_BYTES
         into, again = bytearray(known.written.ljust(size, b"\0")), bytearray(known.again.ljust(size, b"\0"))
@@ -305,24 +304,24 @@ class Volumes:
                 put(again, pairs[::2], start=number * VOLUME_TEXTS)
                 repeated.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
                 often += pairs[1::2]
-        said = Said(len(self._ids), int.from_bytes(into, "little"), bytes(into), bytes(again), repeated, often)
+        said = TermPlaces(len(self._ids), int.from_bytes(into, "little"), bytes(into), bytes(again), repeated, often)
         self._said_bytes += said.size_bytes - known.size_bytes
         self._said.pop(term, None)
         self._said[term] = said
         while self._said_bytes > KNOWN_BYTES_MAX and len(self._said) > 1:
-            self._said_bytes -= self._said.pop(next(iter(self._said))).size_bytes  # what was not asked for longest
+            self._said_bytes -= self._said.pop(next(iter(self._said))).size_bytes  # least recently used
         return said
 
     def said(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
-        """How often each term is said at those of these places, which are in order, where it is; by position."""
+        """The counts of each term at the given places, which are in order: term to position to count."""
         end = bisect_left(places, self._filed)
         filed, tail = places[:end], [place - self._filed for place in places[end:]]
         positions = self._filed_positions(filed)
         spots = [(place >> 3, 1 << (place & 7), place, at) for place, at in zip(filed, positions, strict=True)]
-        return {term: self._filed_said(term, spots) | self._tail_said_at(term, tail) for term in terms}
+        return {term: self._filed_counts(term, spots) | self._tail_counts(term, tail) for term in terms}
 
     def _filed_positions(self, places: Sequence[int]) -> list[int]:
-        """Where in the log these places are, which are in order."""
+        """The log positions of places in volumes, which are in order."""
         found: list[int] = []
         start = 0
         while start < len(places):
@@ -333,8 +332,8 @@ class Volumes:
             start = end
         return found
 
-    def _filed_said(self, term: int, spots: Iterable[Spot]) -> dict[int, int]:
-        said = self._said_of(term)
+    def _filed_counts(self, term: int, spots: Iterable[Spot]) -> dict[int, int]:
+        said = self._term_places(term)
         if not said.places:
             return {}
         written, again, times = said.written, said.again, said.times
@@ -346,12 +345,12 @@ class Volumes:
             if written[byte] & bit
         }
 
-    def _tail_said_at(self, term: int, places: Sequence[int]) -> dict[int, int]:
+    def _tail_counts(self, term: int, places: Sequence[int]) -> dict[int, int]:
         said, tail = self._tail_said.get(term), self._tail
         return {tail[place]: said[place] for place in places if place in said} if said else {}
 
     def positions(self, places: int) -> list[int]:
-        """Where in the log these places are."""
+        """The log positions of a bit set of places."""
         every = unpacked(places)
         end = bisect_left(every, self._filed)
         return self._filed_positions(every[:end]) + [self._tail[place - self._filed] for place in every[end:]]
@@ -365,17 +364,19 @@ class Volumes:
             volume = bisect_right(self._first, wanted[start]) - 1
             end = bisect_left(wanted, self._first[volume + 1], start) if volume + 1 < len(self._first) else len(wanted)
             first, offsets = self._first[volume], self._offsets_of(volume)
-            found += _standing(offsets, [position - first for position in wanted[start:end]], volume * VOLUME_TEXTS)
+            found += _sorted_indexes(
+                offsets, [position - first for position in wanted[start:end]], volume * VOLUME_TEXTS
+            )
             start = end
         tail = wanted[bisect_left(wanted, self._tail[0]) :] if self._tail else []
-        found += _standing(self._tail, tail, self._filed)
+        found += _sorted_indexes(self._tail, tail, self._filed)
         if not only_marks:
             return found
         marks = self.marks.to_bytes((self._filed + len(self._tail) + 7) // 8, "little")
         return [place for place in found if marks[place >> 3] >> (place & 7) & 1]
 
     def within(self, since: int, until: int) -> int:
-        """The places of marks of a time."""
+        """The bit set of the marks in a time range."""
         parts: list[bytes] = []
         for number, (first_at, last_at) in enumerate(self._times):
             if since <= first_at and last_at < until:
@@ -402,7 +403,7 @@ class Volumes:
         return offsets
 
 
-def _standing(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
-    """Where those of the wanted stand that are listed, counted from a start; what is listed is in order."""
+def _sorted_indexes(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
+    """The indexes, plus `start`, of the wanted values in a sorted list; values not in it are skipped."""
     end = len(listed)
     return [start + place for each in wanted if (place := bisect_left(listed, each)) < end and listed[place] == each]

@@ -1,24 +1,35 @@
-"""How a purge changes the file of the embedded store: rows become tombstones, and words nobody uses any more go.
+"""Purges in a file: rows become tombstones, words that no row refers to are deleted, and the file is rewritten.
 
-What has aged is taken out of its block first: here every event that goes is a row.
+Events in blocks are turned into rows first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import apsw
+import msgspec
 
-from mica.model.event import Event, Tombstone, searchable_text, tombstone
-from mica.store.sqlite import crystals as sqlite_crystals
+from mica.errors import StoreBusy, StoreFull
+from mica.model.event import EMPTY, PURGED, Event, EventId, Tombstone, is_tombstone, make_tombstone
+from mica.model.mark import searchable_text
+from mica.store.codec import INLINE_BYTES_MAX
+from mica.store.purges import Purge
+from mica.store.sqlite import crystals, replies, trails
 from mica.store.sqlite import postings as sqlite_postings
-from mica.store.sqlite import replies as sqlite_replies
-from mica.store.sqlite import trails as sqlite_trails
-from mica.store.sqlite.authority import authority
-from mica.store.sqlite.file import as_json
+from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import Row, as_json, authority, insert, translated
+from mica.store.sqlite.log import EVENTS
+from mica.store.sqlite.worker import RETRY_S, SqliteRole, threaded
 from mica.words import terms
 
-# The words of a table, and who refers to them. Sessions come after the contexts that name them.
+BURY_BLOCKS = 4  # rewritten in one transaction: some 100 ms, as long as a step of ageing
+READERS_S = 10  # how long `scrub` waits for readers of the write-ahead log: an answer takes less, a stuck reader longer
+
+# The tables of words, and the rows that refer to them. Sessions come after the contexts that name them.
 _REFERRED = {
     "names": ("SELECT 1 FROM events WHERE name = names.id", "SELECT 1 FROM block_names WHERE name = names.id"),
     "payloads": (
@@ -30,25 +41,106 @@ _REFERRED = {
         "SELECT 1 FROM block_contexts WHERE context = contexts.id",
     ),
     "sessions": ("SELECT 1 FROM contexts WHERE session = sessions.id",),  # a text has that of its event's context
-    # A cross join, for else SQLite looks through all postings for each term.
+    # A cross join: otherwise SQLite scans all postings for each term.
     "terms": ("SELECT 1 FROM volumes CROSS JOIN postings ON volume = volumes.id AND term = terms.id",),
 }
-_NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember their numbers
+_NUMBERED = ("names", "contexts", "sessions", "terms")  # processes cache these numbers
 
 
-def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, *, name: int, context: int) -> None:
-    """Replace these events by tombstones inside of a transaction. The name and the context are those of a tombstone."""
+class SqlitePurges(SqliteRole):
+    """`PurgeLog` in a file."""
+
+    all = threaded(SqliteCore.purges)
+
+    @property
+    def generation(self) -> int:
+        return -1 if self._worker.core is None else self._worker.core.generation
+
+    async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
+        portions = await self._worker.run(bury_portions, identifiers)
+        return sum([await self._worker.run(bury, portion, cause) for portion in portions])
+
+    async def add(self, purge: Purge) -> None:
+        await self._worker.run(add_purge, purge)
+
+    async def scrub(self) -> list[str]:
+        path = self._worker.path
+        left = []
+        try:
+            await self._worker.run(compact)
+        except (StoreFull, StoreBusy) as error:
+            left.append(f"{path} could not be rewritten and may hold copies on its free pages: {error}")
+        until = asyncio.get_running_loop().time() + READERS_S
+        while not await self._worker.run(truncate_log):
+            if asyncio.get_running_loop().time() > until:
+                left.append(f"{path}-wal is read by another process and may hold copies; end it and purge again")
+                break
+            await asyncio.sleep(random.uniform(*RETRY_S))
+        return left
+
+
+def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list[EventId]]:
+    """These ids in portions of a few blocks each: one portion is one transaction, and other writers wait for it."""
+    by_block: defaultdict[int, list[EventId]] = defaultdict(list)
+    with core.reading():
+        for identifier in dict.fromkeys(identifiers):
+            by_block[_block_of(core, identifier)].append(identifier)
+    blocks = sorted(by_block)
+    return [
+        [identifier for block in blocks[start : start + BURY_BLOCKS] for identifier in by_block[block]]
+        for start in range(0, len(blocks), BURY_BLOCKS)
+    ]
+
+
+def _block_of(core: SqliteCore, identifier: EventId) -> int:
+    """The block of an event; 0 when it is in none."""
+    key = core.words.known_key(identifier) if core.blocks.is_used else None
+    position = None if key is None else core.blocks.position(*key)
+    return 0 if position is None else core.blocks.place(position)
+
+
+def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> int:
+    """Replace these events by tombstones in one transaction; returns how many."""
+    with core.writing():
+        known = (core.get(identifier) for identifier in dict.fromkeys(identifiers))
+        content = [event for event in known if event is not None and not is_tombstone(event)]
+        if content:
+            restore_rows(core, (event.position or 0 for event in content))
+            name, context = core.words.number("names", PURGED), core.words.context_number(EMPTY)
+            _replace(core.connection, content, cause, name=name, context=context)
+    core.forget()
+    return len(content)
+
+
+def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
+    """Turn events in blocks at these positions into rows again, within a transaction; returns how many."""
+    rows = core.blocks.take_out(positions) if core.blocks.is_used else []
+    insert(core.connection, *EVENTS, [_restored(core, row) for row in rows])
+    return len(rows)
+
+
+def _restored(core: SqliteCore, row: Row) -> Row:
+    *rest, data, payload = row
+    if data is not None and len(data) > INLINE_BYTES_MAX:
+        return (*rest, None, core.payload_number(data))
+    return (*rest, data if data is None else data.decode(), payload)
+
+
+def _replace(
+    connection: apsw.Connection, events: Sequence[Event], cause: Tombstone, *, name: int, context: int
+) -> None:
+    """Replace these rows by tombstones, which have this name and context."""
     positions = as_json([event.position or 0 for event in events])
     connection.pragma("secure_delete", "on")  # what is deleted is overwritten with zeros
     with authority(connection, "purge"):
         used = _used(connection, positions)
         used["terms"] = _unindexed(connection, events, positions)
-        sqlite_crystals.bury(connection, positions)
-        sqlite_trails.clear(connection)
-        sqlite_replies.clear(connection)
+        crystals.bury(connection, positions)
+        trails.clear(connection)
+        replies.clear(connection)
         connection.executemany(
             "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0 WHERE position = ?",
-            [(name, context, tombstone(event, told).body.decode(), event.position) for event in events],
+            [(name, context, make_tombstone(event, cause).body.decode(), event.position) for event in events],
         )
         connection.execute(
             "UPDATE space SET generation = generation + 1, highest_number = max(highest_number, ?)",
@@ -60,12 +152,6 @@ def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, 
                 f"DELETE FROM {table} WHERE id IN (SELECT value FROM json_each(?)) AND {unused}",
                 (as_json(used[table]),),
             )
-
-
-def truncate_log(connection: apsw.Connection) -> bool:
-    """Bring everything from the log into the file and empty the log; False while another process reads in it."""
-    busy, _, _ = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
-    return not busy
 
 
 def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
@@ -83,7 +169,7 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 
 
 def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
-    """Take events out of full text; the numbers of their terms that no text has which is in no volume yet."""
+    """Remove events from full text; returns the numbers of their terms that no text outside of volumes has."""
     said = {event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None}
     wanted = as_json(sorted(set().union(*said.values())))
     rows = connection.execute("SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
@@ -99,3 +185,27 @@ def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: 
 def _highest(connection: apsw.Connection, table: str) -> int:
     row = connection.execute(f"SELECT max(id) FROM {table}").fetchone()
     return int(row[0] or 0) if row else 0
+
+
+def add_purge(core: SqliteCore, purge: Purge) -> None:
+    """Record a purge and delete replies, which may quote what it takes."""
+    with core.writing():
+        core.connection.execute(
+            "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (purge.told.purge, msgspec.json.encode(purge).decode()),
+        )
+        core.connection.execute("UPDATE space SET generation = generation + 1")
+        replies.clear(core.connection)
+
+
+def compact(core: SqliteCore) -> None:
+    """Rewrite the file: pages that SQLite split keep copies of old rows in their free space."""
+    with translated(core.path):
+        core.connection.execute("VACUUM")
+
+
+def truncate_log(core: SqliteCore) -> bool:
+    """Move the write-ahead log into the file and empty it; False while another process reads it."""
+    with translated(core.path):
+        busy, _, _ = next(iter(core.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+    return not busy

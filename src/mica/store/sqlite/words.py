@@ -13,7 +13,7 @@ from mica.store.sqlite.file import Key, Row, as_json, insert
 from mica.words import term_of
 
 
-class Words:
+class SqliteWords:
     """What one connection knows of the numbers of words, inside of its transactions.
 
     What an undone transaction has made, or a purge takes away, must be forgotten.

@@ -1,83 +1,98 @@
-"""Shared work in an SQLite file. Who writes holds the only lock, so what is seen here is what is changed."""
+"""The work queue of a file. A writer holds the only lock, so what it reads is what it changes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime, timedelta
 
-import apsw
-
-from mica.model.event import Claim, Work
-from mica.store.leases import COLUMNS, claim_of, work_of
+from mica.errors import ClaimLost
+from mica.model.event import microseconds, new_writer, utc_now
+from mica.store.leases import COLUMNS, Claim, Work, check_lease, check_moment, check_words, claim_of, work_of
+from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.file import as_json
+from mica.store.sqlite.worker import SqliteRole, threaded
 
 _FREE = "kind IN (SELECT value FROM json_each(?)) AND due_at <= ? AND (claim IS NULL OR held_until <= ?)"
-
-
 _SOONER = """UPDATE SET
     due_at = iif(claim IS NULL, min(due_at, excluded.due_at), due_at),
     again_at = iif(claim IS NULL, NULL, min(coalesce(again_at, excluded.due_at), excluded.due_at))"""
 
 
-def plan(connection: apsw.Connection, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
-    connection.execute(
-        f"""INSERT INTO work (kind, about, due_at) VALUES (?, ?, ?)
-        ON CONFLICT DO {"NOTHING" if only_new else _SOONER}""",
-        (kind, about, due_at),
-    )
-
-
-def is_due(connection: apsw.Connection, kinds: Collection[str], *, due_by: int, now: int) -> bool:
-    """Whether there is something to claim. Asked before the lock that all writers share is taken."""
-    bindings = (as_json(list(kinds)), due_by, now)
-    return connection.execute(f"SELECT 1 FROM work WHERE {_FREE} LIMIT 1", bindings).fetchone() is not None
-
-
-def claim(
-    connection: apsw.Connection,
-    identifier: str,
-    kinds: Collection[str],
-    *,
-    owner: str,
-    due_by: int,
-    now: int,
-    held_until: int,
-) -> Claim | None:
-    row = connection.execute(
-        f"""UPDATE work SET claim = ?, owner = ?, held_until = ? WHERE (kind, about) = (
-            SELECT kind, about FROM work WHERE {_FREE} ORDER BY due_at, kind, about LIMIT 1
-        ) RETURNING {COLUMNS}""",
-        (identifier, owner, held_until, as_json(list(kinds)), due_by, now),
-    ).fetchall()
-    return claim_of(identifier, row[0]) if row else None
-
-
-def renew(connection: apsw.Connection, held: Claim, *, held_until: int) -> Claim | None:
-    """The claim with its new end; None when it holds nothing."""
-    row = connection.execute(
-        f"UPDATE work SET held_until = ? WHERE kind = ? AND about = ? AND claim = ? RETURNING {COLUMNS}",
-        (held_until, held.kind, held.about, held.id),
-    ).fetchall()
-    return claim_of(held.id, row[0]) if row else None
-
-
-def finish(connection: apsw.Connection, held: Claim, *, again_at: int | None) -> bool:
-    """Whether the claim was good."""
-    found = "SELECT again_at FROM work WHERE kind = ? AND about = ? AND claim = ?"
-    row = connection.execute(found, (held.kind, held.about, held.id)).fetchone()
-    if row is None:
-        return False
-    planned = [at for at in (again_at, row[0]) if at is not None]
-    if planned:
-        connection.execute(
-            """UPDATE work SET due_at = ?, again_at = NULL, claim = NULL, owner = NULL, held_until = NULL
-            WHERE kind = ? AND about = ?""",
-            (min(planned), held.kind, held.about),
+def _plan(core: SqliteCore, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
+    check_words(kind=kind, about=about)
+    check_moment("due_at", due_at)
+    with core.writing():
+        core.connection.execute(
+            f"""INSERT INTO work (kind, about, due_at) VALUES (?, ?, ?)
+            ON CONFLICT DO {"NOTHING" if only_new else _SOONER}""",
+            (kind, about, microseconds(due_at)),
         )
-    else:
-        connection.execute("DELETE FROM work WHERE kind = ? AND about = ?", (held.kind, held.about))
-    return True
 
 
-def work(connection: apsw.Connection) -> list[Work]:
-    rows = connection.execute(f"SELECT {COLUMNS} FROM work ORDER BY due_at, kind, about")
+def _claim(core: SqliteCore, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+    check_words(owner=owner)
+    check_moment("due_by", due_by)
+    check_lease(lease)
+    now = utc_now()
+    free = (as_json(list(kinds)), microseconds(due_by), microseconds(now))
+    # Looked up before the lock that all writers share is taken: mostly nothing is due.
+    if next(core.rows(f"SELECT 1 FROM work WHERE {_FREE} LIMIT 1", free), None) is None:
+        return None
+    identifier = new_writer()
+    with core.writing():
+        rows = core.connection.execute(
+            f"""UPDATE work SET claim = ?, owner = ?, held_until = ? WHERE (kind, about) = (
+                SELECT kind, about FROM work WHERE {_FREE} ORDER BY due_at, kind, about LIMIT 1
+            ) RETURNING {COLUMNS}""",
+            (identifier, owner, microseconds(now + lease), *free),
+        ).fetchall()
+    return claim_of(identifier, rows[0]) if rows else None
+
+
+def _renew(core: SqliteCore, claim: Claim, *, lease: timedelta) -> Claim:
+    check_lease(lease)
+    with core.writing():
+        rows = core.connection.execute(
+            f"UPDATE work SET held_until = ? WHERE kind = ? AND about = ? AND claim = ? RETURNING {COLUMNS}",
+            (microseconds(utc_now() + lease), claim.kind, claim.about, claim.id),
+        ).fetchall()
+    if not rows:
+        raise ClaimLost(claim.kind, claim.about, claim.owner)
+    return claim_of(claim.id, rows[0])
+
+
+def _finish(core: SqliteCore, claim: Claim, *, again_at: datetime | None = None) -> None:
+    if again_at is not None:
+        check_moment("again_at", again_at)
+    with core.writing():
+        row = core.connection.execute(
+            "SELECT again_at FROM work WHERE kind = ? AND about = ? AND claim = ?",
+            (claim.kind, claim.about, claim.id),
+        ).fetchone()
+        if row is None:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        wanted = None if again_at is None else microseconds(again_at)
+        planned = [at for at in (wanted, row[0]) if at is not None]
+        if planned:
+            core.connection.execute(
+                """UPDATE work SET due_at = ?, again_at = NULL, claim = NULL, owner = NULL, held_until = NULL
+                WHERE kind = ? AND about = ?""",
+                (min(planned), claim.kind, claim.about),
+            )
+        else:
+            core.connection.execute("DELETE FROM work WHERE kind = ? AND about = ?", (claim.kind, claim.about))
+
+
+def _all(core: SqliteCore) -> list[Work]:
+    rows = core.rows(f"SELECT {COLUMNS} FROM work ORDER BY due_at, kind, about")
     return [work_of(row) for row in rows]
+
+
+class SqliteWork(SqliteRole):
+    """`WorkQueue` in a file."""
+
+    plan = threaded(_plan)
+    claim = threaded(_claim)
+    renew = threaded(_renew)
+    finish = threaded(_finish)
+    all = threaded(_all)

@@ -1,1 +1,5 @@
-"""TODO: say in one line what this package is for."""
+"""The contract that every store keeps: one suite per role, and `StoreContract` with all of them."""
+
+from mica.testing.contract.store import StoreContract
+
+__all__ = ["StoreContract"]

@@ -1,4 +1,4 @@
-"""What every store promises about crystals, as tests that run unchanged on every engine; and builders of crystals."""
+"""The promises of `CrystalIndex`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from mica.errors import LawBroken
 from mica.model.crystal import (
     LEVELS,
     TREE,
+    CrystalDraft,
     CrystalQuery,
-    Draft,
     Dropped,
     Level,
     Statement,
+    count_tokens,
     crystal_data,
     crystal_of,
-    said_tokens,
 )
-from mica.model.event import CRYSTAL, RETRACTED, Context, Event, EventId, EventQuery, Tombstone, mark_of
+from mica.model.event import CRYSTAL, RETRACTED, Context, Event, EventId, EventQuery, Tombstone
+from mica.model.mark import mark_of
 from mica.store.crystal_rows import Derived
 from mica.store.protocol import Store
-from mica.testing.builders import History, build
+from mica.testing.builders import build
+from mica.testing.histories import History
 from mica.tokens import estimate
 
 TEXT = "the cookie is set before the redirect and so the session is lost on every login of a new user"
@@ -43,7 +45,7 @@ def draft_of(
     period: str = "session:s1",
     said: str = "the cookie is set before the redirect",
     supersedes: Sequence[Event] = (),
-) -> Draft:
+) -> CrystalDraft:
     """A crystal over these marks or crystals that keeps every law as long as they do."""
     crystals = [crystal_of(source) if source.name == CRYSTAL else None for source in sources]
     cited = [
@@ -51,7 +53,7 @@ def draft_of(
         for source, crystal in zip(sources, crystals, strict=True)
     ]
     first = (Statement(said, tuple(cited[:1])),)
-    return Draft(
+    return CrystalDraft(
         level=level,
         period=period,
         insight=first,
@@ -63,7 +65,7 @@ def draft_of(
         end_at=max(
             source.at if crystal is None else crystal.end_at for source, crystal in zip(sources, crystals, strict=True)
         ),
-        tokens=said_tokens(first),
+        tokens=count_tokens(first),
         source_tokens=sum(
             estimate(mark_of(source).text) if crystal is None else crystal.tokens
             for source, crystal in zip(sources, crystals, strict=True)
@@ -79,7 +81,7 @@ def draft_of(
     )
 
 
-def build_crystal(sequence: int, draft: Draft) -> Event:
+def build_crystal(sequence: int, draft: CrystalDraft) -> Event:
     """The event that records a crystal."""
     return build(sequence, CRYSTAL, crystal_data(draft))
 
@@ -94,7 +96,7 @@ _SAID: dict[Level, str] = {
 }
 
 
-def _spoilt(draft: Draft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
+def _spoilt(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
     """What may be changed in a crystal, most of it against a law."""
     return {
         "sources": st.sampled_from([(), draft.sources[:1], (*draft.sources, *known[:1]), (*draft.sources, "no id")]),
@@ -152,7 +154,7 @@ def _sources(draw: st.DrawFn, said: Derived, events: Sequence[Event]) -> list[Ev
     return draw(st.lists(st.sampled_from(these), min_size=1, max_size=3, unique_by=lambda event: event.id))
 
 
-def _proposed(draw: st.DrawFn, said: Derived, events: Sequence[Event], sources: Sequence[Event]) -> Draft:
+def _proposed(draw: st.DrawFn, said: Derived, events: Sequence[Event], sources: Sequence[Event]) -> CrystalDraft:
     above = LEVELS.index(crystal_of(sources[0]).level) + 1 if sources[0].name == CRYSTAL else 0
     level = LEVELS[min(above, len(LEVELS) - 1)]
     is_tree = draw(st.integers(0, 4)) == 0
@@ -169,31 +171,31 @@ def _proposed(draw: st.DrawFn, said: Derived, events: Sequence[Event], sources: 
 
 
 class CrystalContract:
-    """Inherit, and give a fixture `store` that yields a new, empty store."""
+    """Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_crystal_reads_back_equal(self, store: Store) -> None:
-        """B-01, B-02, B-03, B-04, B-05, B-07"""
+        """keeps: B-01, B-02, B-03, B-04, B-05, B-07"""
         marks = [build_mark(number) for number in (1, 2, 3)]
         draft = draft_of(marks)
-        await store.append([*marks, build_crystal(4, draft)])
+        await store.log.append([*marks, build_crystal(4, draft)])
 
-        [crystal] = await store.crystals(CrystalQuery())
+        [crystal] = await store.crystals.query(CrystalQuery())
 
         assert {name: getattr(crystal, name) for name in draft.__struct_fields__} == {
             name: getattr(draft, name) for name in draft.__struct_fields__
         }
         assert (crystal.id, crystal.position) == (build(4).id, 4)
-        assert await store.unsealed(limit=10) == []
-        assert await store.verify() == []
+        assert await store.crystals.unsealed(limit=10) == []
+        assert await store.files.verify() == []
 
-    async def test_every_level_says_what_it_rests_on_which_time_it_covers_and_what_it_cost(self, store: Store) -> None:
-        """B-01, B-04, B-05, B-07: one frozen type; marks below a session, sessions below a day."""
+    async def test_every_level_has_its_sources_time_range_and_cost(self, store: Store) -> None:
+        """keeps: B-01, B-04, B-05, B-07. One frozen type; marks below a session, sessions below a day."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         session = build_crystal(4, draft_of(marks))
         day = build_crystal(5, draft_of([session], level="day", period="day:x", said=_SAID["day"]))
-        await store.append([*marks, session, day])
+        await store.log.append([*marks, session, day])
 
-        lower, higher = sorted(await store.crystals(CrystalQuery(limit=None)), key=lambda each: each.number)
+        lower, higher = sorted(await store.crystals.query(CrystalQuery(limit=None)), key=lambda each: each.number)
 
         assert (lower.sources, higher.sources) == (tuple(mark.id for mark in marks), (session.id,))
         for crystal, event in ((lower, session), (higher, day)):
@@ -227,21 +229,27 @@ class CrystalContract:
     async def test_a_crystal_that_breaks_a_law_is_refused(
         self, store: Store, law: str, changed: dict[str, object]
     ) -> None:
-        """B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-16: with the law's name, and nothing is stored."""
+        """keeps: B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-16.
+
+        With the law's name, and nothing is stored.
+        """
         marks = [build_mark(1), build_mark(2), build(3, data={"text": "no mark"})]
-        await store.append(marks)
+        await store.log.append(marks)
         broken = msgspec.structs.replace(draft_of(marks[:2]), **changed)
 
         with pytest.raises(LawBroken) as refused:
-            await store.append([build_mark(4), build_crystal(5, broken)])
+            await store.log.append([build_mark(4), build_crystal(5, broken)])
 
         assert refused.value.law == law
-        assert len(await store.events(EventQuery())) == 3
-        assert await store.crystals(CrystalQuery(is_live=None)) == []
-        assert len(await store.unsealed(limit=10)) == 2
+        assert len(await store.log.query(EventQuery())) == 3
+        assert await store.crystals.query(CrystalQuery(is_live=None)) == []
+        assert len(await store.crystals.unsealed(limit=10)) == 2
 
-    async def test_levels_stand_on_each_other(self, store: Store) -> None:
-        """B-14, B-09, B-10, B-11: day on session, week on day, epoch on week; none is skipped, none is mixed in."""
+    async def test_each_level_has_sources_of_the_level_below(self, store: Store) -> None:
+        """keeps: B-14, B-09, B-10, B-11.
+
+        Day on session, week on day, epoch on week; none is skipped, none is mixed in.
+        """
         marks = [build_mark(number) for number in range(1, 5)]
         events = list(marks)
         sources: list[Event] = marks
@@ -252,109 +260,115 @@ class CrystalContract:
             wrong = build_crystal(50 + number, draft_of([*sources, events[-1]], level=level, period="x:y", said=said))
             if events[-1] not in sources:
                 with pytest.raises(LawBroken):
-                    await store.append([wrong])
-            await store.append([*marks, event])
+                    await store.log.append([wrong])
+            await store.log.append([*marks, event])
             events.append(event)
             sources = [event]
-        assert [crystal.level for crystal in await store.crystals(CrystalQuery())] == list(LEVELS)
-        assert [c.level for c in await store.crystals(CrystalQuery(is_sealed=False))] == ["epoch"]
+        assert [crystal.level for crystal in await store.crystals.query(CrystalQuery())] == list(LEVELS)
+        assert [c.level for c in await store.crystals.query(CrystalQuery(is_sealed=False))] == ["epoch"]
         with pytest.raises(LawBroken, match="levels"):
-            await store.append([build_crystal(60, draft_of([events[4]], level="week", period="week:2", said="the"))])
-        assert await store.verify() == []
+            await store.log.append(
+                [build_crystal(60, draft_of([events[4]], level="week", period="week:2", said="the"))]
+            )
+        assert await store.files.verify() == []
 
     async def test_no_source_has_two_live_crystals(self, store: Store) -> None:
-        """TB-06: what is sealed stays sealed, until a later crystal supersedes the first."""
+        """keeps: TB-06. What is sealed stays sealed, until a later crystal supersedes the first."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         first = build_crystal(4, draft_of(marks[:2]))
-        await store.append([*marks, first])
+        await store.log.append([*marks, first])
 
         with pytest.raises(LawBroken) as refused:
-            await store.append([build_crystal(5, draft_of(marks))])
+            await store.log.append([build_crystal(5, draft_of(marks))])
 
         assert refused.value.law == "overlap"
         late = build_crystal(6, draft_of(marks, supersedes=[first]))
-        await store.append([late])
-        assert [crystal.id for crystal in await store.crystals(CrystalQuery())] == [late.id]
-        assert [crystal.id for crystal in await store.crystals(CrystalQuery(is_live=False))] == [first.id]
+        await store.log.append([late])
+        assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
+        assert [crystal.id for crystal in await store.crystals.query(CrystalQuery(is_live=False))] == [first.id]
         with pytest.raises(LawBroken):
-            await store.append([build_crystal(7, draft_of([first], level="day", period="day:x", said="the"))])
-        await store.rebuild()
-        assert [crystal.id for crystal in await store.crystals(CrystalQuery())] == [late.id]
+            await store.log.append([build_crystal(7, draft_of([first], level="day", period="day:x", said="the"))])
+        await store.files.rebuild()
+        assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
 
-    async def test_a_tree_stands_beside_the_hierarchy(self, store: Store) -> None:
-        """B-20: a crystal over a causal tree seals nothing."""
+    async def test_a_tree_crystal_does_not_seal_its_marks(self, store: Store) -> None:
+        """keeps: B-20. A crystal over a causal tree seals nothing."""
         marks = [build_mark(1), build_mark(2)]
         tree = build_crystal(3, draft_of(marks, period=f"tree:{marks[0].id}"))
-        await store.append([*marks, tree])
-        assert len(await store.unsealed(limit=10)) == 2
-        await store.append([build_crystal(4, draft_of(marks))])
-        assert len(await store.crystals(CrystalQuery())) == 2
+        await store.log.append([*marks, tree])
+        assert len(await store.crystals.unsealed(limit=10)) == 2
+        await store.log.append([build_crystal(4, draft_of(marks))])
+        assert len(await store.crystals.query(CrystalQuery())) == 2
 
-    async def test_a_retracted_mark_is_found_no_more(self, store: Store) -> None:
-        """B-43: it stays in the log; no search finds it and no crystal may rest on it."""
+    async def test_a_retracted_mark_is_not_searchable(self, store: Store) -> None:
+        """keeps: B-43. It stays in the log; no search finds it and no crystal may rest on it."""
         marks = [build_mark(1, "cookie one"), build_mark(2, "cookie two")]
-        await store.append(marks)
-        await store.append([build(3, RETRACTED, {"mark": marks[0].id, "reason": "wrong"}, parent=marks[0])])
+        await store.log.append(marks)
+        await store.log.append([build(3, RETRACTED, {"mark": marks[0].id, "reason": "wrong"}, parent=marks[0])])
 
         for _ in range(2):
-            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
-            postings = await store.postings(["cooki"])
+            assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[1].id]
+            postings = await store.texts.postings(["cooki"])
             assert [posting.position for posting in postings.by_term["cooki"]] == [2]
-            assert await store.event(marks[0].id) == msgspec.structs.replace(marks[0], position=1)
+            assert await store.log.get(marks[0].id) == msgspec.structs.replace(marks[0], position=1)
             with pytest.raises(LawBroken, match="retracted"):
-                await store.append([build_crystal(4, draft_of(marks, said="cookie"))])
-            assert await store.verify() == []
-            await store.rebuild()
+                await store.log.append([build_crystal(4, draft_of(marks, said="cookie"))])
+            assert await store.files.verify() == []
+            await store.files.rebuild()
 
     async def test_a_crystal_is_stale_when_something_it_rests_on_is_gone(self, store: Store) -> None:
-        """B-43, K-19: a retracted mark, a superseded crystal below; and a crystal can be retracted itself."""
+        """keeps: B-43, K-19. A retracted mark, a superseded crystal below; and a crystal can be retracted itself."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
-        await store.append([*marks, first, other])
+        await store.log.append([*marks, first, other])
         day = build_crystal(6, draft_of([first, other], level="day", period="day:x", said="the cookie is set"))
-        await store.append([day])
+        await store.log.append([day])
         stale = CrystalQuery(is_stale=True)
-        assert await store.crystals(stale) == []
+        assert await store.crystals.query(stale) == []
 
-        await store.append([build(7, RETRACTED, {"mark": marks[1].id, "reason": "wrong"})])
-        assert [crystal.id for crystal in await store.crystals(stale)] == [first.id]
+        await store.log.append([build(7, RETRACTED, {"mark": marks[1].id, "reason": "wrong"})])
+        assert [crystal.id for crystal in await store.crystals.query(stale)] == [first.id]
         again = build_crystal(8, draft_of(marks[:1], supersedes=[first]))
-        await store.append([again])
+        await store.log.append([again])
         for _ in range(2):
-            assert [crystal.id for crystal in await store.crystals(stale)] == [day.id]
-            assert again.id in [crystal.id for crystal in await store.crystals(CrystalQuery(is_stale=False))]
-            await store.rebuild()
+            assert [crystal.id for crystal in await store.crystals.query(stale)] == [day.id]
+            assert again.id in [crystal.id for crystal in await store.crystals.query(CrystalQuery(is_stale=False))]
+            await store.files.rebuild()
 
-        await store.append([build(9, RETRACTED, {"mark": day.id, "reason": "nothing is left"})])
-        assert [crystal.id for crystal in await store.crystals(CrystalQuery(level="day"))] == []
-        assert len(await store.crystals(CrystalQuery(level="session", is_sealed=False))) == 2
+        await store.log.append([build(9, RETRACTED, {"mark": day.id, "reason": "nothing is left"})])
+        assert [crystal.id for crystal in await store.crystals.query(CrystalQuery(level="day"))] == []
+        assert len(await store.crystals.query(CrystalQuery(level="session", is_sealed=False))) == 2
 
     async def test_marks_that_no_crystal_covers_are_asked_for_by_session_and_by_end(self, store: Store) -> None:
-        """B-19: many that wait hide no other."""
+        """keeps: B-19. Many that wait hide no other."""
         marks = [build_mark(number, session=f"s{number % 2}") for number in range(1, 7)]
-        await store.append(marks)
-        assert [event.id for event in await store.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
-        assert [event.id for event in await store.unsealed(limit=2, latest=True)] == [mark.id for mark in marks[-2:]]
+        await store.log.append(marks)
+        assert [event.id for event in await store.crystals.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
+        assert [event.id for event in await store.crystals.unsealed(limit=2, latest=True)] == [
+            mark.id for mark in marks[-2:]
+        ]
         odd = [mark.id for mark in marks if mark.context.session == "s1"]
-        assert [event.id for event in await store.unsealed(limit=9, session="s1")] == odd
-        assert [event.id for event in await store.unsealed(limit=1, session="s1", latest=True)] == odd[-1:]
-        assert await store.unsealed(limit=9, session="unknown") == []
-        places = [event.position or 0 for event in await store.unsealed(limit=9, after=0)]
-        assert sorted(places)[1:3] == [event.position for event in await store.unsealed(limit=2, after=min(places))]
-        assert await store.unsealed(limit=9, after=max(places)) == []
+        assert [event.id for event in await store.crystals.unsealed(limit=9, session="s1")] == odd
+        assert [event.id for event in await store.crystals.unsealed(limit=1, session="s1", latest=True)] == odd[-1:]
+        assert await store.crystals.unsealed(limit=9, session="unknown") == []
+        places = [event.position or 0 for event in await store.crystals.unsealed(limit=9, after=0)]
+        assert sorted(places)[1:3] == [
+            event.position for event in await store.crystals.unsealed(limit=2, after=min(places))
+        ]
+        assert await store.crystals.unsealed(limit=9, after=max(places)) == []
 
     async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
-        """B-26: the ones that end last, oldest first."""
-        drafts: list[Draft] = []
+        """keeps: B-26. The ones that end last, oldest first."""
+        drafts: list[CrystalDraft] = []
         for number in range(1, 6):
             mark = build_mark(number, session=f"s{number}", after_s=number * 60)
             drafts.append(draft_of([mark], period=f"session:s{number}"))
-            await store.append([mark, build_crystal(number + 10, drafts[-1])])
+            await store.log.append([mark, build_crystal(number + 10, drafts[-1])])
         minute = timedelta(minutes=1)
         start = drafts[0].start_at
 
         async def periods(query: CrystalQuery) -> list[str]:
-            return [crystal.period[-1] for crystal in await store.crystals(query)]
+            return [crystal.period[-1] for crystal in await store.crystals.query(query)]
 
         assert await periods(CrystalQuery()) == ["1", "2", "3", "4", "5"]
         assert await periods(CrystalQuery(limit=2)) == ["4", "5"]
@@ -363,33 +377,39 @@ class CrystalContract:
         assert await periods(CrystalQuery(period="session:s2", level="session")) == ["2"]
         assert await periods(CrystalQuery(level="week")) == []
 
-    async def test_what_rests_on_a_mark_is_known_at_every_level(self, store: Store) -> None:
-        """B-13: the way from a mark up, which forgetting goes."""
+    async def test_crystals_above_a_mark_are_listed_at_every_level(self, store: Store) -> None:
+        """keeps: B-13. The way from a mark up, which forgetting goes."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         both = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
         other = build_crystal(6, draft_of(marks[2:], period="session:s2"))
-        await store.append([*marks, first, both, other])
+        await store.log.append([*marks, first, both, other])
         day = build_crystal(7, draft_of([both, other], level="day", period="day:x", said="the cookie is set"))
-        await store.append([day])
+        await store.log.append([day])
 
-        assert await store.citing([marks[0].id]) == [first.id, both.id, day.id]
-        assert await store.citing([marks[1].id]) == [both.id, day.id]
-        assert await store.citing([other.id]) == [day.id]
-        assert await store.citing([day.id, EventId(build(99).id)]) == []
-        assert await store.above([1, 2, 6, 7, 99]) == {1: {4, 5, 7}, 2: {5, 7}, 6: {7}, 7: frozenset(), 99: frozenset()}
-        assert await store.above([]) == {}
+        assert await store.crystals.citing([marks[0].id]) == [first.id, both.id, day.id]
+        assert await store.crystals.citing([marks[1].id]) == [both.id, day.id]
+        assert await store.crystals.citing([other.id]) == [day.id]
+        assert await store.crystals.citing([day.id, EventId(build(99).id)]) == []
+        assert await store.crystals.above([1, 2, 6, 7, 99]) == {
+            1: {4, 5, 7},
+            2: {5, 7},
+            6: {7},
+            7: frozenset(),
+            99: frozenset(),
+        }
+        assert await store.crystals.above([]) == {}
 
-    async def test_the_words_of_crystals_are_known_apart_from_those_of_marks(self, store: Store) -> None:
-        """B-65: of those that fit, at their positions, with everything that they say."""
+    async def test_postings_of_crystals_are_separate_from_those_of_marks(self, store: Store) -> None:
+        """keeps: B-65. Of those that fit, at their positions, with everything that they say."""
         marks = [build_mark(1), build_mark(2)]
         first = build_crystal(3, draft_of(marks[:1], said="the cookie jar"))
         draft = draft_of(marks, said="a cookie", supersedes=[first])
         told = msgspec.structs.replace(draft, topics=("oauth",))
-        await store.append([*marks, first, build_crystal(4, told)])
+        await store.log.append([*marks, first, build_crystal(4, told)])
 
         async def places(query: CrystalQuery) -> dict[str, list[tuple[int, int]]]:
-            found = await store.crystal_postings(["cooki", "jar", "oauth", "redirect"], query)
+            found = await store.crystals.postings(["cooki", "jar", "oauth", "redirect"], query)
             return {term: [(posting.position, posting.count) for posting in said] for term, said in found.items()}
 
         assert await places(CrystalQuery()) == {"cooki": [(4, 1)], "jar": [], "oauth": [(4, 1)], "redirect": []}
@@ -397,80 +417,82 @@ class CrystalContract:
         assert everything == {"cooki": [(3, 1), (4, 1)], "jar": [(3, 1)], "oauth": [(4, 1)], "redirect": []}
         assert (await places(CrystalQuery(level="week")))["cooki"] == []
         assert (await places(CrystalQuery(is_live=None, positions=frozenset([3]))))["cooki"] == [(3, 1)]
-        assert [term for term, said in (await store.postings(["cooki", "oauth"])).by_term.items() if said] == ["cooki"]
+        assert [term for term, said in (await store.texts.postings(["cooki", "oauth"])).by_term.items() if said] == [
+            "cooki"
+        ]
 
     async def test_a_buried_crystal_leaves_no_row(self, store: Store) -> None:
-        """K-53: a purge of a mark and of what rests on it leaves marks that can be crystallized again."""
+        """keeps: K-53. A purge of a mark and of what rests on it leaves marks that can be crystallized again."""
         marks = [build_mark(1), build_mark(2)]
         crystal = build_crystal(3, draft_of(marks))
-        await store.append([*marks, crystal])
+        await store.log.append([*marks, crystal])
         told = Tombstone(purge=build(1_000).id, reason="leaked")
-        await store.bury([marks[0].id, *await store.citing([marks[0].id])], told)
+        await store.purges.bury([marks[0].id, *await store.crystals.citing([marks[0].id])], told)
 
-        assert await store.crystals(CrystalQuery(is_live=None)) == []
-        assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
-        assert await store.verify() == []
-        await store.rebuild()
-        assert await store.crystals(CrystalQuery(is_live=None)) == []
+        assert await store.crystals.query(CrystalQuery(is_live=None)) == []
+        assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[1].id]
+        assert await store.files.verify() == []
+        await store.files.rebuild()
+        assert await store.crystals.query(CrystalQuery(is_live=None)) == []
 
     async def test_a_crystal_that_rests_on_something_purged_is_named(self, store: Store) -> None:
-        """B-13: at every level it is among the crystals no more, and verify says so until it is purged, too."""
+        """keeps: B-13. At every level it is among the crystals no more, and verify says so until it is purged, too."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks))
         day = build_crystal(4, draft_of([session], level="day", period="day:x", said="the cookie"))
-        await store.append([*marks, session, day])
+        await store.log.append([*marks, session, day])
         told = Tombstone(purge=build(1_000).id, reason="leaked")
-        await store.bury([marks[0].id], told)
+        await store.purges.bury([marks[0].id], told)
 
         for _ in range(2):
-            assert await store.crystals(CrystalQuery(is_live=None)) == []
-            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
-            broken = await store.verify()
+            assert await store.crystals.query(CrystalQuery(is_live=None)) == []
+            assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[1].id]
+            broken = await store.files.verify()
             assert [session.id in sentence or day.id in sentence for sentence in broken] == [True, True]
             assert "breaks the law of provenance" in broken[0]
-            await store.rebuild()
+            await store.files.rebuild()
         with pytest.raises(LawBroken, match="provenance"):
-            await store.append([build_crystal(5, draft_of([day], level="week", period="week:x", said="the"))])
-        await store.bury([session.id, day.id], told)
-        assert await store.verify() == []
+            await store.log.append([build_crystal(5, draft_of([day], level="week", period="week:x", said="the"))])
+        await store.purges.bury([session.id, day.id], told)
+        assert await store.files.verify() == []
 
-    async def test_what_a_purged_event_ended_stays_ended(self, store: Store) -> None:
-        """K-53: a tombstone keeps the ids of what was superseded or retracted, and nothing else."""
+    async def test_a_purged_retraction_or_crystal_keeps_its_effect(self, store: Store) -> None:
+        """keeps: K-53. A tombstone keeps the ids of what was superseded or retracted, and nothing else."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
         retraction = build(6, RETRACTED, {"mark": marks[2].id, "reason": "a secret"})
-        await store.append([*marks, first, second, retraction])
-        await store.bury([second.id, retraction.id], Tombstone(purge=build(1_000).id, reason="leaked"))
+        await store.log.append([*marks, first, second, retraction])
+        await store.purges.bury([second.id, retraction.id], Tombstone(purge=build(1_000).id, reason="leaked"))
 
         for _ in range(2):
-            assert [crystal.id for crystal in await store.crystals(CrystalQuery(is_live=None))] == [first.id]
-            assert await store.crystals(CrystalQuery()) == []
-            assert [event.id for event in await store.unsealed(limit=10)] == [marks[0].id, marks[1].id]
-            assert await store.verify() == []
-            await store.rebuild()
-        stones = [await store.event(event.id) for event in (second, retraction)]
+            assert [crystal.id for crystal in await store.crystals.query(CrystalQuery(is_live=None))] == [first.id]
+            assert await store.crystals.query(CrystalQuery()) == []
+            assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[0].id, marks[1].id]
+            assert await store.files.verify() == []
+            await store.files.rebuild()
+        stones = [await store.log.get(event.id) for event in (second, retraction)]
         assert [stone.data for stone in stones if stone] == [
             {"purge": build(1_000).id, "reason": "leaked", "supersedes": [first.id]},
             {"purge": build(1_000).id, "reason": "leaked", "retracts": marks[2].id},
         ]
 
     async def test_a_retraction_may_come_before_what_it_retracts(self, store: Store) -> None:
-        """B-43: writers are stored in any order."""
+        """keeps: B-43. Writers are stored in any order."""
         marks = [build_mark(1, "cookie one"), build_mark(2)]
         crystal = build_crystal(3, draft_of(marks[1:]))
-        await store.append([build(4, RETRACTED, {"mark": marks[0].id}), build(5, RETRACTED, {"mark": crystal.id})])
-        await store.append([*marks, crystal])
+        await store.log.append([build(4, RETRACTED, {"mark": marks[0].id}), build(5, RETRACTED, {"mark": crystal.id})])
+        await store.log.append([*marks, crystal])
 
         for _ in range(2):
-            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
-            assert await store.crystals(CrystalQuery()) == []
-            assert [each.id for each in await store.crystals(CrystalQuery(is_live=False))] == [crystal.id]
-            assert await store.verify() == []
-            await store.rebuild()
+            assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[1].id]
+            assert await store.crystals.query(CrystalQuery()) == []
+            assert [each.id for each in await store.crystals.query(CrystalQuery(is_live=False))] == [crystal.id]
+            assert await store.files.verify() == []
+            await store.files.rebuild()
 
-    async def test_a_crystal_comes_after_what_it_names(self, store: Store) -> None:
-        """B-14: so that none can be beneath itself."""
+    async def test_a_crystal_must_come_after_its_sources(self, store: Store) -> None:
+        """keeps: B-14. So that none can be beneath itself."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks[:1]))
         own = draft_of(marks[1:], period="session:own")
@@ -481,9 +503,11 @@ class CrystalContract:
             [*marks, build_crystal(7, msgspec.structs.replace(own, supersedes=(marks[1].id,)))],
         ):
             with pytest.raises(LawBroken, match="provenance"):
-                await store.append(early)
+                await store.log.append(early)
         ahead = msgspec.structs.replace(own, supersedes=(build(8).id, session.id, marks[0].id, EventId("no id")))
-        await store.append([*marks, build_crystal(8, ahead), session])
+        await store.log.append([*marks, build_crystal(8, ahead), session])
 
-        assert len(await store.crystals(CrystalQuery())) == 2  # it supersedes neither itself nor what is not there yet
-        assert await store.verify() == []
+        assert (
+            len(await store.crystals.query(CrystalQuery())) == 2
+        )  # it supersedes neither itself nor what is not there yet
+        assert await store.files.verify() == []

@@ -1,4 +1,4 @@
-"""What every store promises of purges, as tests that run unchanged on every engine."""
+"""The promises of `PurgeLog`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mica.errors import InvalidEvent
-from mica.model.event import Appended, Context, EventQuery, tombstone
+from mica.model.event import Appended, Context, EventQuery, make_tombstone
 from mica.store.protocol import Store
 from mica.store.purges import Selection, find
 from mica.testing.builders import START_AT, TOLD, build
@@ -18,42 +18,47 @@ from mica.words import terms
 class PurgeContract:
     """Part of the contract of a store."""
 
-    async def test_a_buried_event_leaves_its_place_and_nothing_else(self, store: Store) -> None:
-        """K-53, U-08, TE-16: id, position, time and lineage stay, with the reason; content and all it alone used go."""
+    async def test_a_buried_event_leaves_only_its_place_in_the_log(self, store: Store) -> None:
+        """keeps: K-53, U-08, TE-16.
+
+        Id, position, time and lineage stay, with the reason; content and all it alone used go.
+        """
         context = Context(session="s1", agent="ann", user="u1", correlation="c1", labels=(("branch", "main"),))
         root = build(1, "mark", {"text": "secret plan"}, context=context, error=True)
         large = build(2, "tool.ran", {"x": "y" * 6_000}, parent=root, context=context, origin="tool")
         other = build(3, "mark", {"text": "open plan"}, parent=root, context=Context(session="s1"))
-        await store.append([root, large, other])
+        await store.log.append([root, large, other])
 
-        assert await store.bury([root.id, large.id, root.id, build(9).id], TOLD) == 2
-        assert await store.bury([root.id], TOLD) == 0
+        assert await store.purges.bury([root.id, large.id, root.id, build(9).id], TOLD) == 2
+        assert await store.purges.bury([root.id], TOLD) == 0
 
-        buried = [msgspec.structs.replace(tombstone(event, TOLD), position=n) for n, event in ((1, root), (2, large))]
-        assert await store.log(0, limit=9) == [*buried, msgspec.structs.replace(other, position=3)]
-        assert await store.event(root.id) == buried[0]
+        buried = [
+            msgspec.structs.replace(make_tombstone(event, TOLD), position=n) for n, event in ((1, root), (2, large))
+        ]
+        assert await store.log.read(0, limit=9) == [*buried, msgspec.structs.replace(other, position=3)]
+        assert await store.log.get(root.id) == buried[0]
         assert (buried[0].root_id, buried[0].at, buried[0].context) == (root.id, root.at, Context())
         assert buried[0].data == {"purge": TOLD.purge, "reason": TOLD.reason}
-        assert [event.id for event in await store.descendants(root.id)] == [large.id, other.id]
-        assert (await store.postings(terms("secret plan"))).marks == 1
-        assert await store.events(EventQuery(text="secret")) == []
-        assert await store.agents() == []
-        sizes = await store.sizes()
+        assert [event.id for event in await store.chains.descendants(root.id)] == [large.id, other.id]
+        assert (await store.texts.postings(terms("secret plan"))).marks == 1
+        assert await store.log.query(EventQuery(text="secret")) == []
+        assert await store.chains.agents() == []
+        sizes = await store.files.sizes()
         assert (sizes.events, sizes.marks, sizes.contexts, sizes.payloads) == (3, 1, 2, 0)
-        assert await store.rebuild() == 3
-        assert await store.log(0, limit=2) == buried
-        assert await store.verify() == []
+        assert await store.files.rebuild() == 3
+        assert await store.log.read(0, limit=2) == buried
+        assert await store.files.verify() == []
 
-    async def test_what_was_purged_never_comes_back(self, store: Store) -> None:
-        """U-08: appending it again, as a second import or fold does, counts as repeated."""
+    async def test_a_purged_event_never_comes_back(self, store: Store) -> None:
+        """keeps: U-08. Appending it again, as a second import or fold does, counts as repeated."""
         event, other = build(1, data={"n": 1}), build(2)
-        await store.append([event, other])
-        await store.bury([event.id], TOLD)
+        await store.log.append([event, other])
+        await store.purges.bury([event.id], TOLD)
 
-        assert await store.append([event, other]) == Appended(stored=0, repeated=2)
-        assert await store.append([tombstone(other, TOLD)]) == Appended(stored=0, repeated=1)
+        assert await store.log.append([event, other]) == Appended(stored=0, repeated=2)
+        assert await store.log.append([make_tombstone(other, TOLD)]) == Appended(stored=0, repeated=1)
 
-        assert [found.name for found in await store.events(EventQuery())] == ["event.purged", other.name]
+        assert [found.name for found in await store.log.query(EventQuery())] == ["event.purged", other.name]
 
     async def test_a_tombstone_with_content_is_refused(self, store: Store) -> None:
         named = Context(session="s1")
@@ -65,65 +70,65 @@ class PurgeContract:
             build(1, "event.purged", whole | {"purge": "nobody"}),
         ):
             with pytest.raises(InvalidEvent):
-                await store.append([broken])
+                await store.log.append([broken])
 
-    async def test_a_kept_purge_takes_what_arrives_later(self, store: Store) -> None:
-        """U-08, K-53: whatever happened before it, in a segment elsewhere, is stored as a tombstone."""
+    async def test_a_stored_purge_applies_to_events_that_arrive_later(self, store: Store) -> None:
+        """keeps: U-08, K-53. Whatever happened before it, in a segment elsewhere, is stored as a tombstone."""
         selection = Selection(value="sk-live-42")
         at = START_AT + timedelta(seconds=10)
-        await store.append([build(1, data={"key": "sk-live-42"})])
+        await store.log.append([build(1, data={"key": "sk-live-42"})])
         kept = selection.kept(at=at, told=TOLD)
         assert kept is not None
-        await store.keep_purge(kept)
-        await store.keep_purge(kept)
+        await store.purges.add(kept)
+        await store.purges.add(kept)
 
         leaked: dict[str, object] = {"deep": [{"text": "curl -u sk-live-42:"}]}
         events = [build(2, data=leaked), build(3, data={"key": "sk-live-4"}), build(11, data=leaked)]
-        assert await store.append(events) == Appended(stored=3)
-        assert await store.append(events) == Appended(stored=0, repeated=3)
+        assert await store.log.append(events) == Appended(stored=3)
+        assert await store.log.append(events) == Appended(stored=0, repeated=3)
 
-        names = [event.name for event in await store.log(0, limit=9)]
+        names = [event.name for event in await store.log.read(0, limit=9)]
         assert names == ["test.happened", "event.purged", "test.happened", "test.happened"]
-        assert await store.purges() == [kept]
-        assert await store.verify() == []
+        assert await store.purges.all() == [kept]
+        assert await store.files.verify() == []
 
-    async def test_what_a_purge_takes_on_arrival_leaves_no_context(self, store: Store) -> None:
-        """U-08: who and where it was is content, too; neither a first nor a repeated append keeps it."""
-        await store.append([build(1), build(2, "event.purged", {"purge": TOLD.purge, "reason": "x"})])
-        before = await store.sizes()
+    async def test_an_event_purged_on_arrival_leaves_no_context(self, store: Store) -> None:
+        """keeps: U-08. Who and where it was is content, too; neither a first nor a repeated append keeps it."""
+        await store.log.append([build(1), build(2, "event.purged", {"purge": TOLD.purge, "reason": "x"})])
+        before = await store.files.sizes()
         kept = Selection(session="s1").kept(at=START_AT + timedelta(seconds=10), told=TOLD)
         assert kept is not None
-        await store.keep_purge(kept)
+        await store.purges.add(kept)
 
         late = [build(n, context=Context(session="s1", agent=f"agent {n}")) for n in (3, 4)]
-        assert await store.append(late) == Appended(stored=2)
-        assert await store.append(late) == Appended(repeated=2)
+        assert await store.log.append(late) == Appended(stored=2)
+        assert await store.log.append(late) == Appended(repeated=2)
 
-        assert ((await store.sizes()).contexts, await store.agents()) == (before.contexts, [])
+        assert ((await store.files.sizes()).contexts, await store.chains.agents()) == (before.contexts, [])
 
     async def test_a_word_that_a_purge_took_can_be_used_again(self, store: Store) -> None:
         """Numbers of interned words are not taken for those of others."""
         context = Context(session="s1", agent="ann")
         first = build(1, "one.name", {"text": "first words"}, context=context)
-        await store.append([build(5), first])
-        await store.bury([first.id], TOLD)
+        await store.log.append([build(5), first])
+        await store.purges.bury([first.id], TOLD)
 
         again = build(2, "other.name", {"text": "second words"}, context=Context(session="s2", agent="bob"))
         same = build(3, "one.name", {"text": "first words"}, context=context)
-        await store.append([again, same])
+        await store.log.append([again, same])
 
-        assert [event.name for event in await store.log(1, limit=9)] == ["event.purged", "other.name", "one.name"]
-        assert await store.event(same.id) == msgspec.structs.replace(same, position=4)
-        assert [event.id for event in await store.events(EventQuery(text="first", session="s1"))] == [same.id]
-        assert await store.verify() == []
+        assert [event.name for event in await store.log.read(1, limit=9)] == ["event.purged", "other.name", "one.name"]
+        assert await store.log.get(same.id) == msgspec.structs.replace(same, position=4)
+        assert [event.id for event in await store.log.query(EventQuery(text="first", session="s1"))] == [same.id]
+        assert await store.files.verify() == []
 
-    async def test_selections_find_the_same_in_every_way(self, store: Store) -> None:
+    async def test_a_selection_matches_alike_by_every_search_path(self, store: Store) -> None:
         """However an engine is asked, all that fits is found, once, also beyond one step."""
         contexts = [Context(session=f"s{n % 3}", agent=f"a{n % 2}", user="ann") for n in range(6)]
         events = [
             build(n, data={"n": f"key-{n}."}, context=contexts[n % 6], after_s=n // 2_000) for n in range(1, 2_501)
         ]
-        await store.append(events)
+        await store.log.append(events)
         second = START_AT + timedelta(seconds=1)
         for selection in (
             Selection(user="ann"),
@@ -134,7 +139,7 @@ class PurgeContract:
             Selection(value="key-7", user="ann", session="s2"),
             Selection(ids=frozenset([events[0].id, events[7].id, build(9_999).id])),
         ):
-            found = await find(store, selection)
+            found = await find(store.log, selection)
             assert len(set(found.ids)) == len(found.ids)
             assert set(found.ids) == {event.id for event in events if selection.fits(event)}
             assert found.ids

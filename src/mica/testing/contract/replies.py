@@ -1,4 +1,4 @@
-"""What every store promises of sources' replies, as tests that run unchanged on every engine."""
+"""The promises of `ReplyTable`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from mica.model.event import Reply
+from mica.model.mark import Reply
 from mica.store.postgres import replies as postgres_replies
 from mica.store.protocol import Store
 from mica.store.purges import Selection
-from mica.store.reference import store as ephemeral
+from mica.store.reference import replies as reference_replies
 from mica.store.sqlite import replies as sqlite_replies
 from mica.testing.builders import START_AT, TOLD, build
 
@@ -26,66 +26,66 @@ class ReplyContract:
     """Part of the contract of a store."""
 
     async def test_replies_read_back_by_their_concept(self, store: Store) -> None:
-        assert await store.replies("judgment:code_review:ä 1") == []
+        assert await store.replies.read("judgment:code_review:ä 1") == []
 
         kept = [build_reply(), build_reply(source="another"), build_reply("judgment:code_review:2")]
-        assert await store.save_replies(kept, generation=store.generation)
+        assert await store.replies.save(kept, generation=store.purges.generation)
 
-        assert await store.replies("judgment:code_review:ä 1") == [kept[1], kept[0]]
-        assert await store.replies("judgment:code_review:2") == [kept[2]]
-        assert await store.replied() == ["judgment:code_review:2", "judgment:code_review:ä 1"]
+        assert await store.replies.read("judgment:code_review:ä 1") == [kept[1], kept[0]]
+        assert await store.replies.read("judgment:code_review:2") == [kept[2]]
+        assert await store.replies.concepts() == ["judgment:code_review:2", "judgment:code_review:ä 1"]
 
-    async def test_a_later_reply_replaces_an_earlier_one_and_never_the_other_way(self, store: Store) -> None:
-        await store.save_replies([build_reply(after_s=1)], generation=store.generation)
-        await store.save_replies([build_reply(after_s=2)], generation=store.generation)
-        await store.save_replies([build_reply(after_s=0)], generation=store.generation)
+    async def test_replies_are_replaced_only_by_later_ones(self, store: Store) -> None:
+        await store.replies.save([build_reply(after_s=1)], generation=store.purges.generation)
+        await store.replies.save([build_reply(after_s=2)], generation=store.purges.generation)
+        await store.replies.save([build_reply(after_s=0)], generation=store.purges.generation)
 
-        assert await store.replies(build_reply().concept) == [build_reply(after_s=2)]
+        assert await store.replies.read(build_reply().concept) == [build_reply(after_s=2)]
 
     async def test_only_the_latest_replies_are_kept(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        for engine in (ephemeral, sqlite_replies, postgres_replies):
+        for engine in (reference_replies, sqlite_replies, postgres_replies):
             monkeypatch.setattr(engine, "REPLIES_MAX", 2)
 
         for number in range(4):
-            await store.save_replies([build_reply(f"a:b:{number}", after_s=number)], generation=store.generation)
+            await store.replies.save([build_reply(f"a:b:{number}", after_s=number)], generation=store.purges.generation)
 
-        assert [len(await store.replies(f"a:b:{number}")) for number in range(4)] == [0, 0, 1, 1]
+        assert [len(await store.replies.read(f"a:b:{number}")) for number in range(4)] == [0, 0, 1, 1]
 
     async def test_a_purge_forgets_replies_and_none_comes_back(self, store: Store) -> None:
-        """U-08: also when a source was being asked meanwhile, whose reply may quote what is gone."""
+        """keeps: U-08. Also when a source was being asked meanwhile, whose reply may quote what is gone."""
         secret = build(1, "test.happened", {"text": "secret"})
-        await store.append([secret, build(2)])
-        before = store.generation
-        await store.save_replies([build_reply()], generation=before)
+        await store.log.append([secret, build(2)])
+        before = store.purges.generation
+        await store.replies.save([build_reply()], generation=before)
 
-        await store.bury([secret.id], TOLD)
+        await store.purges.bury([secret.id], TOLD)
 
-        assert await store.replies(build_reply().concept) == []
-        assert not await store.save_replies([build_reply()], generation=before)
-        assert await store.replies(build_reply().concept) == []
-        assert await store.save_replies([build_reply()], generation=store.generation)
+        assert await store.replies.read(build_reply().concept) == []
+        assert not await store.replies.save([build_reply()], generation=before)
+        assert await store.replies.read(build_reply().concept) == []
+        assert await store.replies.save([build_reply()], generation=store.purges.generation)
 
     async def test_a_reply_that_says_a_purged_value_is_not_kept(self, store: Store) -> None:
-        """U-08, K-53: neither one from before, nor one of a source that states it still, in any spelling."""
+        """keeps: U-08, K-53. Neither one from before, nor one of a source that states it still, in any spelling."""
         said = msgspec.structs.replace(build_reply(), body=b'{"fragments":[{"text":"in\\nZ\\u00fcrich"}]}')
         other = build_reply("a:b:2")
         other = msgspec.structs.replace(other, body=b'{"fragments":[{"text":"in Basel"}]}')
-        await store.append([build(1)])
-        await store.save_replies([said, other], generation=store.generation)
+        await store.log.append([build(1)])
+        await store.replies.save([said, other], generation=store.purges.generation)
 
         kept = Selection(value="zürich").kept(at=START_AT, told=TOLD)
         assert kept is not None
-        await store.keep_purge(kept)
-        assert await store.replied() == []
-        await store.append([build(2)])  # by which a process knows of it
-        assert await store.save_replies([said, other], generation=store.generation)
+        await store.purges.add(kept)
+        assert await store.replies.concepts() == []
+        await store.log.append([build(2)])  # by which a process knows of it
+        assert await store.replies.save([said, other], generation=store.purges.generation)
 
-        assert await store.replied() == ["a:b:2"]
+        assert await store.replies.concepts() == ["a:b:2"]
 
     async def test_rebuild_forgets_replies(self, store: Store) -> None:
-        await store.append([build(1)])
-        await store.save_replies([build_reply()], generation=store.generation)
+        await store.log.append([build(1)])
+        await store.replies.save([build_reply()], generation=store.purges.generation)
 
-        await store.rebuild()
+        await store.files.rebuild()
 
-        assert await store.replies(build_reply().concept) == []
+        assert await store.replies.read(build_reply().concept) == []

@@ -1,10 +1,10 @@
-"""What every store promises a ranker, as tests that run unchanged on every engine."""
+"""The promises of `TextIndex`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
-from mica.model.event import RETRACTED, Context, Event, Tombstone, Vectors
+from mica.model.event import RETRACTED, Context, Event, Tombstone
 from mica.store.protocol import Store
-from mica.testing.builders import TOLD, build
+from mica.testing.builders import build
 from mica.words import terms
 
 
@@ -13,7 +13,7 @@ class TextContract:
 
     async def test_postings_count_terms_of_marks_only(self, store: Store) -> None:
         session = Context(session="s1")
-        await store.append(
+        await store.log.append(
             [
                 build(1, "mark", {"text": "cookie after cookie in the session"}, context=session),
                 build(2, "mark", {"text": "a session"}),
@@ -21,7 +21,7 @@ class TextContract:
             ]
         )
 
-        found = await store.postings([*terms("cookie session"), "unheard"])
+        found = await store.texts.postings([*terms("cookie session"), "unheard"])
 
         cookie, session_term = terms("cookie session")
         assert [(p.position, p.count, p.length, p.session) for p in found.by_term[cookie]] == [(1, 2, 6, "s1")]
@@ -31,34 +31,36 @@ class TextContract:
         assert found.length_spread > 0
 
     async def test_postings_of_an_empty_store(self, store: Store) -> None:
-        found = await store.postings(["cooki"])
+        found = await store.texts.postings(["cooki"])
         assert (found.marks, found.mean_length, found.length_spread) == (0, 0.0, 0.0)
 
     async def test_texts_come_with_their_neighbours_in_the_session(self, store: Store) -> None:
         one, two = Context(session="s1"), Context(session="s2")
         marks = [build(n, "mark", {"text": f"mark number {n}"}, context=one) for n in range(1, 8)]
         other = [build(n, "mark", {"text": f"mark {n}"}, context=two) for n in range(8, 10)]
-        await store.append([*marks, *other, build(10, "mark", {"text": "alone"}), build(11, "mark", {"text": "too"})])
+        await store.log.append(
+            [*marks, *other, build(10, "mark", {"text": "alone"}), build(11, "mark", {"text": "too"})]
+        )
 
-        found = await store.texts([4, 9, 10], neighbours=2)
+        found = await store.texts.read([4, 9, 10], neighbours=2)
 
         assert [(text.mark.position, text.ordinal) for text in found] == [
             (2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (8, 0), (9, 1), (10, 0),
         ]  # fmt: skip
         assert {text.session_length for text in found} == {21, 4, 1}
-        assert await store.texts([]) == []
-        assert await store.texts([99]) == []
+        assert await store.texts.read([]) == []
+        assert await store.texts.read([99]) == []
 
-    async def test_postings_with_a_limit_list_the_marks_that_say_most_and_count_all(self, store: Store) -> None:
-        """C-24: however common a word is, a question costs no more than its limit; what is rare is worth more."""
+    async def test_postings_with_a_limit_list_the_best_marks_and_count_all(self, store: Store) -> None:
+        """However common a word is, a question costs no more than its limit; what is rare is worth more."""
         texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
-        await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+        await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
         wanted = [*terms("common often rare"), "unheard"]
         common, often, rare, _ = wanted
 
-        whole = await store.postings(wanted)
-        some = await store.postings(wanted, limit=4)
-        least = await store.postings([common], limit=4)
+        whole = await store.texts.postings(wanted)
+        some = await store.texts.postings(wanted, limit=4)
+        least = await store.texts.postings([common], limit=4)
 
         assert [len(whole.by_term[term]) for term in wanted] == [10, 3, 1, 0]
         assert whole.containing == some.containing == {common: 10, often: 3, rare: 1, "unheard": 0}
@@ -68,103 +70,59 @@ class TextContract:
         assert [posting.position for posting in least.by_term[common]] == [7, 8, 9, 10]
         assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
 
-    async def test_of_equal_marks_the_latest_are_listed_and_weights_say_what_counts(self, store: Store) -> None:
-        """C-24: where not all can be listed, it is the sum of what is asked for that chooses, then the time."""
+    async def test_a_limit_prefers_weighted_terms_and_then_the_latest_marks(self, store: Store) -> None:
+        """Where not all can be listed, it is the sum of what is asked for that chooses, then the time."""
         texts = ["one two three", "one three", "one two", *("one three" for _ in range(4)), *("one" for _ in range(5))]
         texts += ["two three" for _ in range(20)] + ["three"]
-        await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+        await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
 
         async def listed(limit: int, **weights: float) -> list[int]:
-            found = await store.postings(["one", "two", "three"], weights=weights, limit=limit)
+            found = await store.texts.postings(["one", "two", "three"], weights=weights, limit=limit)
             return sorted({posting.position for postings in found.by_term.values() for posting in postings})
 
         assert [await listed(limit) for limit in (0, 1, 2, 4)] == [[], [1], [1, 3], [1, 3, 6, 7]]
         assert await listed(9) == [1, 2, 3, 4, 5, 6, 7, 11, 12]
         assert await listed(3, one=0.1) == [1, 31, 32]
 
-    async def test_what_is_known_of_texts_follows_the_log(self, store: Store) -> None:
-        """C-24: statistics and neighbours are those of now, after every kind of change."""
+    async def test_text_statistics_follow_the_log(self, store: Store) -> None:
+        """Statistics and neighbours are those of now, after every kind of change."""
 
         async def told() -> tuple[int, int, list[tuple[int, int, int]]]:
-            found = await store.postings(["cooki"])
-            texts = await store.texts([1])
+            found = await store.texts.postings(["cooki"])
+            texts = await store.texts.read([1])
             places = [(text.position, text.ordinal, text.session_length) for text in texts]
             return found.marks, found.containing["cooki"], places
 
         def mark(number: int, text: str, after_s: float | None = None) -> Event:
             return build(number, "mark", {"text": text}, context=Context(session="s"), after_s=after_s)
 
-        await store.append([mark(1, "a cookie"), mark(2, "a cookie jar")])
+        await store.log.append([mark(1, "a cookie"), mark(2, "a cookie jar")])
         assert await told() == (2, 2, [(1, 0, 5), (2, 1, 5)])
-        await store.append([mark(3, "no"), build(4, "note", {"text": "cookie"})])
+        await store.log.append([mark(3, "no"), build(4, "note", {"text": "cookie"})])
         assert await told() == (3, 2, [(1, 0, 6), (2, 1, 6), (3, 2, 6)])
-        await store.append([mark(5, "an early cookie", after_s=-60)])
+        await store.log.append([mark(5, "an early cookie", after_s=-60)])
         assert await told() == (4, 3, [(1, 1, 9), (2, 2, 9), (3, 3, 9), (5, 0, 9)])
-        await store.append([build(6, RETRACTED, {"mark": build(2).id, "reason": "wrong"})])
+        await store.log.append([build(6, RETRACTED, {"mark": build(2).id, "reason": "wrong"})])
         assert await told() == (3, 2, [(1, 1, 6), (3, 2, 6), (5, 0, 6)])
-        await store.bury([build(5).id], Tombstone(purge=build(1_000).id, reason="leaked"))
+        await store.purges.bury([build(5).id], Tombstone(purge=build(1_000).id, reason="leaked"))
         assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
-        await store.rebuild()
+        await store.files.rebuild()
         assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
 
     async def test_postings_of_a_time_list_its_marks_and_count_all(self, store: Store) -> None:
-        await store.append([build(number, "mark", {"text": "cookie"}) for number in range(1, 7)])
+        await store.log.append([build(number, "mark", {"text": "cookie"}) for number in range(1, 7)])
         since, until = build(3).at, build(5).at
 
-        found = await store.postings(["cooki"], since=since, until=until)
+        found = await store.texts.postings(["cooki"], since=since, until=until)
 
         assert [posting.position for posting in found.by_term["cooki"]] == [3, 4]
         assert (found.containing, found.marks) == ({"cooki": 6}, 6)
 
     async def test_postings_at_positions_are_those_of_the_marks_there(self, store: Store) -> None:
-        await store.append([build(number, "mark", {"text": "cookie"}) for number in (1, 2, 3)])
-        await store.append([build(4, "tool.ran", {"text": "cookie"})])
-        whole = (await store.postings(["cooki"])).by_term["cooki"]
+        await store.log.append([build(number, "mark", {"text": "cookie"}) for number in (1, 2, 3)])
+        await store.log.append([build(4, "tool.ran", {"text": "cookie"})])
+        whole = (await store.texts.postings(["cooki"])).by_term["cooki"]
 
-        found = await store.postings_at(["cooki", "unheard"], [3, 1, 4, 99, -1])
+        found = await store.texts.postings_at(["cooki", "unheard"], [3, 1, 4, 99, -1])
 
         assert found == {"cooki": (whole[0], whole[2]), "unheard": ()}
-
-    async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
-        """K-34, K-59: what a model made of marks is kept with its name, and never mixed with another's."""
-        await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
-        await store.append([build(4, "tool.ran", {"text": "no mark"})])
-
-        assert await store.without_vector("m", limit=2) == [(3, "mark 3"), (2, "mark 2")]
-        await store.save_vectors("m", {3: b"three", 1: b"one", 4: b"four", 99: b"none"})
-
-        assert await store.vectors("m", limit=9) == Vectors(2, ((1, b"one"), (3, b"three")))
-        assert await store.vectors("m", limit=1) == Vectors(2, ((3, b"three"),))
-        assert await store.vectors("m", after=1, limit=9) == Vectors(2, ((3, b"three"),))
-        assert await store.vectors("other", limit=9) == Vectors(0, ())
-        assert await store.without_vector("m", limit=9) == [(2, "mark 2")]
-        await store.save_vectors("other", {1: b"ein"})
-        assert await store.vectors("m", limit=9) == Vectors(1, ((3, b"three"),))
-        assert await store.vectors("other", limit=9) == Vectors(1, ((1, b"ein"),))
-
-    async def test_a_purge_takes_vectors_and_none_comes_back(self, store: Store) -> None:
-        """U-08: also when a model is still reading what is purged meanwhile."""
-        marks = [build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2)]
-        await store.append(marks)
-        await store.save_vectors("m", {1: b"one", 2: b"two"})
-
-        await store.bury([marks[0].id], TOLD)
-        await store.save_vectors("m", {1: b"late"})
-
-        assert await store.vectors("m", limit=9) == Vectors(1, ((2, b"two"),))
-        assert await store.without_vector("m", limit=9) == []
-
-    async def test_rebuild_forgets_vectors(self, store: Store) -> None:
-        """They are derived: who made them makes them again."""
-        await store.append([build(1, "mark", {"text": "one"})])
-        await store.save_vectors("m", {1: b"one"})
-
-        await store.rebuild()
-
-        assert await store.vectors("m", limit=9) == Vectors(0, ())
-        assert await store.without_vector("m", limit=9) == [(1, "one")]
-
-    async def test_agents_are_listed_once(self, store: Store) -> None:
-        names = ["smith", "scout", None, "smith"]
-        await store.append([build(n, context=Context(agent=name, user=str(n))) for n, name in enumerate(names)])
-        assert await store.agents() == ["scout", "smith"]

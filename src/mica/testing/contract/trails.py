@@ -1,4 +1,4 @@
-"""What every store promises of trails, as tests that run unchanged on every engine."""
+"""The promises of `TrailTable`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from mica.model.trail import Figures, Lesson, Measured, Trail, TrailQuery, exact_key, key_of
+from mica.model.trail import Figures, LearnedUpTo, Measured, Trail, TrailQuery, exact_key, key_of
 from mica.model.walk import Step
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT, TOLD, build
@@ -38,27 +38,27 @@ class TrailContract:
     """Part of the contract of a store."""
 
     async def test_trails_read_back_as_they_were_learned(self, store: Store) -> None:
-        """A-05: steps with ranges, figures, preference and what was measured."""
-        assert await store.trails(TrailQuery()) == []
-        assert (await store.lesson()).position == 0
-        lesson = msgspec.structs.replace(await store.lesson(), position=7)
+        """keeps: A-05. Steps with ranges, figures, preference and what was measured."""
+        assert await store.trails.query(TrailQuery()) == []
+        assert (await store.trails.learned_up_to()).position == 0
+        lesson = msgspec.structs.replace(await store.trails.learned_up_to(), position=7)
 
-        assert await store.save_trails([build_trail("login")], lesson)
+        assert await store.trails.save([build_trail("login")], lesson)
 
-        assert await store.trails(TrailQuery()) == [build_trail("login")]
-        assert await store.lesson() == lesson
+        assert await store.trails.query(TrailQuery()) == [build_trail("login")]
+        assert await store.trails.learned_up_to() == lesson
 
     async def test_trails_are_found_by_shape_and_name_in_the_order_of_runs_or_use(self, store: Store) -> None:
-        """A-06"""
+        """keeps: A-06"""
         trails = [
             build_trail("one", shape="fix-login", runs=2, after_s=3),
             build_trail("two", shape="add-käse", runs=5, after_s=1),
             build_trail("three", shape="fix-login", runs=9, after_s=2),
         ]
-        await store.save_trails(trails, await store.lesson())
+        await store.trails.save(trails, await store.trails.learned_up_to())
 
         async def slugs(query: TrailQuery) -> list[str]:
-            return [trail.slug for trail in await store.trails(query)]
+            return [trail.slug for trail in await store.trails.query(query)]
 
         assert await slugs(TrailQuery()) == ["three", "two", "one"]
         assert await slugs(TrailQuery(order="last_at")) == ["one", "three", "two"]
@@ -68,35 +68,37 @@ class TrailContract:
         assert await slugs(TrailQuery(limit=1)) == ["three"]
         assert await slugs(TrailQuery(limit=None)) == ["three", "two", "one"]
 
-    async def test_a_later_lesson_replaces_an_earlier_one_and_never_the_other_way(self, store: Store) -> None:
-        """A-22: of two processes that learn at once, the one that read more counts."""
-        now = await store.lesson()
-        await store.save_trails([build_trail("old")], msgspec.structs.replace(now, position=1))
-        assert await store.save_trails([build_trail("new")], msgspec.structs.replace(now, position=2))
-        assert not await store.save_trails([build_trail("old")], msgspec.structs.replace(now, position=1))
-        assert [trail.slug for trail in await store.trails(TrailQuery())] == ["new"]
+    async def test_trails_are_replaced_only_by_later_ones(self, store: Store) -> None:
+        """keeps: A-22. Of two processes that learn at once, the one that read more counts."""
+        now = await store.trails.learned_up_to()
+        await store.trails.save([build_trail("old")], msgspec.structs.replace(now, position=1))
+        assert await store.trails.save([build_trail("new")], msgspec.structs.replace(now, position=2))
+        assert not await store.trails.save([build_trail("old")], msgspec.structs.replace(now, position=1))
+        assert [trail.slug for trail in await store.trails.query(TrailQuery())] == ["new"]
 
     async def test_a_purge_forgets_trails_and_none_comes_back(self, store: Store) -> None:
-        """U-08: also when somebody is still learning from what is purged meanwhile."""
+        """keeps: U-08. Also when somebody is still learning from what is purged meanwhile."""
         secret = build(1, "file.read", {"path": "secret.py"})
-        await store.append([secret, build(2)])
-        begun = msgspec.structs.replace(await store.lesson(), position=2)
-        await store.save_trails([build_trail("login", "secret.py")], begun)
+        await store.log.append([secret, build(2)])
+        begun = msgspec.structs.replace(await store.trails.learned_up_to(), position=2)
+        await store.trails.save([build_trail("login", "secret.py")], begun)
 
-        await store.bury([secret.id], TOLD)
+        await store.purges.bury([secret.id], TOLD)
 
-        assert await store.trails(TrailQuery()) == []
-        assert not await store.save_trails([build_trail("login", "secret.py")], begun)
-        assert await store.trails(TrailQuery()) == []
-        assert await store.save_trails([build_trail("other")], await store.lesson())
+        assert await store.trails.query(TrailQuery()) == []
+        assert not await store.trails.save([build_trail("login", "secret.py")], begun)
+        assert await store.trails.query(TrailQuery()) == []
+        assert await store.trails.save([build_trail("other")], await store.trails.learned_up_to())
 
     async def test_rebuild_forgets_trails(self, store: Store) -> None:
         """They are derived: who learned them learns them again."""
-        await store.append([build(1)])
-        await store.save_trails([build_trail("login")], msgspec.structs.replace(await store.lesson(), position=1))
+        await store.log.append([build(1)])
+        await store.trails.save(
+            [build_trail("login")], msgspec.structs.replace(await store.trails.learned_up_to(), position=1)
+        )
 
-        await store.rebuild()
+        await store.files.rebuild()
 
-        assert await store.trails(TrailQuery()) == []
-        assert (await store.lesson()).position == 0
-        assert isinstance(await store.lesson(), Lesson)
+        assert await store.trails.query(TrailQuery()) == []
+        assert (await store.trails.learned_up_to()).position == 0
+        assert isinstance(await store.trails.learned_up_to(), LearnedUpTo)

@@ -1,4 +1,4 @@
-"""What every store promises of work that processes share, as tests that run unchanged on every engine."""
+"""The promises of `WorkQueue`, as tests that run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from mica.errors import ClaimLost, InvalidInput
-from mica.model.event import Work
+from mica.store.leases import Work
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT
 
@@ -19,120 +19,125 @@ class WorkContract:
     """Part of the contract of a store."""
 
     async def test_work_is_claimed_by_one_when_it_is_due(self, store: Store) -> None:
-        """K-56: several processes share background work and none of it is done twice."""
-        await store.plan("age", due_at=START_AT)
+        """keeps: K-56. Several processes share background work and none of it is done twice."""
+        await store.work.plan("age", due_at=START_AT)
 
-        early = await store.claim(["age"], owner="a", due_by=START_AT - timedelta(seconds=1), lease=HOUR)
-        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
+        early = await store.work.claim(["age"], owner="a", due_by=START_AT - timedelta(seconds=1), lease=HOUR)
+        claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
 
         assert early is None
         assert claim is not None
         assert (claim.kind, claim.about, claim.due_at, claim.owner) == ("age", "", START_AT, "a")
-        assert await store.claim(["age"], owner="b", due_by=START_AT, lease=HOUR) is None
-        assert await store.work() == [Work(kind="age", due_at=START_AT, owner="a", held_until=claim.held_until)]
-        await store.finish(claim)
-        assert await store.work() == []
+        assert await store.work.claim(["age"], owner="b", due_by=START_AT, lease=HOUR) is None
+        assert await store.work.all() == [Work(kind="age", due_at=START_AT, owner="a", held_until=claim.held_until)]
+        await store.work.finish(claim)
+        assert await store.work.all() == []
 
     async def test_the_most_overdue_work_of_the_asked_kinds_comes_first(self, store: Store) -> None:
         """A process asks for what it can do: an older one does not take what it has never heard of."""
         for n, (kind, about) in enumerate([("age", ""), ("crystallize", "s2"), ("crystallize", "s1"), ("evolve", "")]):
-            await store.plan(kind, about=about, due_at=START_AT - timedelta(minutes=n))
+            await store.work.plan(kind, about=about, due_at=START_AT - timedelta(minutes=n))
 
         kinds = ["crystallize", "age"]
-        claims = [await store.claim(kinds, owner="a", due_by=START_AT, lease=HOUR) for _ in range(4)]
+        claims = [await store.work.claim(kinds, owner="a", due_by=START_AT, lease=HOUR) for _ in range(4)]
 
         assert [claim and (claim.kind, claim.about) for claim in claims] == [
             ("crystallize", "s1"), ("crystallize", "s2"), ("age", ""), None,
         ]  # fmt: skip
-        assert await store.claim([], owner="a", due_by=START_AT, lease=HOUR) is None
-        assert [work.kind for work in await store.work()] == ["evolve", "crystallize", "crystallize", "age"]
+        assert await store.work.claim([], owner="a", due_by=START_AT, lease=HOUR) is None
+        assert [work.kind for work in await store.work.all()] == ["evolve", "crystallize", "crystallize", "age"]
 
     async def test_of_two_plans_the_earlier_counts(self, store: Store) -> None:
         for minutes in (5, 3, 8):
-            await store.plan("age", due_at=START_AT + timedelta(minutes=minutes))
-        assert [work.due_at for work in await store.work()] == [START_AT + timedelta(minutes=3)]
+            await store.work.plan("age", due_at=START_AT + timedelta(minutes=minutes))
+        assert [work.due_at for work in await store.work.all()] == [START_AT + timedelta(minutes=3)]
 
     async def test_work_planned_while_it_is_held_is_done_once_more(self, store: Store) -> None:
         """What changed after the holder had looked is not forgotten."""
-        await store.plan("age", due_at=START_AT)
-        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
+        await store.work.plan("age", due_at=START_AT)
+        claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
-        await store.plan("age", due_at=START_AT + timedelta(minutes=9))
-        await store.plan("age", due_at=START_AT + timedelta(minutes=2))
+        await store.work.plan("age", due_at=START_AT + timedelta(minutes=9))
+        await store.work.plan("age", due_at=START_AT + timedelta(minutes=2))
 
-        await store.finish(claim, again_at=START_AT + timedelta(minutes=5))
+        await store.work.finish(claim, again_at=START_AT + timedelta(minutes=5))
 
-        assert await store.work() == [Work(kind="age", due_at=START_AT + timedelta(minutes=2))]
+        assert await store.work.all() == [Work(kind="age", due_at=START_AT + timedelta(minutes=2))]
 
-    async def test_what_is_planned_already_is_not_planned_by_a_late_first_plan(self, store: Store) -> None:
-        """K-56: who saw no plan, and was slow, does not have done again what another has planned and done since."""
-        await store.plan("age", due_at=START_AT, only_new=True)
-        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
+    async def test_a_late_first_plan_does_not_change_planned_work(self, store: Store) -> None:
+        """keeps: K-56.
+
+        Who saw no plan, and was slow, does not have done again what another has planned and done since.
+        """
+        await store.work.plan("age", due_at=START_AT, only_new=True)
+        claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
-        await store.plan("age", due_at=START_AT, only_new=True)
-        await store.finish(claim, again_at=START_AT + HOUR)
-        await store.plan("age", due_at=START_AT, only_new=True)
+        await store.work.plan("age", due_at=START_AT, only_new=True)
+        await store.work.finish(claim, again_at=START_AT + HOUR)
+        await store.work.plan("age", due_at=START_AT, only_new=True)
 
-        assert await store.work() == [Work(kind="age", due_at=START_AT + HOUR)]
+        assert await store.work.all() == [Work(kind="age", due_at=START_AT + HOUR)]
 
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
-        """K-56: a holder that died holds nothing for ever, and one that slept too long is told."""
-        await store.plan("age", due_at=START_AT)
-        first = await store.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
-        second = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)  # the same owner, another claim
+        """keeps: K-56. A holder that died holds nothing for ever, and one that slept too long is told."""
+        await store.work.plan("age", due_at=START_AT)
+        first = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
+        second = await store.work.claim(
+            ["age"], owner="a", due_by=START_AT, lease=HOUR
+        )  # the same owner, another claim
         assert first is not None
         assert second is not None
         assert first.due_at == second.due_at
 
         with pytest.raises(ClaimLost, match="'a' does not hold age any more"):
-            await store.finish(first)
+            await store.work.finish(first)
         with pytest.raises(ClaimLost):
-            await store.renew(first, lease=HOUR)
+            await store.work.renew(first, lease=HOUR)
 
-        await store.finish(second, again_at=START_AT + HOUR)
+        await store.work.finish(second, again_at=START_AT + HOUR)
         with pytest.raises(ClaimLost):
-            await store.finish(second)
-        assert await store.work() == [Work(kind="age", due_at=START_AT + HOUR)]
+            await store.work.finish(second)
+        assert await store.work.all() == [Work(kind="age", due_at=START_AT + HOUR)]
 
-    async def test_a_lease_can_be_renewed_and_is_no_obstacle_to_finish(self, store: Store) -> None:
-        await store.plan("age", due_at=START_AT)
-        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
+    async def test_a_lease_can_be_renewed_and_finished(self, store: Store) -> None:
+        await store.work.plan("age", due_at=START_AT)
+        claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
         assert claim is not None
 
-        renewed = await store.renew(claim, lease=HOUR)
-        assert await store.claim(["age"], owner="b", due_by=START_AT, lease=HOUR) is None
+        renewed = await store.work.renew(claim, lease=HOUR)
+        assert await store.work.claim(["age"], owner="b", due_by=START_AT, lease=HOUR) is None
         assert renewed.held_until > claim.held_until
-        await store.renew(renewed, lease=NO_TIME)
-        await store.finish(claim)
+        await store.work.renew(renewed, lease=NO_TIME)
+        await store.work.finish(claim)
 
-        assert await store.work() == []
+        assert await store.work.all() == []
 
     async def test_work_that_cannot_be_named_or_held_is_refused(self, store: Store) -> None:
         for kind, about in [("", ""), ("x" * 501, ""), ("age", "a\0b"), ("age", "\ud800")]:
             with pytest.raises(InvalidInput, match="not usable"):
-                await store.plan(kind, about=about, due_at=START_AT)
+                await store.work.plan(kind, about=about, due_at=START_AT)
         with pytest.raises(InvalidInput, match="no time zone"):
-            await store.plan("age", due_at=START_AT.replace(tzinfo=None))
+            await store.work.plan("age", due_at=START_AT.replace(tzinfo=None))
         with pytest.raises(InvalidInput, match="no time zone"):
-            await store.claim(["age"], owner="a", due_by=START_AT.replace(tzinfo=None), lease=HOUR)
+            await store.work.claim(["age"], owner="a", due_by=START_AT.replace(tzinfo=None), lease=HOUR)
         for lease in (-HOUR, timedelta(days=2)):
             with pytest.raises(InvalidInput, match="a lease of"):
-                await store.claim(["age"], owner="a", due_by=START_AT, lease=lease)
-        assert await store.work() == []
+                await store.work.claim(["age"], owner="a", due_by=START_AT, lease=lease)
+        assert await store.work.all() == []
 
-    async def test_many_who_claim_at_once_share_the_work(self, store: Store) -> None:
-        """U-03: each piece goes to one of them."""
+    async def test_concurrent_claims_share_the_work(self, store: Store) -> None:
+        """keeps: U-03. Each piece goes to one of them."""
         for n in range(20):
-            await store.plan("crystallize", about=f"s{n}", due_at=START_AT)
+            await store.work.plan("crystallize", about=f"s{n}", due_at=START_AT)
 
         async def work(owner: str) -> list[str]:
             done = []
-            while claim := await store.claim(["crystallize"], owner=owner, due_by=START_AT, lease=HOUR):
+            while claim := await store.work.claim(["crystallize"], owner=owner, due_by=START_AT, lease=HOUR):
                 done.append(claim.about)
-                await store.finish(claim)
+                await store.work.finish(claim)
             return done
 
         done = await asyncio.gather(*(work(f"worker {n}") for n in range(8)))
 
         assert sorted(about for part in done for about in part) == sorted(f"s{n}" for n in range(20))
-        assert await store.work() == []
+        assert await store.work.all() == []

@@ -1,97 +1,178 @@
-"""The log over HTTP: the latest, page by page, chains, trees, impact, failures."""
+"""`memory.events` over HTTP: the latest, the log page by page, chains, impact, failures, sessions."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
+from mica.events.activity import Overview
 from mica.events.chains import Difference, compare
 from mica.format.documents import event_document, event_documents
 from mica.memory import Memory
-from mica.web.api.fields import Chosen, EventOut, Limit, Position, Reference, Which
+from mica.web.api.fields import EventOut, EventSelection, FieldSelection, Limit, Position, Reference
 from mica.web.operations import API
 
 
-class LatestAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LatestRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit: Limit = 100
 
 
-class PageAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    after: Position = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
-
-
-class OneAsked(Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    reference: Reference
-
-
-class TreeAsked(OneAsked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    depth: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
-
-
-class ResolveAsked(Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    references: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=100)]
-
-
-class CompareAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    left: Reference
-    right: Reference
-    ignore: tuple[str, ...] = ()
-
-
-class Events(msgspec.Struct, frozen=True, kw_only=True):
-    """Events, oldest first."""
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    """Events, oldest first; `ancestors` are nearest first."""
 
     events: list[EventOut]
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in commit order, and the cursor of what comes after them; None at the end of the log."""
+@API.get("events.query")
+async def query(memory: Memory, request: LatestRequest) -> EventList:
+    """The latest events that match, oldest first."""
+    events = await memory.events.query(request.query(limit=request.limit))
+    return EventList(events=event_documents(events, request.selected_fields))
+
+
+class PageRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    after: Position = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Events in commit order, and the cursor of the next page; None at the end of the log."""
 
     events: list[EventOut]
     next: int | None
 
 
-class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """An event, what led to it, nearest first, and what it led to, oldest first."""
+@API.get("events.log")
+async def log(memory: Memory, request: PageRequest) -> LogPage:
+    """The log in commit order, page by page: `next` is the `after` of the next page. Nothing is missed or repeated."""
+    events = []
+    async for event in memory.events.log(request.query(limit=None), after=request.after):
+        events.append(event)
+        if len(events) == request.limit:
+            break
+    at_end = len(events) < request.limit
+    return LogPage(
+        events=event_documents(events, request.selected_fields), next=None if at_end else events[-1].position
+    )
 
-    event: EventOut
-    ancestors: list[EventOut]
-    descendants: list[EventOut]
+
+class EventRequest(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reference: Reference
 
 
-class Impact(msgspec.Struct, frozen=True, kw_only=True):
-    """What came after an event: caused by it, and apart from that merely in its chain."""
+@API.get("events.get")
+async def get(memory: Memory, request: EventRequest) -> EventOut:
+    """One event by its id or position."""
+    return event_document(await memory.events.get(request.reference), request.selected_fields)
+
+
+class ResolveRequest(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    references: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=100)]
+
+
+class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Events in the order of the request, and the references that match none."""
+
+    found: list[EventOut]
+    missing: tuple[str, ...]
+
+
+@API.post("events.resolve")
+async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
+    """Up to 100 events by id or position, in the order of the request; `missing` lists references that match none."""
+    resolved = await memory.events.resolve(request.references)
+    return ResolveAnswer(found=event_documents(resolved.found, request.selected_fields), missing=resolved.missing)
+
+
+# -- Chains -------------------------------------------------------------------------------------------------------
+
+
+@API.get("events.chain")
+async def chain(memory: Memory, request: EventRequest) -> EventList:
+    """All events of the chain that an event belongs to, oldest first."""
+    events = await memory.events.chain(await memory.events.get(request.reference))
+    return EventList(events=event_documents(events, request.selected_fields))
+
+
+@API.get("events.ancestors")
+async def ancestors(memory: Memory, request: EventRequest) -> EventList:
+    """The events that caused an event, nearest first."""
+    events = await memory.events.ancestors(await memory.events.get(request.reference))
+    return EventList(events=event_documents(events, request.selected_fields))
+
+
+class DescendantsRequest(EventRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    depth: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+
+
+@API.get("events.descendants")
+async def descendants(memory: Memory, request: DescendantsRequest) -> EventList:
+    """The events that an event caused, oldest first, at most `depth` steps below it."""
+    events = await memory.events.descendants(await memory.events.get(request.reference), depth=request.depth)
+    return EventList(events=event_documents(events, request.selected_fields))
+
+
+class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The later events of a chain: those an event caused, and the others."""
 
     event: EventOut
     descendants: list[EventOut]
     correlated: list[EventOut]
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure, what led to it, and who was part of it."""
+@API.get("events.impact")
+async def impact(memory: Memory, request: EventRequest) -> ImpactAnswer:
+    """The events after an event: those it caused, and separately those that only follow in its chain."""
+    event = await memory.events.get(request.reference)
+    after = await memory.events.impact(event)
+    return ImpactAnswer(
+        event=event_document(event, request.selected_fields),
+        descendants=event_documents(after.descendants, request.selected_fields),
+        correlated=event_documents(after.correlated, request.selected_fields),
+    )
+
+
+class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure, the events that caused it, and the agents involved."""
 
     event: EventOut
     led: list[EventOut]
     agents: tuple[str, ...]
 
 
-class Failures(msgspec.Struct, frozen=True, kw_only=True):
+class FailureList(msgspec.Struct, frozen=True, kw_only=True):
     """The latest failures, oldest first."""
 
-    failures: list[Failure]
+    failures: list[FailureAnswer]
 
 
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in the order asked, and what is not there."""
+@API.get("events.failures")
+async def failures(memory: Memory, request: LatestRequest) -> FailureList:
+    """The latest failures that match, each with the events that caused it and the agents involved."""
+    fields = request.selected_fields
+    latest = await memory.events.failures(request.query(limit=min(request.limit, 100)))
+    return FailureList(
+        failures=[
+            FailureAnswer(
+                event=event_document(each.event, fields),
+                led=event_documents(each.led, fields),
+                agents=each.agents,
+            )
+            for each in latest
+        ]
+    )
 
-    found: list[EventOut]
-    missing: tuple[str, ...]
+
+class CompareRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    left: Reference
+    right: Reference
+    ignore: tuple[str, ...] = ()
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """How far two chains went together, and where they part."""
+class CompareAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of equal steps of two chains, and their first difference."""
 
     same: int
     equal: bool
@@ -100,94 +181,52 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
 
 
-@API.get("/events", tag="events")
-async def events(memory: Memory, asked: LatestAsked) -> Events:
-    """The latest events that fit, oldest first."""
-    found = await memory.events(asked.query(limit=asked.limit))
-    return Events(events=event_documents(found, asked.chosen))
-
-
-@API.get("/log", tag="events")
-async def log(memory: Memory, asked: PageAsked) -> Page:
-    """The log in commit order, page by page: `next` is the `after` of the next page. None is missed or repeated."""
-    found = []
-    async for event in memory.log(asked.query(limit=None), after=asked.after):
-        found.append(event)
-        if len(found) == asked.limit:
-            break
-    at_end = len(found) < asked.limit
-    return Page(events=event_documents(found, asked.chosen), next=None if at_end else found[-1].position)
-
-
-@API.get("/events/{reference}", tag="events")
-async def event(memory: Memory, asked: OneAsked) -> EventOut:
-    """One event by its id or position."""
-    return event_document(await memory.event(asked.reference), asked.chosen)
-
-
-@API.get("/events/{reference}/chain", tag="events")
-async def chain(memory: Memory, asked: OneAsked) -> Events:
-    """All events of the chain that an event belongs to, in order of time."""
-    found = await memory.chain(await memory.event(asked.reference))
-    return Events(events=event_documents(found, asked.chosen))
-
-
-@API.get("/events/{reference}/tree", tag="events")
-async def tree(memory: Memory, asked: TreeAsked) -> Tree:
-    """What led to an event, and what it led to, at most `depth` steps below it."""
-    found = await memory.event(asked.reference)
-    return Tree(
-        event=event_document(found, asked.chosen),
-        ancestors=event_documents(await memory.ancestors(found), asked.chosen),
-        descendants=event_documents(await memory.descendants(found, depth=asked.depth), asked.chosen),
+@API.get("events.compare")
+async def compare_chains(memory: Memory, request: CompareRequest) -> CompareAnswer:
+    """Compare the chains of two events step by step, up to their first difference."""
+    left, right = [await memory.events.chain(await memory.events.get(each)) for each in (request.left, request.right)]
+    compared = compare(left, right, ignore=request.ignore)
+    return CompareAnswer(
+        same=compared.same,
+        equal=compared.is_equal,
+        left=None if compared.left is None else event_document(compared.left),
+        right=None if compared.right is None else event_document(compared.right),
+        differences=compared.differences,
     )
 
 
-@API.get("/events/{reference}/impact", tag="events")
-async def impact(memory: Memory, asked: OneAsked) -> Impact:
-    """What came after an event: what it led to, and apart from that what merely followed in its chain."""
-    found = await memory.event(asked.reference)
-    told = await memory.impact(found)
-    return Impact(
-        event=event_document(found, asked.chosen),
-        descendants=event_documents(told.descendants, asked.chosen),
-        correlated=event_documents(told.correlated, asked.chosen),
-    )
+# -- Activity -----------------------------------------------------------------------------------------------------
 
 
-@API.get("/errors", tag="events")
-async def errors(memory: Memory, asked: LatestAsked) -> Failures:
-    """The latest failures that fit, each with the chain that led to it and the agents that were part of it."""
-    fields = asked.chosen
-    found = await memory.failures(asked.query(limit=min(asked.limit, 100)))
-    return Failures(
-        failures=[
-            Failure(
-                event=event_document(each.event, fields),
-                led=event_documents(each.led, fields),
-                agents=each.agents,
+class OpenSessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An active session."""
+
+    session: str
+    agents: tuple[str, ...]
+    last_at: datetime
+    last: EventOut
+
+
+class OpenSessionList(msgspec.Struct, frozen=True, kw_only=True):
+    """Active sessions, latest last."""
+
+    sessions: list[OpenSessionAnswer]
+
+
+@API.get("events.open_sessions")
+async def open_sessions(memory: Memory) -> OpenSessionList:
+    """Active sessions: they have not ended, and have an event of the last 30 minutes."""
+    return OpenSessionList(
+        sessions=[
+            OpenSessionAnswer(
+                session=each.session, agents=each.agents, last_at=each.last_at, last=event_document(each.last)
             )
-            for each in found
+            for each in await memory.events.open_sessions()
         ]
     )
 
 
-@API.post("/events/resolve", tag="events")
-async def resolve(memory: Memory, asked: ResolveAsked) -> Resolved:
-    """Up to 100 events by id or position, in the order given, and those that are not there by name."""
-    told = await memory.resolve(asked.references)
-    return Resolved(found=event_documents(told.found, asked.chosen), missing=told.missing)
-
-
-@API.get("/compare", tag="events")
-async def compare_runs(memory: Memory, asked: CompareAsked) -> Compared:
-    """Compare the chains of two events step by step: where they part first, and in what."""
-    left, right = [await memory.chain(await memory.event(each)) for each in (asked.left, asked.right)]
-    told = compare(left, right, ignore=asked.ignore)
-    return Compared(
-        same=told.same,
-        equal=told.is_equal,
-        left=None if told.left is None else event_document(told.left),
-        right=None if told.right is None else event_document(told.right),
-        differences=told.differences,
-    )
+@API.get("events.overview")
+async def overview(memory: Memory) -> Overview:
+    """A summary of recent activity in this space."""
+    return await memory.events.overview()

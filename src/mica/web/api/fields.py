@@ -1,4 +1,4 @@
-"""What requests and answers of several verbs have in common."""
+"""Field types that several HTTP operations share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from mica.format.documents import CONTEXT, Bundle, Fields, chosen
+from mica.format.documents import CONTEXT, Bundle, Fields, select_fields
 from mica.model.event import ORIGINS, EventQuery
 
-Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=10_000)]  # a question or a task: pages belong in marks
+Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=10_000)]  # a query or a task; longer text belongs in marks
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
 Reference: TypeAlias = Annotated[
     str,
@@ -23,6 +23,9 @@ Reference: TypeAlias = Annotated[
     ),
 ]
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+Reason: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+Budget: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Deadline: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=60)]
 Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -31,7 +34,7 @@ EventOut: TypeAlias = Annotated[
     dict[str, Any],
     msgspec.Meta(
         title="Event",
-        description="An event with the fields that were asked for; all of them unless a bundle or a list chose some.",
+        description="An event with the requested fields; all of them unless `bundle` or `fields` selects some.",
         extra_json_schema={
             "properties": {
                 "id": {"type": "string"},
@@ -55,24 +58,24 @@ EventOut: TypeAlias = Annotated[
     ),
 ]
 CrystalOut: TypeAlias = Annotated[
-    dict[str, Any], msgspec.Meta(title="Crystal", description="A crystal with its insight in one piece as `text`.")
+    dict[str, Any], msgspec.Meta(title="Crystal", description="A crystal, with its whole insight as `text`.")
 ]
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which fields of events are sent."""
+class FieldSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects the fields of events in the answer."""
 
     bundle: Bundle | None = None
     fields: tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=200)], ...] = ()
 
     @property
-    def chosen(self) -> Fields:
-        """Raises InvalidInput for a bundle or a field that is not there."""
-        return chosen(bundle=self.bundle, fields=self.fields)
+    def selected_fields(self) -> Fields:
+        """Raises InvalidInput for an unknown bundle or field."""
+        return select_fields(bundle=self.bundle, fields=self.fields)
 
 
-class Which(Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events: every given field must hold."""
+class EventSelection(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects events that match all fields."""
 
     session: Name | None = None
     agent: Name | None = None

@@ -1,4 +1,4 @@
-"""What is asked of the server rather than of one space: spaces, links for browsers, its own description."""
+"""Operations of the server itself: its spaces, links for browsers, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mica.errors import AccessDenied
+from mica.store.protocol import PurgeLog
+from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, roles
 from mica.web import streams
 from mica.web.access import TOKEN, Access
-from mica.web.api import briefs as briefing
-from mica.web.api import crystals, events, trails
-from mica.web.api import records as observing
-from mica.web.api import sources as gathering
-from mica.web.api import upkeep as keeping
-from mica.web.openapi import described
-from mica.web.operations import API, Nothing, Operation, document
-from mica.web.request_memory import house_of
-from mica.web.tokens import Token
+from mica.web.api import briefs, crystals, events, everyday, sources, trails, upkeep
+from mica.web.memory_pool import memory_of, pool_of, store_of
+from mica.web.operations import API, EmptyRequest, Operation, json_response, openapi_document
+from mica.web.problems import problem, problem_response
+from mica.web.tokens import AccessToken
 
-DECLARING = (observing, events, crystals, trails, briefing, gathering, keeping)  # the modules whose verbs are routes
+MODULES = (everyday, events, crystals, trails, sources, briefs, upkeep)  # they declare the operations of `API`
 
 
 class Spaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of the spaces that this token opens, and the one that is meant when none is named."""
+    """The names of the spaces that this token opens, and the default one."""
 
     spaces: list[str]
     default: str
@@ -36,44 +34,101 @@ class Spaces(msgspec.Struct, frozen=True, kw_only=True):
 def routes() -> list[Route]:
     return [
         Route("/api/openapi.json", openapi),
-        Route("/api/spaces", spaces),
-        Route("/api/links", link, methods=["POST"]),
+        Route(SPACES.path, spaces),
+        Route("/api/server/link", link, methods=["POST"]),
         *API.routes(),
+        *store_routes(),
     ]
 
 
 async def openapi(request: Request) -> Response:
-    """This API, described."""
-    return document(request, _described())
+    """The OpenAPI description of this API."""
+    return json_response(request, _openapi())
 
 
 @cache
-def _described() -> dict[str, Any]:
-    own = Operation(
-        method="GET", path="/spaces", tag="server", does=spaces, asked=Nothing, answer=Spaces, of_space=False
-    )
-    return described([*API.declared, own, *streams.operations()])
+def _openapi() -> dict[str, Any]:
+    return openapi_document([*API.declared, SPACES, *streams.OPERATIONS])
 
 
 async def spaces(request: Request) -> Response:
-    """The spaces that the token opens."""
-    token, house = _token(request), house_of(request)
-    opened = [name for name in await house.spaces() if token.opens(name)]
-    default = token.spaces[0] if len(token.spaces) == 1 else house.default
-    return document(request, Spaces(spaces=opened, default=default))
+    """The names of the spaces that the token opens."""
+    token, pool = _token(request), pool_of(request)
+    opened = [name for name in await pool.spaces() if token.opens(name)]
+    default = token.spaces[0] if len(token.spaces) == 1 else pool.default
+    return json_response(request, Spaces(spaces=opened, default=default))
 
 
 async def link(request: Request) -> Response:
-    """A path that lets one browser in, once. A browser sees all spaces, so that only a token for all may ask."""
+    """A one-time login path for a browser. A browser sees all spaces, so it takes a token for all spaces."""
     if _token(request).spaces:
         raise AccessDenied(
-            "a browser sees all spaces, and this token opens some; `mica open` on the server makes a link"
+            "a browser sees all spaces, and this token opens some; `mica server open` on the server makes a link"
         )
     access: Access = request.app.state.access
-    return document(request, {"path": f"/enter?key={access.new_key()}"})
+    return json_response(request, {"path": f"/enter?key={access.new_key()}"})
 
 
-def _token(request: Request) -> Token:
+SPACES = Operation(
+    method="GET",
+    name="server.spaces",
+    function=spaces,
+    request_type=EmptyRequest,
+    response_type=Spaces,
+    of_space=False,
+)
+
+
+def _token(request: Request) -> AccessToken:
     token = request.scope[TOKEN]
-    assert isinstance(token, Token)  # the guard lets nothing else in
+    assert isinstance(token, AccessToken)  # the guard lets nothing else in
     return token
+
+
+# -- The store, for `mica.open("http://…")` -------------------------------------------------------------------------
+
+
+class OpenSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which space a client opens, and whether a missing one is created."""
+
+    make: bool = False
+
+
+def store_routes() -> list[Route]:
+    return [
+        Route(PATH, open_space, methods=["POST"]),
+        Route(f"{PATH}/{{role}}/{{method}}", call, methods=["POST"]),
+    ]
+
+
+async def open_space(request: Request) -> Response:
+    """Describe the space; a missing one is created on request."""
+    try:
+        arguments = msgspec.msgpack.decode(await request.body(), type=OpenSpaceRequest)
+    except msgspec.DecodeError as error:
+        return problem_response(problem(400, str(error)))
+    await memory_of(request, make=arguments.make)
+    store = store_of(request)
+    return _packed(store.purges, About(space=store.space, location=store.location, generation=store.purges.generation))
+
+
+async def call(request: Request) -> Response:
+    """Call one method of a role and answer with its result."""
+    method = roles().get(request.path_params["role"], {}).get(request.path_params["method"])
+    if method is None:
+        return problem_response(problem(404, "a store has no such method"))
+    try:
+        arguments = msgspec.msgpack.decode(await request.body(), type=method.request)
+    except msgspec.DecodeError as error:
+        return problem_response(problem(400, str(error)))
+    memory = await memory_of(request)
+    is_append = (method.role, method.name) == ("log", "append")
+    store = store_of(request)
+    run = memory.events.append if is_append else getattr(getattr(store, method.role), method.name)
+    result = await run(**{name: getattr(arguments, name) for name in arguments.__struct_fields__})
+    return _packed(store.purges, result)
+
+
+def _packed(purges: PurgeLog, result: object) -> Response:
+    headers = {GENERATION: str(purges.generation)}
+    return Response(msgspec.msgpack.encode(result), media_type=MEDIA_TYPE, headers=headers)

@@ -1,4 +1,4 @@
-"""defrag, warm, judge, judgments, sources over HTTP: what other systems know of a concept."""
+"""`memory.sources` over HTTP: gather, warm, judge, judgments, health."""
 
 from __future__ import annotations
 
@@ -7,45 +7,26 @@ from typing import Annotated, Any
 import msgspec
 
 from mica.memory import Memory
-from mica.sources.account import Defragged
-from mica.sources.health import Health
-from mica.web.api.fields import Limit, Name
-from mica.web.api.records import Recorded
+from mica.sources.account import GatheredAccount
+from mica.sources.registry import SourceHealth
+from mica.web.api.everyday import RecordedEvent
+from mica.web.api.fields import Budget, Deadline, Limit, Name, Reason
 from mica.web.operations import API
 
 ConceptName = Annotated[
     str, msgspec.Meta(min_length=5, max_length=1_000, description="domain:type:id, as judgment:code_review:abc123")
 ]
-Said = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
-class DefragAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GatherRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     concept: ConceptName
-    budget_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
-    deadline_s: Annotated[float, msgspec.Meta(gt=0, le=60)] | None = None
-    is_preview: bool = False  # shown to no agent: nothing is recorded
+    budget_tokens: Budget | None = None
+    deadline_s: Deadline | None = None
+    is_preview: bool = False  # no agent sees it, so nothing is recorded
 
 
-class WarmAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    limit: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
-
-
-class JudgeAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    concept: ConceptName
-    verdict: Said
-    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    reasons: tuple[Said, ...] = ()
-    session: Name | None = None
-    agent: Name | None = None
-
-
-class JudgmentsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    concept: ConceptName | None = None
-    limit: Limit = 20
-
-
-class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of a concept: what to show, how far sources agree, what they disagree in, who did not answer."""
+class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One account of a concept: its text, how far the sources agree, their conflicts, and those that did not answer."""
 
     concept: str
     injection: str
@@ -60,65 +41,85 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     receipt: str | None
 
+    @classmethod
+    def of(cls, account: GatheredAccount) -> GatherAnswer:
+        document = msgspec.to_builtins(account)
+        return cls(**{name: document[name] for name in cls.__struct_fields__})
 
-class Warmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was gathered ahead."""
 
-    gathered: list[Gathered]
+@API.post("sources.gather")
+async def gather(memory: Memory, request: GatherRequest) -> GatherAnswer:
+    """One account of a concept from all sources that answer in time. Conflicts are decided and listed."""
+    account = await memory.sources.gather(
+        request.concept,
+        budget_tokens=request.budget_tokens,
+        deadline_s=request.deadline_s,
+        is_preview=request.is_preview,
+    )
+    return GatherAnswer.of(account)
 
 
-class Judgments(msgspec.Struct, frozen=True, kw_only=True):
+class WarmRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
+
+
+class WarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The accounts that were gathered in advance."""
+
+    gathered: list[GatherAnswer]
+
+
+@API.post("sources.warm")
+async def warm(memory: Memory, request: WarmRequest) -> WarmAnswer:
+    """Gather in advance the concepts that the next session will need: those judged last, and those of every brief."""
+    return WarmAnswer(gathered=[GatherAnswer.of(each) for each in await memory.sources.warm(limit=request.limit)])
+
+
+class JudgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    concept: ConceptName
+    verdict: Reason
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    reasons: tuple[Reason, ...] = ()
+    session: Name | None = None
+    agent: Name | None = None
+
+
+@API.post("sources.judge")
+async def judge(memory: Memory, request: JudgeRequest) -> RecordedEvent:
+    """Record a decision about a concept, with its confidence and reasons. Secrets in it are redacted."""
+    with memory.context(session=request.session, agent=request.agent):
+        ref = memory.sources.judge(
+            request.concept, request.verdict, confidence=request.confidence, reasons=request.reasons
+        )
+    await memory.durable()
+    return RecordedEvent.of(ref)
+
+
+class JudgmentsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    concept: ConceptName | None = None
+    limit: Limit = 20
+
+
+class JudgmentList(msgspec.Struct, frozen=True, kw_only=True):
     """Judgments, oldest first."""
 
     judgments: list[dict[str, Any]]
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """How every declared or registered source does."""
-
-    sources: list[Health]
-
-
-@API.post("/defrag", tag="recall")
-async def defrag(memory: Memory, asked: DefragAsked) -> Gathered:
-    """One account of a concept from every source that answers in time: conflicts are decided and shown."""
-    told = await memory.defrag(
-        asked.concept,
-        budget_tokens=asked.budget_tokens,
-        deadline_s=asked.deadline_s,
-        is_preview=asked.is_preview,
-    )
-    return _gathered(told)
+@API.get("sources.judgments")
+async def judgments(memory: Memory, request: JudgmentsRequest) -> JudgmentList:
+    """The latest judgments, of all concepts or of one, oldest first."""
+    latest = await memory.sources.judgments(request.concept, limit=request.limit)
+    return JudgmentList(judgments=[msgspec.to_builtins(each) for each in latest])
 
 
-@API.post("/warm", tag="recall")
-async def warm(memory: Memory, asked: WarmAsked) -> Warmed:
-    """Gather ahead what the next session will ask about: the concepts judged last, and those every brief speaks of."""
-    return Warmed(gathered=[_gathered(each) for each in await memory.warm(limit=asked.limit)])
+class SourceList(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of every source."""
+
+    sources: list[SourceHealth]
 
 
-def _gathered(told: Defragged) -> Gathered:
-    document = msgspec.to_builtins(told)
-    return Gathered(**{name: document[name] for name in Gathered.__struct_fields__})
-
-
-@API.post("/judgments", tag="observe")
-async def judge(memory: Memory, asked: JudgeAsked) -> Recorded:
-    """Record what was decided about a concept, how surely and why; secrets are redacted."""
-    with memory.context(session=asked.session, agent=asked.agent):
-        ref = memory.judge(asked.concept, asked.verdict, confidence=asked.confidence, reasons=asked.reasons)
-    await memory.durable()
-    return Recorded(id=ref.id, root_id=ref.root_id, depth=ref.depth)
-
-
-@API.get("/judgments", tag="recall")
-async def judgments(memory: Memory, asked: JudgmentsAsked) -> Judgments:
-    """The latest judgments, of all or about one concept, oldest first."""
-    found = await memory.judgments(asked.concept, limit=asked.limit)
-    return Judgments(judgments=[msgspec.to_builtins(each) for each in found])
-
-
-@API.get("/sources", tag="space")
-async def sources(memory: Memory) -> Sources:
-    """Whether each declared or registered source answers now, and how its latest questions went."""
-    return Sources(sources=await memory.check_sources())
+@API.get("sources.health")
+async def health(memory: Memory) -> SourceList:
+    """Whether each source answers now, and the results of its latest requests."""
+    return SourceList(sources=await memory.sources.health())

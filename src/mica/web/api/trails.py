@@ -1,4 +1,4 @@
-"""Trails over HTTP: what an orchestrator lists, loads and reports, and what it may make by itself (A-19, A-34)."""
+"""`memory.trails` over HTTP: an orchestrator lists, loads and makes trails, and reports walks (A-19, A-34)."""
 
 from __future__ import annotations
 
@@ -14,96 +14,172 @@ from mica.model.event import EventId, utc_now
 from mica.model.trail import PREFIX, State
 from mica.model.walk import Outcome, Step
 from mica.navigation.anchors.followed import LeftOut
-from mica.navigation.trails.evolution import Stats
-from mica.navigation.trails.library import LOADED_TOKENS
-from mica.navigation.walk_reports import Reported
-from mica.web.api.fields import Limit, Name, Words
+from mica.navigation.report import Period, Report
+from mica.navigation.trails.evolution import TrailStatistics
+from mica.navigation.trails.loader import LOADED_TOKENS
+from mica.navigation.walk_reports import WalkReport
+from mica.web.api.everyday import RecordedEvent
+from mica.web.api.fields import Budget, Limit, Moment, Name, Reference, Words
 from mica.web.operations import API
 
-BY_HAND = EventId("by-hand")  # of a step that no event has recorded
+BY_HAND = EventId("by-hand")  # the event of a step that was not recorded
 Line: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Slug: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=60)]
 TrailName: TypeAlias = Annotated[
     str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^/]+$", description="A trail's name, slug or key.")
 ]
 TrailOut: TypeAlias = Annotated[
     dict[str, Any],
-    msgspec.Meta(title="Trail", description="A trail with its name, entry, success and saving."),
+    msgspec.Meta(title="Trail", description="A trail with its name, entry, success rate and saving."),
 ]
 
 
-class TrailsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrailsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: State | None = None
     shape: Name | None = None
     with_archived: bool = False
     limit: Limit = 20
 
 
-class TrailAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrailList(msgspec.Struct, frozen=True, kw_only=True):
+    """Trails, most valuable first."""
+
+    trails: list[TrailOut]
+
+
+@API.get("trails.list")
+async def list_trails(memory: Memory, request: TrailsRequest) -> TrailList:
+    """The trails of this space, most valuable first."""
+    trails = await memory.trails.list(
+        state=request.state, shape=request.shape, with_archived=request.with_archived, limit=request.limit
+    )
+    return TrailList(trails=list(map(trail_document, trails)))
+
+
+class TrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: TrailName
 
 
-class PlaceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@API.get("trails.show")
+async def show(memory: Memory, request: TrailRequest) -> TrailOut:
+    """One trail by its name, slug or key."""
+    return trail_document(await memory.trails.show(request.name))
+
+
+@API.get("trails.stats")
+async def stats(memory: Memory) -> TrailStatistics:
+    """Counts of trails and of the events they were learned from, and the cost of tasks by kind."""
+    return await memory.trails.stats()
+
+
+# -- Making trails ------------------------------------------------------------------------------------------------
+
+
+class NewPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file, or lines of it."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
     start_line: Line | None = None
     end_line: Line | None = None
 
+    def step(self) -> Step:
+        if self.start_line is not None and self.end_line is not None and self.end_line < self.start_line:
+            raise InvalidInput(f"{self.path} has no lines from {self.start_line} to {self.end_line}")
+        return Step(
+            path=self.path,
+            operation="read",
+            start_line=self.start_line,
+            end_line=self.end_line,
+            at=utc_now(),
+            event=BY_HAND,
+        )
 
-class NewTrail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trail that somebody makes by hand, in the order in which it is read."""
 
-    slug: Annotated[str, msgspec.Meta(min_length=1, max_length=60)]
-    places: Annotated[tuple[PlaceGiven, ...], msgspec.Meta(min_length=1, max_length=100)]
+class CreateTrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trail made by hand; its places are in reading order."""
+
+    slug: Slug
+    places: Annotated[tuple[NewPlace, ...], msgspec.Meta(min_length=1, max_length=100)]
     description: Words = ""
     shape: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-class NamedTrail(TrailAsked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    slug: Annotated[str, msgspec.Meta(min_length=1, max_length=60)] | None = None
-
-
-class SearchAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    query: Words  # a task, or a path
-    limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 3
-
-
-class LoadAsked(TrailAsked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    budget_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = LOADED_TOKENS
-    outcome: Outcome = "unknown"
-
-
-class UseAsked(TrailAsked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    outcome: Outcome = "unknown"
-    tokens: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
-
-
-class DetectAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 7  # a trail that nobody walked since is left out
-
-
-class Trails(msgspec.Struct, frozen=True, kw_only=True):
-    """Trails, those worth most first."""
-
-    trails: list[TrailOut]
-
-
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystallized trail, the command it becomes, and what it saved where that was measured."""
+class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A crystallized trail, its command, and its measured saving."""
 
     trail: TrailOut
     command: str
     saving_tokens: int | None
 
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> TrailAnswer:
+        return cls(trail=document, command=f"/{PREFIX}{document['slug']}", saving_tokens=document["saving"])
 
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """Trails that fit, best first, and why."""
+
+@API.post("trails.create")
+async def create(memory: Memory, request: CreateTrailRequest) -> TrailAnswer:
+    """Make a trail by hand, crystallized at once. If the files are on this machine, the lines must exist."""
+    made = await memory.trails.create(
+        request.slug,
+        [place.step() for place in request.places],
+        description=request.description,
+        shape=request.shape,
+        root=await memory.events.directory(),
+    )
+    return TrailAnswer.of(trail_document(made))
+
+
+class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    slug: Slug | None = None
+
+
+@API.post("trails.crystallize")
+async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
+    """Name a learned trail for good, even if it does not pass the gate."""
+    return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
+
+
+class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 7  # trails not walked since are left out
+
+
+@API.post("trails.learn")
+async def learn(memory: Memory, request: LearnRequest) -> TrailList:
+    """Learn from new events, and return the hot trails: walked often of late, and not crystallized yet."""
+    await memory.trails.learn()
+    since = utc_now() - timedelta(days=request.days)
+    hot = [each for each in await memory.trails.list(state="hot", limit=None) if each.last_at >= since]
+    return TrailList(trails=list(map(trail_document, hot)))
+
+
+# -- Using trails -------------------------------------------------------------------------------------------------
+
+
+class ExploreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query: Words  # a task, or a path
+    limit: Annotated[int, msgspec.Meta(ge=1, le=50)] = 3
+
+
+class ExploreAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Trails that match, best first, with reasons."""
 
     choices: list[dict[str, Any]]
 
 
-class LoadedTrail(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files of a trail say now, and what of them is not shown."""
+@API.post("trails.explore")
+async def explore(memory: Memory, request: ExploreRequest) -> ExploreAnswer:
+    """The trails that fit a task or lead to a path, best first. They are recorded as offered."""
+    choices = await memory.trails.explore(request.query, limit=request.limit)
+    return ExploreAnswer(choices=list(map(choice_document, choices)))
+
+
+class LoadTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    budget_tokens: Budget = LOADED_TOKENS
+    outcome: Outcome = "unknown"
+
+
+class LoadTrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The current text of a trail's files, and the parts that are left out."""
 
     name: str
     text: str
@@ -112,115 +188,106 @@ class LoadedTrail(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...]
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
+@API.post("trails.load", is_timed=True)
+async def load(memory: Memory, request: LoadTrailRequest) -> LoadTrailAnswer:
+    """The current text of a trail's files within a budget. This is recorded as a use."""
+    trail, root = await memory.trails.show(request.name), await memory.events.directory()
+    if root is None:
+        raise InvalidInput(
+            f"the files of {request.name!r} are not on this machine, or not of this space; load them where they are"
+        )
+    loaded = await memory.trails.load(
+        trail.key, root=root, budget_tokens=request.budget_tokens, outcome=request.outcome
+    )
+    return LoadTrailAnswer(
+        name=trail.name, text=loaded.text, tokens=loaded.tokens, drifted=loaded.drifted, left_out=loaded.left_out
+    )
+
+
+class TrackRequest(TrailRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    outcome: Outcome = "unknown"
+    tokens: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+
+
+class TrackAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The event that records the use."""
 
     name: str
     event: str
 
 
-class WalkTold(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events were stored; 0 where the walk had been told before."""
+@API.post("trails.track")
+async def track(memory: Memory, request: TrackRequest) -> TrackAnswer:
+    """Report the use of a trail, with its outcome and cost."""
+    trail = await memory.trails.show(request.name)
+    event = await memory.trails.track(trail, outcome=request.outcome, tokens=request.tokens)
+    await memory.durable()
+    return TrackAnswer(name=trail.name, event=event)
+
+
+# -- Walks --------------------------------------------------------------------------------------------------------
+
+
+class WalksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Walks that another program observed."""
+
+    walks: Annotated[tuple[WalkReport, ...], msgspec.Meta(min_length=1, max_length=1_000)]
+
+
+class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of stored events; 0 if the walks were reported before."""
 
     stored: int
     repeated: int
 
 
-@API.get("/trails", tag="trails")
-async def trails(memory: Memory, asked: TrailsAsked) -> Trails:
-    """Where agents go: the trails of this space, those worth most first."""
-    found = await memory.trails.list(
-        state=asked.state, shape=asked.shape, with_archived=asked.with_archived, limit=asked.limit
-    )
-    return Trails(trails=list(map(trail_document, found)))
+@API.post("trails.import_walks")
+async def import_walks(memory: Memory, request: WalksRequest) -> WalksAnswer:
+    """Report the files that tasks opened and changed, and their outcomes. Reporting a walk twice changes nothing."""
+    imported = await memory.trails.import_walks([msgspec.json.encode(each) for each in request.walks])
+    return WalksAnswer(stored=imported.stored, repeated=imported.repeated)
 
 
-@API.get("/trails/metrics", tag="trails")
-async def trail_metrics(memory: Memory) -> Stats:
-    """How much was learned from what, and what tasks of each kind cost, counted from the log."""
-    return await memory.trails.stats()
+class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcome of a task."""
+
+    reference: Reference  # of its prompt
+    outcome: Outcome
+    reason: str = ""
 
 
-@API.get("/trails/{name}", tag="trails")
-async def trail(memory: Memory, asked: TrailAsked) -> TrailOut:
-    """One trail by its name or key."""
-    return trail_document(await memory.trails.show(asked.name))
-
-
-@API.post("/trails", tag="trails")
-async def create_trail(memory: Memory, asked: NewTrail) -> Made:
-    """Make a trail by hand, crystallized at once. Where the files are on this machine, the lines must be there."""
-    steps = [_step(place) for place in asked.places]
-    made = await memory.trails.create(
-        asked.slug, steps, description=asked.description, shape=asked.shape, root=await memory.directory()
-    )
-    return _made(trail_document(made))
-
-
-@API.post("/trails/crystallize", tag="trails")
-async def crystallize_trail(memory: Memory, asked: NamedTrail) -> Made:
-    """Give a learned trail its name for good, whatever the gate says."""
-    return _made(trail_document(await memory.trails.crystallize(asked.name, slug=asked.slug)))
-
-
-@API.post("/trails/search", tag="trails")
-async def search_trails(memory: Memory, asked: SearchAsked) -> Choices:
-    """The trails that fit a task or lead to a path, best first; what is found is recorded as offered."""
-    found = await memory.trails.explore(asked.query, limit=asked.limit)
-    return Choices(choices=list(map(choice_document, found)))
-
-
-@API.post("/trails/load", tag="trails", timed=True)
-async def load_trail(memory: Memory, asked: LoadAsked) -> LoadedTrail:
-    """What a trail's files say now, within a budget; records that it was used."""
-    shown, root = await memory.trails.show(asked.name), await memory.directory()
-    if root is None:
-        raise InvalidInput(
-            f"the files of {asked.name!r} are not on this machine, or not of this space; load them where they are"
-        )
-    loaded = await memory.trails.load(shown.key, root=root, budget_tokens=asked.budget_tokens, outcome=asked.outcome)
-    return LoadedTrail(
-        name=shown.name, text=loaded.text, tokens=loaded.tokens, drifted=loaded.drifted, left_out=loaded.left_out
-    )
-
-
-@API.post("/trails/track", tag="trails")
-async def track_trail(memory: Memory, asked: UseAsked) -> Used:
-    """Report that a trail was used, how it ended and what it cost. Answered means on disk."""
-    used = await memory.trails.show(asked.name)
-    event = await memory.trails.track(used, outcome=asked.outcome, tokens=asked.tokens)
+@API.post("trails.outcome")
+async def outcome(memory: Memory, request: OutcomeRequest) -> RecordedEvent:
+    """Record the outcome of a task. The last one counts; without any it is unknown."""
+    ref = memory.trails.outcome(await memory.events.get(request.reference), request.outcome, reason=request.reason)
     await memory.durable()
-    return Used(name=used.name, event=event)
+    return RecordedEvent.of(ref)
 
 
-@API.post("/trails/detect", tag="trails")
-async def detect_trails(memory: Memory, asked: DetectAsked) -> Trails:
-    """Learn from what is new, and tell which trails are hot: walked often of late, and not crystallized yet."""
-    await memory.trails.learn()
-    since = utc_now() - timedelta(days=asked.days)
-    hot = [each for each in await memory.trails.list(state="hot", limit=None) if each.last_at >= since]
-    return Trails(trails=list(map(trail_document, hot)))
+class ReportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    period: Period = "day"
+    until: Moment | None = None
 
 
-@API.post("/walks", tag="trails")
-async def walk(memory: Memory, asked: Reported) -> WalkTold:
-    """Report what was opened and changed for a task, and how it ended; telling it again changes nothing."""
-    told = await memory.import_walks([msgspec.json.encode(asked)])
-    return WalkTold(stored=told.stored, repeated=told.repeated)
+@API.get("trails.report")
+async def report(memory: Memory, request: ReportRequest) -> Report:
+    """A day's or a week's work beside the period before it, with the results of the hold-out."""
+    return await memory.trails.report(request.period, until=request.until)
 
 
-def _step(place: PlaceGiven) -> Step:
-    if place.start_line is not None and place.end_line is not None and place.end_line < place.start_line:
-        raise InvalidInput(f"{place.path} has no lines from {place.start_line} to {place.end_line}")
-    return Step(
-        path=place.path,
-        operation="read",
-        start_line=place.start_line,
-        end_line=place.end_line,
-        at=utc_now(),
-        event=BY_HAND,
-    )
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    latest: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 300
 
 
-def _made(told: dict[str, Any]) -> Made:
-    return Made(trail=told, command=f"/{PREFIX}{told['slug']}", saving_tokens=told["saving"])
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens that suggestions would have saved and wasted on this space's own history."""
+
+    verdict: str
+    replay: dict[str, Any]
+
+
+@API.get("trails.replay")
+async def replay(memory: Memory, request: ReplayRequest) -> ReplayAnswer:
+    """The value that suggestions would have had over the latest tasks, learning only from earlier ones."""
+    replayed = await memory.trails.replay(latest=request.latest)
+    return ReplayAnswer(verdict=replayed.verdict, replay=msgspec.to_builtins(replayed))

@@ -7,9 +7,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mica.errors import UnknownEvent
+from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import counting_of, helped_of, worth_of
-from mica.web.pages.templates import form, page, render, said
-from mica.web.request_memory import memory_of
+from mica.web.pages.templates import form, notice_headers, page, render
 from mica.web.views import briefs as view
 
 
@@ -49,10 +49,10 @@ async def helped(request: Request) -> Response:
 async def switch(request: Request) -> Response:
     """Tell briefs in this space, or none until it is switched on again."""
     on = (await form(request)).get("on") == "1"
-    await (await memory_of(request)).switch_briefs(on=on)
+    await (await memory_of(request)).briefs.switch(on=on)
     counting_of(request).helped.forget()
     text = "Agents are told briefs again" if on else "No agent is told a brief in this space any more"
-    return render(request, "parts/done.html", headers=said(text, "mica:brief"))
+    return render(request, "parts/done.html", headers=notice_headers(text, "mica:brief"))
 
 
 @page

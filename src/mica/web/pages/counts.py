@@ -9,14 +9,14 @@ from starlette.requests import Request
 from mica.model.crystal import Waiting
 from mica.model.event import utc_now
 from mica.navigation.report import Period
-from mica.web.request_memory import house_of, memory_of
-from mica.web.views.briefs import Helped, helped
-from mica.web.views.cache import Kept
-from mica.web.views.crystals import Node, preview
-from mica.web.views.file_map import Map, drawn
+from mica.web.memory_pool import memory_of, pool_of
+from mica.web.views.briefs import BriefEffectView, helped
+from mica.web.views.cache import CountCache
+from mica.web.views.crystals import CrystalNode, preview
+from mica.web.views.file_map import Map, file_map
 from mica.web.views.health import uncovered
 from mica.web.views.trails import Patterns, patterns
-from mica.web.views.worth import Worth, worth
+from mica.web.views.worth import WorthView, worth
 
 WEEKS_S = 60.0  # figures over weeks are the same a minute later, and take a second of a million events
 
@@ -25,12 +25,12 @@ class Counting:
     """The counted figures of every space that this server shows."""
 
     def __init__(self) -> None:
-        self.worth: Kept[Worth] = Kept(fresh_s=WEEKS_S)
-        self.maps: Kept[Map] = Kept()
-        self.helped: Kept[Helped] = Kept(fresh_s=WEEKS_S)
-        self.patterns: Kept[Patterns] = Kept(fresh_s=3.0)
-        self.uncovered: Kept[list[Waiting]] = Kept(fresh_s=0)
-        self.preview: Kept[Sequence[Node]] = Kept(fresh_s=0)
+        self.worth: CountCache[WorthView] = CountCache(fresh_s=WEEKS_S)
+        self.maps: CountCache[Map] = CountCache()
+        self.helped: CountCache[BriefEffectView] = CountCache(fresh_s=WEEKS_S)
+        self.patterns: CountCache[Patterns] = CountCache(fresh_s=3.0)
+        self.uncovered: CountCache[list[Waiting]] = CountCache(fresh_s=0)
+        self.preview: CountCache[Sequence[CrystalNode]] = CountCache(fresh_s=0)
 
 
 def counting_of(request: Request) -> Counting:
@@ -43,12 +43,12 @@ def counting_of(request: Request) -> Counting:
     return counting
 
 
-async def worth_of(request: Request, period: Period) -> Worth:
+async def worth_of(request: Request, period: Period) -> WorthView:
     memory, now = await memory_of(request), utc_now()
     return await counting_of(request).worth.get(memory, period, lambda: worth(memory, period, now=now))
 
 
-async def helped_of(request: Request) -> Helped:
+async def helped_of(request: Request) -> BriefEffectView:
     memory, now = await memory_of(request), utc_now()
     return await counting_of(request).helped.get(memory, "", lambda: helped(memory, now=now))
 
@@ -58,17 +58,17 @@ async def uncovered_of(request: Request) -> list[Waiting]:
     return await counting_of(request).uncovered.get(memory, "", lambda: uncovered(memory))
 
 
-async def preview_of(request: Request) -> Sequence[Node]:
+async def preview_of(request: Request) -> Sequence[CrystalNode]:
     memory = await memory_of(request)
     return await counting_of(request).preview.get(memory, "", lambda: preview(memory))
 
 
 async def patterns_of(request: Request) -> Patterns:
     memory, now = await memory_of(request), utc_now()
-    gates = house_of(request).settings.trails
+    gates = pool_of(request).settings.trails
     return await counting_of(request).patterns.get(memory, "", lambda: patterns(memory, gates=gates, now=now))
 
 
 async def map_of(request: Request) -> Map:
     memory = await memory_of(request)
-    return await counting_of(request).maps.get(memory, "", lambda: drawn(memory))
+    return await counting_of(request).maps.get(memory, "", lambda: file_map(memory))

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.format.lines import counted
+from mica.format.lines import plural
+from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import preview_of
-from mica.web.pages.templates import form, page, render, said
-from mica.web.request_memory import memory_of
+from mica.web.pages.templates import form, notice_headers, page, render
 from mica.web.views import crystals as view
 
 
@@ -67,17 +67,17 @@ async def preview(request: Request) -> Response:
 async def crystallize(request: Request) -> Response:
     """Close what is open, sessions first, then what they complete."""
     memory = await memory_of(request)
-    made = await memory.crystallize(level="session")
-    made += await memory.auto_crystallize()
-    headers = said(
-        f"{counted(len(made), 'crystal')} made" if made else "Nothing was left to crystallize", "mica:crystal"
+    made = await memory.crystals.make(level="session")
+    made += await memory.crystals.make_due()
+    headers = notice_headers(
+        f"{plural(len(made), 'crystal')} made" if made else "Nothing was left to crystallize", "mica:crystal"
     )
     return render(request, "parts/done.html", headers=headers)
 
 
 @page
 async def ask_to_retract(request: Request) -> Response:
-    event = await (await memory_of(request)).event(request.path_params["reference"])
+    event = await (await memory_of(request)).events.get(request.path_params["reference"])
     return render(request, "parts/retract.html", event=event)
 
 
@@ -87,14 +87,14 @@ async def retract(request: Request) -> Response:
     fields = await form(request)
     await memory.retract(request.path_params["reference"], reason=fields.get("reason", ""))
     return render(
-        request, "parts/done.html", headers=said("Retracted; nothing finds it or rests on it", "mica:crystal")
+        request, "parts/done.html", headers=notice_headers("Retracted; nothing finds it or rests on it", "mica:crystal")
     )
 
 
 @page
 async def ask_to_purge(request: Request) -> Response:
     memory = await memory_of(request)
-    event = await memory.event(request.path_params["reference"])
+    event = await memory.events.get(request.path_params["reference"])
     would = await memory.purge(ids=[event.id], dry_run=True)
     return render(request, "parts/purge.html", event=event, would=would)
 
@@ -104,14 +104,14 @@ async def purge(request: Request) -> Response:
     """Remove content for good. Only of the event whose number the person typed."""
     memory = await memory_of(request)
     fields = await form(request)
-    event = await memory.event(request.path_params["reference"])
+    event = await memory.events.get(request.path_params["reference"])
     if fields.get("number", "").strip().lstrip("#") != str(event.position):
         would = await memory.purge(ids=[event.id], dry_run=True)
         told = f"Type {event.position} to purge event {event.number}; nothing was removed."
         return render(request, "parts/purge.html", status=422, event=event, would=would, told=told)
     done = await memory.purge(ids=[event.id], reason=fields.get("reason", "").strip() or "purged by hand")
-    outcome = [f"{counted(done.events, 'event')} purged"]
-    outcome += [f"{counted(len(done.remade), 'crystal')} made anew of what is left"] if done.remade else []
+    outcome = [f"{plural(done.events, 'event')} purged"]
+    outcome += [f"{plural(len(done.remade), 'crystal')} made anew of what is left"] if done.remade else []
     outcome += [f"{each.period} is no crystal any more ({each.reason})" for each in done.ended]
     outcome += [f"still to do: {' '.join(done.unreached)}"] if done.unreached else []
-    return render(request, "parts/done.html", headers=said("; ".join(outcome), "mica:crystal", "mica:event"))
+    return render(request, "parts/done.html", headers=notice_headers("; ".join(outcome), "mica:crystal", "mica:event"))

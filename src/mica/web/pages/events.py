@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.format.documents import BUNDLES, chosen, event_document
+from mica.format.documents import BUNDLES, event_document, select_fields
 from mica.model.event import EventId
+from mica.web.memory_pool import memory_of
 from mica.web.pages.templates import page, render
-from mica.web.request_memory import memory_of
 from mica.web.views import events as view
 
 DIGITS_MAX = 15  # of a position: a log has no more events
@@ -26,7 +27,7 @@ def routes() -> list[BaseRoute]:
 
 @page
 async def events(request: Request) -> Response:
-    asked = view.Asked.of(request.query_params)
+    asked = view.EventFilter.of(request.query_params)
     return render(request, "events.html", asked=asked, bundles=tuple(BUNDLES))
 
 
@@ -34,7 +35,7 @@ async def events(request: Request) -> Response:
 async def rows(request: Request) -> Response:
     """The latest rows, those after a position or those before an event; a header says where the next begin."""
     memory = await memory_of(request)
-    asked = view.Asked.of(request.query_params)
+    asked = view.EventFilter.of(request.query_params)
     before, after = request.query_params.get("before"), request.query_params.get("after", "")
     if before:
         tail = await view.older(memory, asked, before=EventId(before))
@@ -48,9 +49,9 @@ async def rows(request: Request) -> Response:
 @page
 async def event(request: Request) -> Response:
     memory = await memory_of(request)
-    found = await memory.event(request.path_params["reference"])
+    found = await memory.events.get(request.path_params["reference"])
     bundle = request.query_params.get("bundle", "")
-    fields = chosen(bundle=bundle if bundle in BUNDLES else None)
+    fields = select_fields(bundle=bundle if bundle in BUNDLES else None)
     return render(
         request,
         "event.html",
@@ -65,5 +66,7 @@ async def event(request: Request) -> Response:
 @page
 async def chain(request: Request) -> Response:
     memory = await memory_of(request)
-    found = await memory.event(request.path_params["reference"])
-    return render(request, "parts/chain.html", chain=await view.chain_of(memory, found))
+    found = await memory.events.get(request.path_params["reference"])
+    shown = await view.chain_of(memory, found)
+    chart = Markup(view.chain_chart(shown))
+    return render(request, "parts/chain.html", chain=shown, chart=chart)

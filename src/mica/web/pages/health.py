@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.format.lines import counted
+from mica.format.lines import plural
 from mica.model.event import utc_now
+from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import uncovered_of
-from mica.web.pages.templates import page, render, said
-from mica.web.request_memory import memory_of
+from mica.web.pages.templates import notice_headers, page, render
 from mica.web.views import health as view
 
 
@@ -50,11 +50,11 @@ async def laws(request: Request) -> Response:
     """Check every promise on the stored data; reads all of it, so it is done when somebody asks."""
     memory = await memory_of(request)
     broken = await view.laws(memory)
-    return render(request, "parts/laws.html", broken=broken, events=(await memory.sizes()).events)
+    return render(request, "parts/laws.html", broken=broken, events=(await memory.upkeep.sizes()).events)
 
 
 @page
 async def tick(request: Request) -> Response:
-    ran = await (await memory_of(request)).tick()
-    text = "; ".join(f"{each.kind}: {each.error or counted(each.done, 'change')}" for each in ran) or "Nothing was due"
-    return render(request, "parts/done.html", headers=said(text, "mica:ticked", "mica:crystal"))
+    ran = await (await memory_of(request)).upkeep.tick()
+    text = "; ".join(f"{each.kind}: {each.error or plural(each.done, 'change')}" for each in ran) or "Nothing was due"
+    return render(request, "parts/done.html", headers=notice_headers(text, "mica:ticked", "mica:crystal"))

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mica.model.event import utc_now
+from mica.web.memory_pool import memory_of
 from mica.web.pages.templates import page, render
-from mica.web.request_memory import memory_of
 from mica.web.views import sources as view
 
 

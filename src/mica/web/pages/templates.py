@@ -12,22 +12,22 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mica.errors import InvalidInput, MicaError, UnknownSpace
-from mica.format.lines import ZONE, counted, harmless, one_line, size, there
+from mica.format.lines import ZONE, format_bytes, one_line, plural, strip_control, to_user_zone
 from mica.model.event import utc_now
 from mica.web.access import TOKEN
-from mica.web.problems import status_of
-from mica.web.request_memory import house_of, memory_of, space_of
-from mica.web.tokens import Token
+from mica.web.memory_pool import memory_of, pool_of, requested_space
+from mica.web.problems import MEDIA_TYPE, Problem, status_of
+from mica.web.tokens import AccessToken
 
 FOLDER = Path(__file__).parent.parent
-STREAM = "/api/stream"  # the log as it grows; a page reads names from it and asks again for what it shows
+STREAM = "/api/events/follow"  # the log as it grows; a page reads names from it and asks again for what it shows
 FORM_BYTES_MAX = 64 * 1024
 PAGES = (
     ("/", "Today", "today", "t"),
@@ -50,14 +50,14 @@ def page(answers: Answers) -> Answers:
 
     @wraps(answers)
     async def answered(request: Request) -> Response:
-        ZONE.set(house_of(request).settings.zone())
+        ZONE.set(pool_of(request).settings.zone())
         try:
             await memory_of(request)
             if not is_part(request):
-                await house_of(request).spaces()  # for the choice of a space, which every page has
+                await pool_of(request).spaces()  # for the choice of a space, which every page has
             return await answers(request)
         except UnknownSpace as error:
-            told = f"There is no space {space_of(request)!r} here."
+            told = f"There is no space {requested_space(request)!r} here."
             return _failed(request, status_of(error), told, is_elsewhere=True)
         except MicaError as error:
             return _failed(request, status_of(error), str(error))
@@ -79,19 +79,19 @@ def render(
     request: Request, name: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
 ) -> HTMLResponse:
     """A template with what every one of them may use: the space, links that keep it, the moment."""
-    house = house_of(request)
+    pool = pool_of(request)
     try:
-        space = space_of(request)
+        space = requested_space(request)
     except MicaError:
-        space = house.default
-    if space not in house.known:
-        space = house.default  # links on the page that says so lead to one that is there
+        space = pool.default
+    if space not in pool.known:
+        space = pool.default  # links on the page that says so lead to one that is there
     token = request.scope.get(TOKEN)
-    spaces = [each for each in house.known if not isinstance(token, Token) or token.opens(each)]
+    spaces = [each for each in pool.known if not isinstance(token, AccessToken) or token.opens(each)]
     now = utc_now()
 
     def url(path: str, **query: object) -> str:
-        return link(path, space=space if space != house.default else None, **query)
+        return link(path, space=space if space != pool.default else None, **query)
 
     shared = {
         "path": request.url.path,
@@ -107,10 +107,10 @@ def render(
     return HTMLResponse(templates().get_template(name).render(shared | values), status_code=status, headers=headers)
 
 
-def said(text: str, *events: str) -> dict[str, str]:
-    """Headers by which a page shows a sentence, closes its dialog and asks again for what has changed."""
-    told: dict[str, object] = {"mica:said": text, "mica:done": "", **dict.fromkeys(events, "")}
-    return {"hx-trigger": json.dumps(told)}  # in ASCII, as headers are
+def notice_headers(text: str, *events: str) -> dict[str, str]:
+    """Headers that make a page show a notice, close its dialog and reload the parts that these events change."""
+    triggers: dict[str, object] = {"mica:said": text, "mica:done": "", **dict.fromkeys(events, "")}
+    return {"hx-trigger": json.dumps(triggers)}  # in ASCII, as headers are
 
 
 def link(path: str, **query: object) -> str:
@@ -151,31 +151,24 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "clock": lambda at: f"{there(at):%H:%M:%S}",
-        "minute": lambda at: f"{there(at):%H:%M}",
-        "day": lambda at: f"{there(at):%A %-d %B}",
-        "short_day": lambda at: f"{there(at):%-d %b}",
-        "full": lambda at: f"{there(at):%A %-d %B %Y, %H:%M:%S %Z}",
+        "clock": lambda at: f"{to_user_zone(at):%H:%M:%S}",
+        "minute": lambda at: f"{to_user_zone(at):%H:%M}",
+        "day": lambda at: f"{to_user_zone(at):%A %-d %B}",
+        "short_day": lambda at: f"{to_user_zone(at):%-d %b}",
+        "full": lambda at: f"{to_user_zone(at):%A %-d %B %Y, %H:%M:%S %Z}",
         "iso": datetime.isoformat,
         "n": lambda number: f"{number:,.0f}",
         "signed": lambda number: f"{number:+,.0f}".replace("-", "−"),
         "compact": compact,
         "percent": lambda share: f"{share:.0%}",
-        "size": size,
+        "size": format_bytes,
         "span": span,
-        "counted": counted,
-        "harmless": harmless,
+        "counted": plural,
+        "harmless": strip_control,
         "line": one_line,
-        "pretty": lambda value: harmless(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()),
-        "script": script,
+        "pretty": lambda value: strip_control(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()),
     }
     return made
-
-
-def script(value: object) -> Markup:
-    """A value as JSON that can stand in a `script` element whatever its texts hold."""
-    encoded = msgspec.json.encode(value).decode()
-    return Markup(encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def compact(number: float) -> str:
@@ -201,7 +194,7 @@ def span(seconds: float) -> str:
 def zone_name(now: datetime) -> str:
     """What the zone of all times is called."""
     zone = ZONE.get()
-    return f"{there(now):%Z}, the server's" if zone is None else str(zone)
+    return f"{to_user_zone(now):%Z}, the server's" if zone is None else str(zone)
 
 
 def ago(at: datetime, *, now: datetime) -> str:
@@ -213,10 +206,60 @@ def ago(at: datetime, *, now: datetime) -> str:
         return f"in {span(-seconds)}"
     if seconds < 3600:
         return f"{max(1, round(seconds / 60))} min ago"
-    today, then = there(now), there(at)
+    today, then = to_user_zone(now), to_user_zone(at)
     days = (today.date() - then.date()).days
     if days == 0:
         return f"{then:%H:%M}"
     if days == 1:
         return f"yesterday {then:%H:%M}"
     return f"{then:%-d %b}" if then.year == today.year else f"{then:%-d %b %Y}"
+
+
+# -- Problems as pages ----------------------------------------------------------------------------------------------
+
+TITLES = {401: "Come in by a link", 403: "Not for this browser", 404: "Nothing is here"}
+
+
+class ProblemPages:
+    """The outermost layer but for headers: a problem that a person would see as JSON becomes a page.
+
+    Its status, its headers and what it says stay the same. Programs, which do not ask for HTML, get the document.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "text/html" not in Headers(scope=scope).get("accept", ""):
+            await self._app(scope, receive, send)
+            return
+        began: Message | None = None
+        body = b""
+
+        async def answer(message: Message) -> None:
+            nonlocal began, body
+            if message["type"] == "http.response.start" and _is_problem(message):
+                began = message
+            elif began is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    shown = _problem_page(body)
+                    headers = MutableHeaders(scope=began)
+                    headers["content-type"] = "text/html; charset=utf-8"
+                    headers["content-length"] = str(len(shown))
+                    await send(began)
+                    await send({"type": "http.response.body", "body": shown})
+
+        await self._app(scope, receive, answer)
+
+
+def _is_problem(message: Message) -> bool:
+    return Headers(raw=message["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
+
+
+def _problem_page(body: bytes) -> bytes:
+    told = msgspec.json.decode(body, type=Problem)
+    title = TITLES.get(told.status, "This cannot be shown")
+    return templates().get_template("refused.html").render(title=title, problem=told).encode()

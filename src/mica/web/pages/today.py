@@ -8,9 +8,9 @@ from starlette.routing import BaseRoute, Route
 
 from mica.model.event import utc_now
 from mica.navigation.report import Period
+from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import patterns_of, worth_of
 from mica.web.pages.templates import page, render
-from mica.web.request_memory import memory_of
 from mica.web.views import today as view
 
 
@@ -29,7 +29,7 @@ def routes() -> list[BaseRoute]:
 @page
 async def today(request: Request) -> Response:
     memory = await memory_of(request)
-    return render(request, "today.html", is_empty=await view.is_empty(memory), hooks=memory.spools is not None)
+    return render(request, "today.html", is_empty=await view.is_empty(memory), hooks=memory.clients.spools is not None)
 
 
 @page

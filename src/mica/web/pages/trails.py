@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mica.format.charts import treemap
+from mica.format.lines import to_user_zone
 from mica.model.event import utc_now
+from mica.web.memory_pool import memory_of, pool_of
 from mica.web.pages.counts import counting_of, map_of, patterns_of
-from mica.web.pages.templates import form, page, render, said
-from mica.web.request_memory import house_of, memory_of
+from mica.web.pages.templates import form, link, notice_headers, page, render
 from mica.web.views import trails as view
+
+PATH = "/admin/patterns"
 
 
 def routes() -> list[BaseRoute]:
@@ -20,7 +25,7 @@ def routes() -> list[BaseRoute]:
         Route("/admin/patterns", patterns),
         Route("/admin/patterns/hot", hot),
         Route("/admin/patterns/evolution", evolution),
-        Route("/admin/patterns/map", drawn),
+        Route("/admin/patterns/map", file_map),
         Route("/admin/patterns/{key}", trail),
         Route("/admin/patterns/{key}/drift", drift),
         Route("/admin/patterns/{key}/crystallize", crystallize, methods=["POST"]),
@@ -31,7 +36,7 @@ def routes() -> list[BaseRoute]:
 
 @page
 async def patterns(request: Request) -> Response:
-    return render(request, "trails.html")
+    return render(request, "trails.html", folder=request.query_params.get("folder", ""))
 
 
 @page
@@ -42,19 +47,26 @@ async def hot(request: Request) -> Response:
 @page
 async def evolution(request: Request) -> Response:
     weeks = await view.evolution(await memory_of(request), now=utc_now())
-    return render(request, "parts/evolution.html", weeks=weeks)
+    chart = Markup(view.evolution_chart(weeks, lambda at: f"{to_user_zone(at):%-d %b}"))
+    return render(request, "parts/evolution.html", weeks=weeks, chart=chart)
 
 
 @page
-async def drawn(request: Request) -> Response:
-    return render(request, "parts/map.html", map=await map_of(request))
+async def file_map(request: Request) -> Response:
+    """The treemap, of one folder and with one trail marked if they are chosen."""
+    found = await map_of(request)
+    folder, trail = request.query_params.get("folder", ""), request.query_params.get("trail", "")
+    space = request.query_params.get("space")
+    tiles = found.tiles(folder=folder, trail=trail, link=lambda path: f"{link(PATH, space=space, folder=path)}#p-map")
+    chart = Markup(treemap("Files by how often they were opened", tiles))
+    return render(request, "parts/map.html", map=found, chart=chart, folder=folder, trail=trail)
 
 
 @page
 async def trail(request: Request) -> Response:
     memory = await memory_of(request)
     found = await memory.trails.show(request.path_params["key"])
-    gates = house_of(request).settings.trails
+    gates = pool_of(request).settings.trails
     return render(request, "trail.html", trail=found, readiness=view.readiness(found, gates))
 
 
@@ -63,7 +75,7 @@ async def drift(request: Request) -> Response:
     """Where the ranges of a trail stand in the working tree now."""
     memory = await memory_of(request)
     found = await memory.trails.show(request.path_params["key"])
-    root = await memory.directory()
+    root = await memory.events.directory()
     there = await view.standing(found, root=root if root is None else Path(root))
     return render(request, "parts/drift.html", trail=found, there=there, root=root)
 
@@ -73,7 +85,7 @@ async def crystallize(request: Request) -> Response:
     memory = await memory_of(request)
     slug = (await form(request)).get("slug", "").strip()
     made = await memory.trails.crystallize(request.path_params["key"], slug=slug or None)
-    return _done(request, f"{made.name} is a command now; mica trails sync writes it where your agents look")
+    return _done(request, f"{made.name} is a command now; mica trails publish writes it where your agents look")
 
 
 @page
@@ -93,4 +105,4 @@ async def resume(request: Request) -> Response:
 
 def _done(request: Request, text: str) -> Response:
     counting_of(request).patterns.forget()
-    return render(request, "parts/done.html", headers=said(text, "mica:trail"))
+    return render(request, "parts/done.html", headers=notice_headers(text, "mica:trail"))

@@ -14,7 +14,6 @@ document.addEventListener("alpine:init", () => {
         localStorage.setItem("mica-theme", this.chosen);
         document.documentElement.dataset.theme = this.chosen;
       }
-      document.dispatchEvent(new CustomEvent("mica:theme"));
     },
     get said() { return "Theme: " + this.chosen; },
   }));

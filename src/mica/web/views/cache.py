@@ -20,11 +20,11 @@ KEPT_MAX = 64  # spaces and questions; the oldest is counted again
 
 async def last_purge(memory: Memory) -> EventId | None:
     """The latest purge of a space, by whichever process: what was counted before it counts no more."""
-    purged = await memory.events(EventQuery(names=(PURGE,), limit=1))
+    purged = await memory.events.query(EventQuery(names=(PURGE,), limit=1))
     return purged[0].id if purged else None
 
 
-class Kept(Generic[T]):
+class CountCache(Generic[T]):
     """Values of spaces, each counted by one task at a time, and again when a while has passed and the log has grown.
 
     A purge, by whichever process, ends them at once: nothing purged is shown from here.
@@ -40,7 +40,7 @@ class Kept(Generic[T]):
         """What is known of a space, or what is counted now."""
         key = (memory.space, about)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            state = (await memory.position(), await last_purge(memory))
+            state = (await memory.events.position(), await last_purge(memory))
             held = self._found.get(key)
             if held is not None and self._holds(held[0], held[1], state):
                 return held[2]

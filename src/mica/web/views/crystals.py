@@ -11,14 +11,15 @@ from mica.events.references import REFERENCES_MAX
 from mica.format.tree import forest
 from mica.memory import Memory
 from mica.model.crystal import LEVELS, Crystal, Level
-from mica.model.event import MARK, MICROSECOND, Event, EventId, EventQuery, Mark, mark_of
-from mica.search.search import CrystalHit
+from mica.model.event import MARK, MICROSECOND, Event, EventId, EventQuery
+from mica.model.hit import CrystalHit
+from mica.model.mark import Mark, mark_of
 
 LISTED: dict[Level, int] = {"epoch": 20, "week": 40, "day": 60, "session": 80}  # the latest of each that are looked at
 HITS_MAX = 25
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the hierarchy: a crystal or a mark, and why a crystal above does not say it, if so."""
 
     id: EventId
@@ -38,17 +39,17 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None  # of an answer
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+class CrystalShelf(msgspec.Struct, frozen=True, kw_only=True):
     """The top of the hierarchy; what is below is asked for."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[CrystalNode, ...] = ()
     counts: dict[str, int] = {}  # of each level, as far as was looked
     has_marks: bool = False
     session: str | None = None  # that goes on
     session_marks: int = 0
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class CitedStatement(msgspec.Struct, frozen=True, kw_only=True):
     """A statement, and the events that it cites."""
 
     kind: str  # insight, why it matters, principle
@@ -61,31 +62,31 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """All of a crystal."""
 
     crystal: Crystal
-    statements: tuple[Said, ...]
+    statements: tuple[CitedStatement, ...]
     open: tuple[Mark, ...]
     is_live: bool  # neither superseded nor retracted
 
 
-async def shelf(memory: Memory, *, level: Level | None = None) -> Shelf:
+async def shelf(memory: Memory, *, level: Level | None = None) -> CrystalShelf:
     """The highest crystals, the latest first; of one level, if one is named."""
     levels = [level] if level is not None else list(LISTED)
-    found = {each: await memory.crystals(level=each, limit=LISTED[each]) for each in levels}
+    found = {each: await memory.crystals.list(level=each, limit=LISTED[each]) for each in levels}
     crystals = [crystal for each in found.values() for crystal in each]
-    going_on = await memory.open_sessions()
+    going_on = await memory.events.open_sessions()
     session = going_on[-1].session if going_on else None
     query = EventQuery(session=session, names=(MARK,), limit=1_000)
-    return Shelf(
+    return CrystalShelf(
         nodes=tuple(node_of(branch.crystal) for branch in forest(crystals)),
         counts={each: len(listed) for each, listed in found.items()},
-        has_marks=bool(await memory.events(EventQuery(names=(MARK,), limit=1))),
+        has_marks=bool(await memory.events.query(EventQuery(names=(MARK,), limit=1))),
         session=session,
-        session_marks=len(await memory.events(query)) if session is not None else 0,
+        session_marks=len(await memory.events.query(query)) if session is not None else 0,
     )
 
 
-def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float | None = None) -> Node:
+def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float | None = None) -> CrystalNode:
     if isinstance(source, Mark):
-        return Node(
+        return CrystalNode(
             id=source.id,
             position=source.position,
             level="mark",
@@ -98,7 +99,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
             left_out=left_out,
             score=score,
         )
-    return Node(
+    return CrystalNode(
         id=source.id,
         position=source.position,
         level="tree" if source.is_tree else source.level,
@@ -115,23 +116,23 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
     )
 
 
-async def below(memory: Memory, reference: str) -> list[Node]:
+async def below(memory: Memory, reference: str) -> list[CrystalNode]:
     """What a crystal rests on, the latest first, with the reason where something was left out."""
-    crystal = await memory.crystal(reference)
+    crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
-    sources: Sequence[Crystal | Mark] = await memory.expand(crystal.id)
+    sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
     return [node_of(source, left_out=reasons.get(source.id)) for source in reversed(sources)]
 
 
 async def detail(memory: Memory, reference: str) -> Detail:
     """All of a crystal, with the events that its statements cite."""
-    crystal = await memory.crystal(reference)
+    crystal = await memory.crystals.get(reference)
     cited = [mark for statement in crystal.statements for mark in statement.sources]
     wanted = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]
-    known = {event.id: event for event in (await memory.resolve(wanted)).found}
+    known = {event.id: event for event in (await memory.events.resolve(wanted)).found}
     parts = (("", crystal.insight), ("why it matters", crystal.significance), ("principle", crystal.principles))
     statements = [
-        Said(
+        CitedStatement(
             kind=kind,
             text=statement.text,
             cited=tuple(known[mark] for mark in statement.sources if mark in known),
@@ -141,7 +142,7 @@ async def detail(memory: Memory, reference: str) -> Detail:
         for statement in said
     ]
     just_after = crystal.start_at + MICROSECOND
-    around = await memory.crystals(level=crystal.level, since=crystal.end_at, until=just_after, limit=None)
+    around = await memory.crystals.list(level=crystal.level, since=crystal.end_at, until=just_after, limit=None)
     return Detail(
         crystal=crystal,
         statements=tuple(statements),
@@ -150,15 +151,15 @@ async def detail(memory: Memory, reference: str) -> Detail:
     )
 
 
-async def answers(memory: Memory, query: str, *, level: Level | None = None) -> list[Node]:
+async def answers(memory: Memory, query: str, *, level: Level | None = None) -> list[CrystalNode]:
     """The marks and crystals that answer a question, best first."""
     found = await memory.search(query, level=level, limit=HITS_MAX)
     return [node_of(hit.crystal if isinstance(hit, CrystalHit) else hit.mark, score=hit.score) for hit in found]
 
 
-async def preview(memory: Memory) -> Sequence[Node]:
+async def preview(memory: Memory) -> Sequence[CrystalNode]:
     """What crystallizing now would make, of the lowest level. Nothing is recorded."""
-    made = await memory.crystallize(level="session", dry_run=True)
+    made = await memory.crystals.make(level="session", dry_run=True)
     return [node_of(crystal) for crystal in made]
 
 

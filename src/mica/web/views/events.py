@@ -7,8 +7,10 @@ from datetime import datetime
 
 import msgspec
 
-from mica.brief.switch import SWITCHED
-from mica.format.documents import BUNDLES, Document, chosen, event_document
+from mica.brief.receipts import SWITCHED
+from mica.format.charts import Dot, timeline
+from mica.format.documents import BUNDLES, Document, event_document, select_fields
+from mica.format.lines import one_line
 from mica.format.tree import in_tree_order
 from mica.memory import Memory
 from mica.model.crystal import crystal_of
@@ -23,7 +25,7 @@ INDENT_MAX = 12  # steps that are still drawn further to the right
 ASKED = ("session", "agent", "user", "text")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which events a person wants to see, as it stands in the address."""
 
     names: str = ""
@@ -35,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bundle: str = ""
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> Asked:
+    def of(cls, fields: Mapping[str, str]) -> EventFilter:
         """From the fields of an address; what is unknown is left out."""
         known = {name: fields.get(name, "").strip() for name in ("names", "bundle", *ASKED)}
         if known["bundle"] not in BUNDLES:
@@ -56,7 +58,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any((self.names, self.session, self.agent, self.user, self.text, self.errors))
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     """An event in a line."""
 
     id: EventId
@@ -72,10 +74,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     document: Document | None = None  # what a bundle sends of it
 
 
-class Tail(msgspec.Struct, frozen=True, kw_only=True):
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     """Rows, the latest first, and where the next ones begin."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EventRow, ...]
     position: int
     has_older: bool = False  # there may be more before the last row
 
@@ -83,7 +85,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """An event in the tree of its chain."""
 
-    row: Row
+    row: EventRow
     indent: int
     after_s: float  # since the chain began
     offset: float  # the same, as a share of the whole
@@ -124,9 +126,9 @@ def said_by(event: Event) -> str:
     return ""
 
 
-def row_of(event: Event, bundle: str = "") -> Row:
-    document = event_document(event, chosen(bundle=bundle)) if bundle else None
-    return Row(
+def row_of(event: Event, bundle: str = "") -> EventRow:
+    document = event_document(event, select_fields(bundle=bundle)) if bundle else None
+    return EventRow(
         id=event.id,
         position=event.position,
         name=event.name,
@@ -141,37 +143,37 @@ def row_of(event: Event, bundle: str = "") -> Row:
     )
 
 
-async def latest(memory: Memory, asked: Asked) -> Tail:
+async def latest(memory: Memory, asked: EventFilter) -> EventPage:
     """The latest events that fit."""
-    position = await memory.position()
-    found = await memory.events(asked.query())
-    return Tail(rows=_latest_first(found, asked), position=position, has_older=len(found) == ROWS_MAX)
+    position = await memory.events.position()
+    found = await memory.events.query(asked.query())
+    return EventPage(rows=_latest_first(found, asked), position=position, has_older=len(found) == ROWS_MAX)
 
 
-async def older(memory: Memory, asked: Asked, *, before: EventId) -> Tail:
+async def older(memory: Memory, asked: EventFilter, *, before: EventId) -> EventPage:
     """The events that fit and come before one, the latest first. Raises UnknownEvent when that one is not there."""
-    first = await memory.event(before)
+    first = await memory.events.get(before)
     query = msgspec.structs.replace(asked.query(ROWS_MAX + TIED_MAX), until=first.at + MICROSECOND)
-    found = [event for event in await memory.events(query) if event.place < first.place]
+    found = [event for event in await memory.events.query(query) if event.sort_key < first.sort_key]
     shown = found[-ROWS_MAX:]
-    return Tail(rows=_latest_first(shown, asked), position=first.position or 0, has_older=len(shown) == ROWS_MAX)
+    return EventPage(rows=_latest_first(shown, asked), position=first.position or 0, has_older=len(shown) == ROWS_MAX)
 
 
-def _latest_first(events: Sequence[Event], asked: Asked) -> tuple[Row, ...]:
+def _latest_first(events: Sequence[Event], asked: EventFilter) -> tuple[EventRow, ...]:
     return tuple(row_of(event, asked.bundle) for event in reversed(events))
 
 
-async def later(memory: Memory, asked: Asked, *, after: int) -> Tail:
+async def later(memory: Memory, asked: EventFilter, *, after: int) -> EventPage:
     """The events that fit and were stored after a position, the latest first; of very many, the last."""
-    position = await memory.position()
+    position = await memory.events.position()
     start = max(after, position - BEHIND_MAX)
-    found = [event async for event in memory.log(asked.query(None), after=start)]
-    return Tail(rows=_latest_first(found[-ROWS_MAX:], asked), position=position)
+    found = [event async for event in memory.events.log(asked.query(None), after=start)]
+    return EventPage(rows=_latest_first(found[-ROWS_MAX:], asked), position=position)
 
 
 async def chain_of(memory: Memory, event: Event) -> Chain:
     """The chain of an event as a tree in order, each event with its time since the beginning."""
-    events = await memory.chain(event)
+    events = await memory.events.chain(event)
     return drawn(events, asked=event.id)
 
 
@@ -202,4 +204,22 @@ def drawn(events: Sequence[Event], *, asked: EventId) -> Chain:
         span_s=span_s,
         failures=sum(event.error for event in events),
         agents=tuple(sorted({event.context.agent for event in events if event.context.agent})),
+    )
+
+
+def chain_chart(chain: Chain) -> str:
+    """The events of a chain as SVG, by time and depth; the tree of the chain has the same events as a list."""
+    dots = [
+        Dot(
+            after_s=link.after_s,
+            row=link.indent,
+            title="\n".join(filter(None, (link.row.name, one_line(link.row.said, 60), f"+{link.after_s:.3g} s"))),
+            kind="bad" if link.row.error else "accent" if link.is_asked else "session",
+            radius=7.0 if link.is_asked else 4.5,
+        )
+        for link in chain.links
+    ]
+    depth = max((link.indent for link in chain.links), default=0)
+    return timeline(
+        "The events of the chain by time and depth", dots, rows=[f"depth {row}" for row in range(depth + 1)]
     )

@@ -1,20 +1,23 @@
-"""The repository as a map: how often each file was opened, and which trails lead through it."""
+"""The repository as a treemap: how often each file was opened, and the trails that lead through it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mica.brief.file_source import STEP_NAMES, visits
+from mica.events.activity import STEP_NAMES, count_visits
+from mica.format.charts import Tile
+from mica.format.lines import plural
 from mica.memory import Memory
 from mica.model.event import Event, EventQuery
-from mica.model.trail import Trail, stands_for
+from mica.model.trail import Trail, matches_step
 
 STEPS_READ = 20_000  # the latest
-FILES_MAX = 500  # that are drawn: smaller ones could not be seen
+FILES_MAX = 500  # in the map; smaller ones could not be seen
 TRAILS_MAX = 20
+NAMED_MAX = 5  # trails in a tooltip
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,23 +45,62 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
 
     spots: tuple[Spot, ...] = ()
     ways: tuple[Way, ...] = ()
-    files: int = 0  # of which the most opened are drawn
+    files: int = 0  # in all; the map has those that were opened most
+
+    def within(self, folder: str) -> tuple[Spot, ...]:
+        """The contents of a folder; all folders and files if it is not on the map."""
+        found = _find(self.spots, folder) if folder else None
+        return self.spots if found is None else found.children
+
+    def tiles(self, *, folder: str, trail: str, link: Callable[[str], str]) -> tuple[Tile, ...]:
+        """The tiles of a folder. Files of the trail are shaded, or files of any trail if none is chosen."""
+        chosen = next((number for number, way in enumerate(self.ways) if way.key == trail), None)
+        most = max((len(spot.trails) for spot in _files(self.spots)), default=0)
+
+        def tile(spot: Spot) -> Tile:
+            if spot.children:
+                children = tuple(map(tile, spot.children))
+                return Tile(name=spot.name, value=spot.value, href=link(spot.path), children=children)
+            is_on = bool(spot.trails) if chosen is None else chosen in spot.trails
+            shade = (0.2 + 0.6 * len(spot.trails) / most if chosen is None else 0.8) if is_on else None
+            return Tile(name=spot.name, value=spot.value, title=self._title(spot), shade=shade)
+
+        return tuple(map(tile, self.within(folder)))
+
+    def _title(self, spot: Spot) -> str:
+        lines = [spot.path, f"opened in {plural(spot.value, 'turn')}"]
+        lines += [f"{plural(spot.tokens, 'token')} read"] if spot.tokens else []
+        return "\n".join(lines + [self.ways[number].name for number in spot.trails[:NAMED_MAX]])
 
 
-async def drawn(memory: Memory) -> Map:
+def _files(spots: Iterable[Spot]) -> Iterator[Spot]:
+    for spot in spots:
+        yield from _files(spot.children) if spot.children else (spot,)
+
+
+def _find(spots: Iterable[Spot], path: str) -> Spot | None:
+    for spot in spots:
+        if spot.children and spot.path == path:
+            return spot
+        if path.startswith(f"{spot.path}/") and (found := _find(spot.children, path)) is not None:
+            return found
+    return None
+
+
+async def file_map(memory: Memory) -> Map:
     """The map of a space, from its latest steps."""
-    steps = await memory.events(EventQuery(names=STEP_NAMES, limit=STEPS_READ))
+    steps = await memory.events.query(EventQuery(names=STEP_NAMES, limit=STEPS_READ))
     trails = [trail for trail in await memory.trails.known() if trail.state != "archived"][:TRAILS_MAX]
-    return await asyncio.to_thread(_drawn, steps, trails)
+    return await asyncio.to_thread(_build, steps, trails)
 
 
-def _drawn(steps: Sequence[Event], trails: Sequence[Trail]) -> Map:
-    opened = [visit for visit in visits(steps) if not visit.path.startswith(("/", ".."))]
+def _build(steps: Sequence[Event], trails: Sequence[Trail]) -> Map:
+    opened = [visit for visit in count_visits(steps) if not visit.path.startswith(("/", ".."))]
     chosen = sorted(opened, key=lambda visit: (-len(visit.turns), -visit.tokens, visit.path))[:FILES_MAX]
     through: dict[str, list[int]] = {visit.path: [] for visit in chosen}
     ways = []
     for number, trail in enumerate(trails):
-        paths = [path for path in through if any(stands_for(step, path) for step in trail.paths)]
+        paths = [path for path in through if any(matches_step(step, path) for step in trail.paths)]
         for path in paths:
             through[path].append(number)
         ways.append(Way(name=trail.name, key=trail.key, state=trail.state, paths=tuple(paths)))
@@ -68,7 +110,7 @@ def _drawn(steps: Sequence[Event], trails: Sequence[Trail]) -> Map:
         here = tree
         for folder in folders:
             inner = here.setdefault(folder, {})
-            here = inner if isinstance(inner, dict) else here  # a file where a folder was: both are drawn
+            here = inner if isinstance(inner, dict) else here  # a file that was a folder before: both are on the map
         here[name] = Spot(
             name=name,
             path=visit.path,
@@ -85,7 +127,7 @@ def _spots(tree: Mapping[str, object], above: str) -> tuple[Spot, ...]:
 
 
 def _folder(name: str, inside: object, above: str) -> Spot:
-    """A folder; one that holds nothing but another folder is drawn as one with it."""
+    """A folder; one that contains only another folder is joined with it."""
     assert isinstance(inside, dict)
     if len(inside) == 1 and isinstance(only := next(iter(inside.values())), dict):
         return _folder(f"{name}/{next(iter(inside))}", only, above)

@@ -12,7 +12,8 @@ import msgspec
 
 from mica.memory import Memory
 from mica.model.crystal import Waiting
-from mica.model.event import Event, EventQuery, Work
+from mica.model.event import Event, EventQuery
+from mica.store.leases import Work
 from mica.store.protocol import Sizes
 
 LATELY = timedelta(days=7)
@@ -20,7 +21,7 @@ FAILED_MAX = 15
 OURS = ("job.failed", "hook.failed", "event.refused")  # failures of mica's own work
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class SpaceHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How a space is."""
 
     location: str
@@ -43,25 +44,25 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[tuple[str, int], ...] = ()  # how often what failed, the most first
 
 
-async def health(memory: Memory, *, now: datetime) -> Health:
+async def health(memory: Memory, *, now: datetime) -> SpaceHealth:
     """How a space is, as far as can be said at once; whether the laws hold is asked for apart."""
-    sizes = await memory.sizes()
-    events, size_bytes = await memory.backlog()
-    work = await memory.planned()
-    unread = await memory.without_vector()
-    ours = await memory.events(EventQuery(names=OURS, since=now - LATELY, limit=FAILED_MAX))
-    return Health(
+    sizes = await memory.upkeep.sizes()
+    events, size_bytes = await memory.upkeep.backlog()
+    work = await memory.upkeep.planned()
+    unread = await memory.upkeep.without_vector()
+    ours = await memory.events.query(EventQuery(names=OURS, since=now - LATELY, limit=FAILED_MAX))
+    return SpaceHealth(
         location=memory.location,
         space=memory.space,
         sizes=sizes,
         backlog_events=events,
         backlog_bytes=size_bytes,
-        damaged=tuple(memory.damaged),
+        damaged=tuple(memory.upkeep.damaged),
         work=tuple(work),
         without_vector=unread,
         ours=tuple(reversed(ours)),
         versions={"mica": version("mica"), "Python": platform.python_version()},
-        advice=tuple(_advice(sizes, events, memory.damaged, ours, work, now=now)),
+        advice=tuple(_advice(sizes, events, memory.upkeep.damaged, ours, work, now=now)),
     )
 
 
@@ -76,7 +77,7 @@ def _advice(
             f"{len(ours)} pieces of our own work failed in the last week; they are listed below and tried again"
         )
     if late := [each.kind for each in work if each.due_at < now - timedelta(hours=1)]:
-        told.append(f"{', '.join(late)} is overdue: nobody was active; `mica tick` does it now")
+        told.append(f"{', '.join(late)} is overdue: nobody was active; `mica upkeep tick` does it now")
     if not sizes.events:
         told.append("this space is empty: run `mica import`, or `mica mark` a first observation")
     return told
@@ -84,16 +85,16 @@ def _advice(
 
 async def errors(memory: Memory, *, now: datetime) -> Errors:
     """What failed lately, the latest first."""
-    found = await memory.events(EventQuery(errors=True, since=now - LATELY, limit=200))
+    found = await memory.events.query(EventQuery(errors=True, since=now - LATELY, limit=200))
     names = Counter(event.name for event in found)
     return Errors(latest=tuple(reversed(found[-FAILED_MAX:])), names=tuple(names.most_common(6)))
 
 
 async def uncovered(memory: Memory) -> list[Waiting]:
     """What no crystal covers yet, and why."""
-    return await memory.waiting()
+    return await memory.crystals.waiting()
 
 
 async def laws(memory: Memory) -> list[str]:
     """Every broken promise in the stored data; reads all of it."""
-    return [*await memory.verify(), *memory.damaged]
+    return [*await memory.upkeep.verify(), *memory.upkeep.damaged]

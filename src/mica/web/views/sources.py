@@ -6,13 +6,13 @@ from datetime import datetime
 
 import msgspec
 
-from mica.brief.quality import Cost, Yield, quality
+from mica.brief.quality import GatherCost, Yield, quality
 from mica.brief.receipts import BRIEF
 from mica.memory import Memory
 from mica.model.event import Event, EventId, EventQuery
-from mica.sources.account import Defragged
-from mica.sources.health import Health
+from mica.sources.account import GatheredAccount
 from mica.sources.protocol import GATHERED
+from mica.sources.registry import SourceHealth
 from mica.web.views.briefs import receipt_of
 
 BRIEFS_READ = 200  # the latest
@@ -20,7 +20,7 @@ GATHERS_READ = 400
 LISTED = 20  # gathers
 
 
-class Answered(msgspec.Struct, kw_only=True):
+class SourceContribution(msgspec.Struct, kw_only=True):
     """What a source gave to the latest briefs and gathers."""
 
     name: str
@@ -50,21 +50,21 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
+class SourcesView(msgspec.Struct, frozen=True, kw_only=True):
     """Everyone who answered lately, the most lines first, and the latest gathers, the latest first."""
 
-    answered: tuple[Answered, ...] = ()
+    answered: tuple[SourceContribution, ...] = ()
     briefs: int = 0
     gathers: tuple[Gather, ...] = ()
-    cost: Cost = Cost()  # of the gathers, all in all (C-20)
+    cost: GatherCost = GatherCost()  # of the gathers, all in all (C-20)
     yielded: Yield = Yield()
     declared: int = 0
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A source that the settings or a program declare, and whether it answers now."""
 
-    health: Health
+    health: SourceHealth
     rank: int
     concepts: tuple[str, ...]
     is_live: bool
@@ -72,14 +72,14 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     hanging: int
 
 
-class _Fragment(msgspec.Struct):
+class ReceiptFragment(msgspec.Struct):
     source: str = ""
 
 
-class _Gathered(msgspec.Struct):
+class GatherRow(msgspec.Struct):
     concept: str
     coherence: float | None = None
-    fragments: tuple[_Fragment, ...] = ()
+    fragments: tuple[ReceiptFragment, ...] = ()
     conflicts: int = 0
     missing: dict[str, str] = {}
     latency_ms: float = 0.0
@@ -89,22 +89,22 @@ class _Gathered(msgspec.Struct):
     cached: tuple[str, ...] = ()
 
 
-async def sources(memory: Memory, *, now: datetime) -> Sources:
+async def sources(memory: Memory, *, now: datetime) -> SourcesView:
     """What each source gave to the latest briefs and gathers."""
-    known: dict[str, Answered] = {}
-    briefed = await memory.events(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
+    known: dict[str, SourceContribution] = {}
+    briefed = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
     receipts = [found for event in briefed if (found := receipt_of(event)) is not None]
     for receipt in receipts:
         for name, lines in receipt.sources:
             _count(known, name, at=receipt.at, lines=lines)
         for name, reason in receipt.missing.items():
             _miss(known, name, reason, is_counted=name in dict(receipt.sources))
-    told = await memory.events(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
+    told = await memory.events.query(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
     gathers = [gather for event in told if (gather := _gathered(event, known)) is not None]
-    events = sorted([*briefed, *told], key=lambda event: event.place)
+    events = sorted([*briefed, *told], key=lambda event: event.sort_key)
     counted = quality(events, since=events[0].at if events else now, until=now)
     ordered = sorted(known.values(), key=lambda each: (-each.lines, each.name))
-    return Sources(
+    return SourcesView(
         answered=tuple(ordered),
         briefs=len(receipts),
         gathers=tuple(reversed(gathers[-LISTED:])),
@@ -114,10 +114,10 @@ async def sources(memory: Memory, *, now: datetime) -> Sources:
     )
 
 
-def _gathered(event: Event, known: dict[str, Answered]) -> Gather | None:
+def _gathered(event: Event, known: dict[str, SourceContribution]) -> Gather | None:
     """A gather by its receipt, counted for its sources; None for somebody else's event of this name."""
     try:
-        told = msgspec.convert(event.data, _Gathered)
+        told = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:
         return None
     for name in told.asked:
@@ -142,30 +142,30 @@ def _gathered(event: Event, known: dict[str, Answered]) -> Gather | None:
     )
 
 
-def _count(known: dict[str, Answered], name: str, *, at: datetime, lines: int, cached: bool = False) -> None:
-    source = known.setdefault(name, Answered(name=name))
+def _count(known: dict[str, SourceContribution], name: str, *, at: datetime, lines: int, cached: bool = False) -> None:
+    source = known.setdefault(name, SourceContribution(name=name))
     source.asked += 1
     source.lines += lines
     source.cached += cached
     source.last_at = at if lines else source.last_at
 
 
-def _miss(known: dict[str, Answered], name: str, reason: str, *, is_counted: bool) -> None:
+def _miss(known: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
     """A source that could not answer was asked: receipts name only those among the asked that spoke."""
-    source = known.setdefault(name, Answered(name=name))
+    source = known.setdefault(name, SourceContribution(name=name))
     source.asked += not is_counted
     source.missed += 1
     source.reason = reason
 
 
-async def declared(memory: Memory) -> list[Declared]:
+async def declared(memory: Memory) -> list[SourceStatus]:
     """Every source that is declared or registered, asked whether it is there."""
-    return [_declared(memory, health) for health in await memory.check_sources()]
+    return [_declared(memory, health) for health in await memory.sources.health()]
 
 
-def _declared(memory: Memory, health: Health) -> Declared:
+def _declared(memory: Memory, health: SourceHealth) -> SourceStatus:
     source = memory.sources[health.source].declared
-    return Declared(
+    return SourceStatus(
         health=health,
         rank=source.rank,
         concepts=source.concepts,
@@ -175,6 +175,6 @@ def _declared(memory: Memory, health: Health) -> Declared:
     )
 
 
-async def gathered(memory: Memory, concept: str) -> Defragged:
+async def gathered(memory: Memory, concept: str) -> GatheredAccount:
     """One account of a concept, now. A preview: nobody is shown it, so nothing is recorded."""
-    return await memory.defrag(concept, deadline_s=2.0, is_preview=True)
+    return await memory.sources.gather(concept, deadline_s=2.0, is_preview=True)

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from mica.events.activity import FileLine, SessionLine, overview
-from mica.events.sessions import OpenSession
-from mica.format.lines import there
+from mica.events.activity import FileLine, OpenSession, SessionLine, overview
+from mica.format.lines import to_user_zone
 from mica.memory import Memory
+from mica.model.brief import Brief
 from mica.model.crystal import Crystal
-from mica.model.event import MARK, Brief, Event, EventQuery, Mark, mark_of
+from mica.model.event import MARK, Event, EventQuery
+from mica.model.mark import Mark, mark_of
 
 DAY_EVENTS = 4_000  # the latest of a day that are looked at: more than a person reads about
 SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5
@@ -49,7 +50,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
 
 async def is_empty(memory: Memory) -> bool:
     """Whether nothing was ever observed."""
-    return not await memory.events(EventQuery(limit=1))
+    return not await memory.events.query(EventQuery(limit=1))
 
 
 async def happened(memory: Memory, *, now: datetime) -> Day | None:
@@ -57,7 +58,7 @@ async def happened(memory: Memory, *, now: datetime) -> Day | None:
     midnight = _midnight(now)
     events = await _work(memory, midnight, None)
     if not events:
-        latest = await memory.events(EventQuery(names=HAPPENED, limit=1))
+        latest = await memory.events.query(EventQuery(names=HAPPENED, limit=1))
         if not latest:
             return None
         midnight = _midnight(latest[-1].at)
@@ -67,13 +68,13 @@ async def happened(memory: Memory, *, now: datetime) -> Day | None:
 
 
 async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequence[Event]:
-    return await memory.events(EventQuery(names=HAPPENED, since=since, until=until, limit=DAY_EVENTS))
+    return await memory.events.query(EventQuery(names=HAPPENED, since=since, until=until, limit=DAY_EVENTS))
 
 
 def _midnight(at: datetime) -> datetime:
     """The beginning of a day by the clocks of the zone that is set, or of this machine."""
     try:
-        return there(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+        return to_user_zone(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
     except OverflowError:  # the first day of the calendar
         return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
@@ -103,12 +104,12 @@ def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
 
 async def still_open(memory: Memory) -> Open:
     """Sessions that go on, and marks of friction, questions and tasks that nothing has fulfilled."""
-    sessions = await memory.open_sessions()
+    sessions = await memory.events.open_sessions()
     counted = {
-        each.session: len(await memory.events(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
+        each.session: len(await memory.events.query(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
         for each in sessions[-SESSIONS_MAX:]
     }
-    threads = await memory.open_marks(limit=THREADS_MAX)
+    threads = await memory.crystals.open_marks(limit=THREADS_MAX)
     return Open(sessions=tuple(reversed(sessions[-SESSIONS_MAX:])), marks=counted, threads=tuple(reversed(threads)))
 
 
@@ -119,4 +120,4 @@ async def told_next(memory: Memory, *, now: datetime) -> Brief:
 
 async def latest_crystals(memory: Memory) -> list[Crystal]:
     """What was learned last, the latest first."""
-    return list(reversed(await memory.crystals(limit=CRYSTALS_MAX)))
+    return list(reversed(await memory.crystals.list(limit=CRYSTALS_MAX)))

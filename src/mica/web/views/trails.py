@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from mica.format.charts import Column, columns
 from mica.memory import Memory
 from mica.model.event import EventQuery
 from mica.model.trail import CREATED, CRYSTALLIZED, OFFERED, USED, Trail, passes, trust
-from mica.navigation.trails.loader import loaded_trail
+from mica.navigation.trails.loader import load_trail
 from mica.settings import TrailSettings
 
 TOP = 10  # hot paths (A-21)
@@ -84,7 +85,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
         return max((count for _, counts in self.rows for count in counts), default=0)
 
 
-class Week(msgspec.Struct, frozen=True, kw_only=True):
+class TrailWeek(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to trails in one week, and how many there were at its end."""
 
     begins_at: datetime
@@ -196,7 +197,7 @@ async def standing(trail: Trail, *, root: Path | None) -> list[Stands] | None:
     """Where each range of a trail stands now; None where the working tree is not on this machine."""
     if root is None:
         return None
-    loaded = await asyncio.to_thread(loaded_trail, trail, root=root, budget_tokens=DRIFT_TOKENS)
+    loaded = await asyncio.to_thread(load_trail, trail, root=root, budget_tokens=DRIFT_TOKENS)
     found = [
         Stands(
             path=one.now.path,
@@ -212,12 +213,25 @@ async def standing(trail: Trail, *, root: Path | None) -> list[Stands] | None:
     return [*found, *gone]
 
 
-async def evolution(memory: Memory, *, now: datetime) -> list[Week]:
+def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]) -> str:
+    """The weeks as SVG: known trails as a line; named, renewed and used ones as columns."""
+    return columns(
+        "Trails known, named, renewed and used by week",
+        [
+            Column(label=label(week.begins_at), parts=(week.crystallized, week.refreshed, week.used), line=week.known)
+            for week in weeks
+        ],
+        parts=(("named", "epoch"), ("renewed", "week"), ("used", "session")),
+        line=("trails known", "accent"),
+    )
+
+
+async def evolution(memory: Memory, *, now: datetime) -> list[TrailWeek]:
     """The last weeks, oldest first: how many trails were known, named, told of and used."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
     trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)
-    told = await memory.events(EventQuery(names=names, since=begins[0], limit=TOLD_MAX))
+    told = await memory.events.query(EventQuery(names=names, since=begins[0], limit=TOLD_MAX))
     weeks = []
     for begin in begins:
         end = begin + timedelta(weeks=1)
@@ -225,7 +239,7 @@ async def evolution(memory: Memory, *, now: datetime) -> list[Week]:
         counts = Counter(event.name for event in within)
         named = [event for event in within if event.name in (CREATED, CRYSTALLIZED)]
         first = sum(event.data.get("version") == 1 for event in named)
-        week = Week(
+        week = TrailWeek(
             begins_at=begin,
             known=sum(trail.first_at < end for trail in trails),
             crystallized=first,

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from mica.events.sessions import open_sessions
+from mica.events.activity import open_sessions
 from mica.llm.prices import prices
 from mica.memory import Memory
 from mica.model.event import Event, EventQuery
-from mica.model.trail import CREATED, CRYSTALLIZED, USED, Trail, walked
-from mica.model.walk import WALKED, Walk, walks_of
-from mica.navigation.report import ARMS_SPAN, Period, Report, report
+from mica.model.trail import CREATED, CRYSTALLIZED, USED, Trail, covered_share
+from mica.model.walk import WALK_EVENTS, Walk, walks_of
+from mica.navigation.report import ARMS_SPAN, Period, Report, make_report
 
 REPORT_EVENTS = 40_000  # the latest of eight weeks that are read: some seconds at the most
 RECOGNISED_TASKS = 200  # the latest, of which it is asked whether a trail leads through their files
@@ -58,7 +58,7 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
     before: int
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What became of trails and offers in one period."""
 
     new_trails: int
@@ -69,31 +69,31 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     wasted: Wasted
 
 
-class Worth(msgspec.Struct, frozen=True, kw_only=True):
+class WorthView(msgspec.Struct, frozen=True, kw_only=True):
     """A day or a week (A-29) beside the one before it, and the comparison of the arms."""
 
     report: Report
-    now: Counts
-    before: Counts
+    now: OfferCounts
+    before: OfferCounts
     preferences: tuple[Preference, ...] = ()  # that changed most
     live: Live
     is_partial: bool = False  # older events were not read
 
 
-async def worth(memory: Memory, period: Period, *, now: datetime) -> Worth:
+async def worth(memory: Memory, period: Period, *, now: datetime) -> WorthView:
     """The figures of a period that ends now, from the latest events."""
-    query = EventQuery(names=(*WALKED, *TOLD), since=now - ARMS_SPAN, until=now, limit=REPORT_EVENTS)
-    events = await memory.events(query)
+    query = EventQuery(names=(*WALK_EVENTS, *TOLD), since=now - ARMS_SPAN, until=now, limit=REPORT_EVENTS)
+    events = await memory.events.query(query)
     trails = await memory.trails.known()
     found = await asyncio.to_thread(_counted, events, trails, period=period, now=now)
     return msgspec.structs.replace(found, is_partial=len(events) == REPORT_EVENTS)
 
 
-def _counted(events: Sequence[Event], trails: Sequence[Trail], *, period: Period, now: datetime) -> Worth:
-    told = report(events, period=period, until=now, prices=prices())
+def _counted(events: Sequence[Event], trails: Sequence[Trail], *, period: Period, now: datetime) -> WorthView:
+    told = make_report(events, period=period, until=now, prices=prices())
     walks = walks_of(events)
     length = told.until - told.since
-    return Worth(
+    return WorthView(
         report=told,
         now=counts(events, walks, trails, since=told.since, until=told.until),
         before=counts(events, walks, trails, since=told.since - length, until=told.since),
@@ -104,14 +104,14 @@ def _counted(events: Sequence[Event], trails: Sequence[Trail], *, period: Period
 
 def counts(
     events: Iterable[Event], walks: Iterable[Walk], trails: Iterable[Trail], *, since: datetime, until: datetime
-) -> Counts:
+) -> OfferCounts:
     """What became of trails and offers between two moments."""
     within = [event for event in events if event.name in (CREATED, CRYSTALLIZED, USED) and since <= event.at < until]
     ends = Counter(str(event.data.get("outcome")) for event in within if event.name == USED)
     named = [event for event in within if event.name != USED]
     first = sum(event.data.get("version") == 1 for event in named)
     known = ends["success"] + ends["failure"]
-    return Counts(
+    return OfferCounts(
         new_trails=sum(since <= trail.first_at < until for trail in trails),
         crystallized=first,
         refreshed=len(named) - first,
@@ -138,7 +138,7 @@ def live(events: Sequence[Event], walks: Sequence[Walk], trails: Sequence[Trail]
     tasks = [walk for walk in walks if len(walk.touched) >= FILES_MIN][-RECOGNISED_TASKS:]
     known = [trail for trail in trails if trail.state != "archived" and len(trail.paths) >= FILES_MIN]
     recognised = sum(
-        any(trail.first_at < walk.at and walked(trail.paths, walk.touched) >= COVERED for trail in known)
+        any(trail.first_at < walk.at and covered_share(trail.paths, walk.touched) >= COVERED for trail in known)
         for walk in tasks
     )
     return Live(
@@ -162,7 +162,7 @@ def preferences(
         if walk.agent is None or walk.at < since - length or len(walk.touched) < FILES_MIN:
             continue
         for trail in named:
-            if walked(trail.paths, walk.touched) >= COVERED:
+            if covered_share(trail.paths, walk.touched) >= COVERED:
                 counts[walk.agent, trail.name, walk.at >= since] += 1
     pairs = {(agent, name) for agent, name, _ in counts}
     found = [

@@ -1,0 +1,373 @@
+"""`memory.briefs`: the text an agent receives now, why each line is in it, handoffs and the status file."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from mica.brief.composition import ConceptAccount, compose
+from mica.brief.excerpt import passage_of
+from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
+from mica.brief.now import (
+    HAPPENED,
+    NOW,
+    QUOTED,
+    Applied,
+    Proposal,
+    Quoted,
+    apply_proposal,
+    collect_lately,
+    propose,
+    read_file,
+)
+from mica.brief.own_sources import task_sources
+from mica.brief.quality import WEEK, Quality, quality
+from mica.brief.receipts import BRIEF, SWITCHED, is_switched_on, receipt
+from mica.brief.snapshot import gathered_before, read_snapshot
+from mica.brief.teaching_source import TeachingSource
+from mica.brief.why import RECEIPTS_MAX, Why, handles, of_line, why, with_retractions
+from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.events.log import Log
+from mica.events.references import Reference
+from mica.hook import BRIEFS, is_held_out
+from mica.model.brief import PRESETS, RECENCY_WEIGHT, Brief, Preset
+from mica.model.crystal import Crystal
+from mica.model.event import MICROSECOND, Clock, EventId, EventQuery, Ref, check_budget
+from mica.navigation.places import RankFiles
+from mica.search.dates import parse_moment
+from mica.search.vectors import MarkVectors
+from mica.settings import Settings
+from mica.sources.api import Sources, parse_concept
+from mica.sources.fan_out import Collected
+from mica.sources.protocol import Concept, Fragment, Question
+from mica.store.priority import Priority
+from mica.store.protocol import Store
+
+SLOW_SHARE = 0.4  # of the time that is left, for a model to read the task
+PAST_S = 60.0  # for a brief of the past, which no agent waits for
+LATEST_SHARE = 0.2  # of the deadline, for storing events that were emitted just before
+
+RankPast: TypeAlias = Callable[[Store, datetime], AbstractAsyncContextManager[RankFiles]]
+
+
+class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The checked arguments of a brief."""
+
+    query: str
+    concepts: tuple[Concept, ...]
+    budget_tokens: int
+    recency_weight: float
+    deadline_s: float
+    is_compressed: bool
+    is_preview: bool
+
+    def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
+        """The question about the task."""
+        return Question(
+            task=self.query.strip(),
+            now=now,
+            slow_s=slow_s,
+            recency_weight=self.recency_weight,
+            budget_tokens=self.budget_tokens,
+        )
+
+    def compose(
+        self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
+    ) -> Brief:
+        """The brief of these fragments."""
+        return compose(
+            self.query,
+            [passage_of(each) for each in fragments],
+            accounts,
+            missing=missing,
+            budget_tokens=self.budget_tokens,
+            is_compressed=self.is_compressed,
+        )
+
+    def compose_nothing(self) -> Brief:
+        """An empty brief, for comparison."""
+        return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
+
+
+class Briefs:
+    """Makes briefs and handoffs, and explains them."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        sources: Sources,
+        *,
+        clock: Clock,
+        settings: Settings,
+        priority: Priority,
+        vectors: MarkVectors | None,
+        rank_past: RankPast,
+        crystallize: Callable[[str], Awaitable[list[Crystal]]],
+    ) -> None:
+        """`rank_past` ranks files by what was known at a time; `crystallize` makes the crystals of a session."""
+        self._store = store
+        self._log = log
+        self._sources = sources
+        self._clock = clock
+        self._settings = settings
+        self._priority = priority
+        self._vectors = vectors
+        self._rank_past = rank_past
+        self._crystallize = crystallize
+
+    # -- Briefs
+
+    async def brief(
+        self,
+        query: str = "",
+        *,
+        concept: Concept | str | Sequence[Concept | str] = (),
+        budget_tokens: int | None = None,
+        preset: Preset | None = None,
+        recency_weight: float = RECENCY_WEIGHT,
+        deadline_s: float | None = None,
+        now: datetime | None = None,
+        at: datetime | str | None = None,
+        compress: bool = False,
+        off: bool = False,
+        is_preview: bool = False,
+    ) -> Brief:
+        """The brief for a task; `Memory.brief` has the details."""
+        request = self._check(
+            query,
+            concept,
+            budget_tokens=budget_tokens,
+            preset=preset,
+            recency_weight=recency_weight,
+            deadline_s=deadline_s,
+            is_compressed=compress,
+            is_preview=is_preview,
+        )
+        await self._sources.load(request.concepts)
+        began = asyncio.get_running_loop().time()
+        past = None if at is None else parse_moment(at, now=now or self._clock(), zone=self._settings.zone())
+        if past is not None:
+            brief = await self._brief_at(request, past)
+        elif off or is_held_out(self._log.here.context.session or "", self._settings.brief.holdout, what=BRIEFS):
+            brief = request.compose_nothing()
+        else:
+            with self._priority.query():
+                brief = await self._brief_now(request, now or self._clock())
+        if is_preview:
+            return brief
+        took_ms = (asyncio.get_running_loop().time() - began) * 1000
+        return msgspec.structs.replace(brief, receipt=self.record(brief, latency_ms=took_ms, as_of=past))
+
+    def _check(
+        self,
+        query: str,
+        concept: Concept | str | Sequence[Concept | str],
+        *,
+        budget_tokens: int | None,
+        preset: Preset | None,
+        recency_weight: float,
+        deadline_s: float | None,
+        is_compressed: bool,
+        is_preview: bool,
+    ) -> BriefRequest:
+        defaults = self._settings.brief
+        if not isinstance(query, str):
+            raise InvalidInput(f"a query is a text, not {query!r}; without one, leave it out")
+        if preset is not None and preset not in PRESETS:
+            raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
+        if preset is not None and budget_tokens is not None:
+            raise InvalidInput(f"a preset is a budget by name; give {preset!r} or {budget_tokens!r}, not both")
+        if budget_tokens is None:
+            budget_tokens = defaults.budget_tokens if preset is None else PRESETS[preset]
+        check_budget("brief", budget_tokens)
+        if not 0 <= recency_weight <= 1:
+            raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
+        if deadline_s is not None and not 0 < deadline_s < math.inf:
+            raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
+        given = [concept] if isinstance(concept, str | Concept) else concept
+        concepts = [parse_concept(each) for each in (*defaults.concepts, *given)]
+        return BriefRequest(
+            query=query,
+            concepts=tuple(dict.fromkeys(concepts)),
+            budget_tokens=budget_tokens,
+            recency_weight=recency_weight,
+            deadline_s=defaults.deadline_s if deadline_s is None else deadline_s,
+            is_compressed=is_compressed,
+            is_preview=is_preview,
+        )
+
+    async def _brief_now(self, request: BriefRequest, now: datetime) -> Brief:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        missing = await self._store_latest(request.deadline_s * LATEST_SHARE)
+        if not missing and not await self._is_on_within(request.deadline_s * LATEST_SHARE):
+            return request.compose_nothing()
+        left_s = request.deadline_s - (loop.time() - began)
+        questions = [
+            request.question(now, slow_s=left_s * SLOW_SHARE),
+            *(Question(concept=concept, now=now) for concept in request.concepts),
+        ]
+        own, *others = await self._sources.ask(questions, deadline_s=left_s)
+        accounts = await self._accounts(request, others, began=began, now=now)
+        return request.compose(own.fragments, accounts, missing=missing | own.missing)
+
+    async def _accounts(
+        self, request: BriefRequest, answers: Sequence[Collected], *, began: float, now: datetime
+    ) -> list[ConceptAccount]:
+        """The answers about each concept, recorded as gathers unless this is a preview."""
+        accounts = []
+        for concept, collected in zip(request.concepts, answers, strict=True):
+            answer, coherent = self._sources.account_for(
+                concept, collected, budget_tokens=request.budget_tokens, began=began, now=now
+            )
+            if not request.is_preview:
+                await self._sources.record(answer, deadline_s=request.deadline_s)
+            accounts.append(ConceptAccount(concept=concept, collected=collected, coherent=coherent))
+        return accounts
+
+    async def _brief_at(self, request: BriefRequest, at: datetime) -> Brief:
+        """The brief that would have been made at a time."""
+        await self._log.stored()
+        past = await read_snapshot(self._store.log, at)
+        if not await is_switched_on(past.log):
+            return request.compose_nothing()
+        async with self._rank_past(past, at) as rank_files:
+            sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
+            collected = await self._sources.ask_only(
+                [*sources, TeachingSource(past.log, past.crystals)], request.question(at), deadline_s=PAST_S
+            )
+        accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
+        return request.compose(collected.fragments, accounts, missing=collected.missing)
+
+    async def _store_latest(self, timeout_s: float) -> dict[str, str]:
+        """Store events that were emitted before; what a brief lacks when that takes too long."""
+        try:
+            await asyncio.wait_for(self._log.stored(), timeout_s)
+        except TimeoutError:
+            waiting = sum(last - first for _, first, last in self._log.unfolded)
+            late = f"the store did not answer within {timeout_s * 1000:.0f} ms"
+            return {"latest": f"{waiting:,} events wait for the store" if waiting else late}
+        except MicaError as error:
+            return {"latest": str(error)}
+        return {}
+
+    def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
+        """Record a brief as recalled text, which is never evidence; None when nothing can be written."""
+        try:
+            data = receipt(brief, latency_ms=latency_ms, as_of=as_of)
+            return self._log.emit(BRIEF, data, origin="recalled").id
+        except MicaError:
+            return None
+
+    async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
+        """Load what briefs are made with: sources, the statistics of words, and the embedding model.
+
+        Briefs work without this, but the first of a process may name parts that were not ready in time.
+        """
+        await self._sources.prepare(concept)
+        with suppress(MicaError):
+            await self._store.texts.postings([""], limit=1)
+            if self._vectors is not None:
+                await self._vectors.prepare()
+
+    # -- On and off
+
+    async def switch(self, *, on: bool) -> Ref:
+        """Switch the briefs of this space on or off, those of hooks too."""
+        ref = self._log.emit(SWITCHED, {"on": on}, origin="user")
+        await self._log.stored()
+        self._log.notify_withdrawn()
+        return ref
+
+    async def is_on(self) -> bool:
+        """Whether briefs are switched on in this space."""
+        await self._log.stored()
+        return await is_switched_on(self._store.log)
+
+    async def _is_on_within(self, timeout_s: float) -> bool:
+        """The same, in time; True when the store cannot say."""
+        with suppress(MicaError, TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                return await is_switched_on(self._store.log)
+        return True
+
+    async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
+        """Whether briefs helped, by the outcomes of tasks with and without them, and what gathering cost."""
+        if not isinstance(weeks, int) or weeks < 1:
+            raise InvalidInput(f"{weeks!r} weeks cannot be looked at; give 1 or more")
+        now = self._clock()
+        end = now if until is None else parse_moment(until, now=now, zone=self._settings.zone())
+        events = await self._log.query(EventQuery(until=end + MICROSECOND, limit=None))
+        return await asyncio.to_thread(quality, events, since=end - weeks * WEEK, until=end)
+
+    # -- Why
+
+    async def why(self, reference: Reference) -> list[Why]:
+        """What an event or a line of a brief rests on; `Memory.why` has the details."""
+        return await with_retractions(self._store.log, await self._why(reference))
+
+    async def _why(self, reference: Reference) -> list[Why]:
+        references: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
+        try:
+            return [await why(self._store, await self._log.get(each)) for each in references]
+        except (UnknownEvent, InvalidInput) as error:
+            lines = await of_line(self._store, reference) if isinstance(reference, str) else []
+            if not lines and isinstance(error, InvalidInput):
+                raise InvalidInput(
+                    f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
+                    "briefs and gathers begins like that; give two words or more of a line from its beginning"
+                ) from error
+            if not lines:
+                raise
+            return lines
+
+    # -- Handoff and status file
+
+    async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
+        """The text for the agent that continues a session; `Memory.handoff` has the details."""
+        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        check_budget("handoff", budget_tokens)
+        await self._log.stored()
+        if session is not None and not await self._store.log.query(EventQuery(session=session, limit=1)):
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica events overview` shows the latest"
+            )
+        chosen = session or self._log.here.context.session or await latest_session(self._store.log)
+        made: list[Crystal] = []
+        errors: list[str] = []
+        if chosen is not None:
+            try:
+                made = await self._crystallize(chosen)
+            except MicaError as error:
+                errors.append(str(error))
+        facts = await collect_facts(self._store, chosen)
+        return compose_handoff(facts, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
+
+    async def now(self, file: Path | str = NOW, *, section: str = HAPPENED) -> Proposal:
+        """A proposal for a section of a status file, from the latest crystals. `apply_now` writes it.
+
+        Raises InvalidInput when the file cannot be read as text.
+        """
+        await self._log.stored()
+        lately = await collect_lately(self._store, section=section)
+        before = await asyncio.to_thread(read_file, Path(file))
+        return propose(lately, file=Path(file), section=section, before=before)
+
+    async def apply_now(self, proposal: Proposal) -> Applied:
+        """Write a proposal and keep a copy of the file as it was; every byte outside the section stays.
+
+        Raises InvalidInput when the file has changed since the proposal, or cannot be written.
+        """
+        applied = await asyncio.to_thread(apply_proposal, proposal, at=self._clock())
+        quoted = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)
+        self._log.emit(QUOTED, msgspec.to_builtins(quoted), origin="user")
+        return applied

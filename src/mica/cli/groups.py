@@ -1,0 +1,133 @@
+"""Groups of commands: the first page of help, and the command that was probably meant by an unknown word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+import click
+
+# Words that people try, and names that commands had before the first release: hints in an error, never aliases.
+MEANT: dict[str, tuple[str, ...]] = {
+    "add": ("mark",),
+    "age": ("upkeep age",),
+    "copy": ("upkeep copy",),
+    "crystallize": ("crystals make",),
+    "defrag": ("sources gather",),
+    "delete": ("purge", "crystals retract"),
+    "embed": ("upkeep embed",),
+    "emit": ("events emit",),
+    "events errors": ("events failures",),
+    "events export": ("export",),
+    "events import": ("events import-log",),
+    "evolve": ("trails evolve",),
+    "expand": ("crystals expand",),
+    "forget": ("purge", "crystals retract"),
+    "health": ("doctor",),
+    "judge": ("sources judge",),
+    "learn": ("trails learn",),
+    "learn git": ("trails learn commits",),
+    "learn navigation": ("trails learn tasks",),
+    "list": ("events tail", "crystals list", "trails list", "upkeep spaces"),
+    "log": ("events tail",),
+    "note": ("mark",),
+    "now": ("briefs now",),
+    "observe": ("upkeep hooks",),
+    "observe off": ("upkeep hooks off",),
+    "observe on": ("upkeep hooks on",),
+    "observe status": ("upkeep hooks status",),
+    "open": ("server open",),
+    "overview": ("events overview",),
+    "pin": ("upkeep pin",),
+    "prepare": ("server prepare",),
+    "promote": ("crystals promote",),
+    "quality": ("briefs quality",),
+    "rebuild": ("upkeep rebuild",),
+    "recall": ("search",),
+    "remember": ("mark",),
+    "remove": ("purge", "crystals retract"),
+    "replay": ("trails replay", "events replay"),
+    "report": ("trails report",),
+    "retain": ("upkeep retain",),
+    "retract": ("crystals retract",),
+    "sample": ("up --sample",),
+    "serve": ("up",),
+    "sessions": ("events sessions",),
+    "show": ("events show", "trails show"),
+    "spaces": ("upkeep spaces",),
+    "start": ("up",),
+    "status": ("doctor",),
+    "stream": ("crystals stream",),
+    "teachings": ("crystals teachings",),
+    "tick": ("upkeep tick",),
+    "token": ("server token",),
+    "token list": ("server token list",),
+    "token make": ("server token make",),
+    "token revoke": ("server token revoke",),
+    "tree": ("events tree",),
+    "tui": ("server tui",),
+    "unpin": ("upkeep unpin",),
+    "verify": ("upkeep verify",),
+    "warm": ("sources warm",),
+}
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands as they were added, and names the one that an unknown word probably meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(_refusal(ctx, args))
+        return super().resolve_command(ctx, args)
+
+
+class FirstPage(CommandGroup):
+    """The `mica` command itself: its help shows the everyday commands, then the groups."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
+        for title, is_group in (("Every day", False), ("Groups of commands", True)):
+            part = [(name, command) for name, command in shown if isinstance(command, click.Group) is is_group]
+            limit = formatter.width - 6 - max(len(name) for name, _ in part)
+            with formatter.section(title):
+                formatter.write_dl([(name, command.get_short_help_str(limit)) for name, command in part])
+
+
+def command_paths(group: click.Group, words: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every visible command below a group, groups included."""
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield (*words, name)
+            if isinstance(command, click.Group):
+                yield from command_paths(command, (*words, name))
+
+
+def _refusal(ctx: click.Context, args: Sequence[str]) -> str:
+    program, *above = ctx.command_path.split()
+    *others, last = [f"`{program} {path}`" for path in _meant(ctx, above, args)] or [""]
+    meant = f"{', '.join(others)} or {last}" if others else last
+    hint = f"Did you mean {meant}?" if meant else f"`{ctx.command_path} --help` lists the commands."
+    return f"No such command {args[0]!r}. {hint}"
+
+
+def _meant(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
+    """The commands that an unknown word probably meant: from the table, by its own name elsewhere, or by spelling."""
+    for typed in (args[:2], args[:1]):
+        if known := MEANT.get(" ".join((*above, *typed))):
+            return known
+    root = ctx.find_root().command
+    assert isinstance(root, click.Group), "only groups have commands"
+    paths = list(command_paths(root))
+    if same := [" ".join(path) for path in paths if path[-1] == args[0]]:
+        return same
+    beside = {path[-1]: " ".join(path) for path in paths if path[:-1] == tuple(above)}
+    everywhere = {path[-1]: " ".join(path) for path in reversed(paths)}
+    for names in (beside, everywhere):
+        if close := get_close_matches(args[0], names, n=2, cutoff=0.7):
+            return [names[name] for name in close]
+    return ()

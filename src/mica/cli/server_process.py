@@ -1,0 +1,107 @@
+"""The server that `mica up` runs, with the work beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.output import OpenMemory, space_name
+from mica.cli.server import browse
+from mica.errors import InvalidInput, MicaError
+from mica.memory import Memory
+from mica.settings import Settings
+from mica.store.remote.servers import RunningServer, noted
+from mica.web.tokens import TokenFile
+
+Look: TypeAlias = Callable[[OpenMemory], Awaitable[None]]
+
+
+try:
+    from mica.mcp import http as mcp
+    from mica.web.access import Access
+    from mica.web.app import application
+    from mica.web.memory_pool import MemoryPool, memory_at
+    from mica.web.process import Stopping, listen, only_server, run, run_jobs
+except ModuleNotFoundError as missing:
+    needed = ("starlette", "uvicorn", "h11", "websockets", "jinja2")
+    if (missing.name or "").partition(".")[0] not in needed:
+        raise
+    raise InvalidInput(
+        'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` does without'
+    ) from missing
+
+
+def serve_up(
+    place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
+) -> None:
+    """Serve until Ctrl-C, and run `look` beside it. Raises InvalidInput if the place cannot be served."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    at = settings.server.port if port is None else port
+    listening = listen(host or settings.server.host, at, home=settings.home)
+
+    def ready(link: str) -> None:
+        console = Console(highlight=False, emoji=False, soft_wrap=True)
+        console.print(f"[bold]Open[/] {escape(link)}")
+        console.print("[dim]The link works once; `mica server open` makes another. Ctrl-C stops the server.[/]")
+        if browser:
+            browse(link)
+
+    async def during(pool: MemoryPool) -> None:
+        @asynccontextmanager
+        async def opened(target: Path | str) -> AsyncIterator[Memory]:
+            async with pool.using(space_name(target) if target != place else None, make=True) as memory:
+                yield memory
+
+        try:
+            await look(opened)
+        except MicaError as error:  # the dashboard still shows what is stored
+            if not pool.is_closed:  # otherwise the server was stopped meanwhile
+                click.echo(f"mica: {error}", err=True)
+        await run_jobs(pool)
+
+    asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))
+    click.echo("mica: stopped", err=True)
+
+
+async def serve(
+    place: Path | str,
+    *,
+    settings: Settings,
+    listening: socket.socket,
+    ready: Callable[[str], None],
+    during: Callable[[MemoryPool], Awaitable[None]],
+) -> None:
+    """Serve the spaces of this user until a signal comes. `ready` gets the link; `during` runs beside the server."""
+    host, port = listening.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    tokens = TokenFile(settings.home)
+    access = Access(tokens, port=port, hosts=(host, *settings.server.names))
+    alike = msgspec.structs.replace(settings, carrier={})  # the context of this process is not that of its clients
+    pool = MemoryPool(place, settings=alike)
+    with ExitStack() as stack:
+        stopping = stack.enter_context(Stopping())
+        stack.callback(listening.close)
+        stack.enter_context(only_server(place, address=address))
+        # A server that was killed at this address could not revoke its own token.
+        secret, token = tokens.make(f"server at {address}", replaces=True)
+        stack.callback(tokens.revoke, token.id)
+        note = RunningServer(address=address, pid=os.getpid(), token=secret, space=pool.default)
+        stack.enter_context(noted(note, home=settings.home))
+        ready(f"{address}/enter?key={access.new_key()}")
+        endpoint = mcp.Endpoint(memory_at)
+        pool.leaving.append(endpoint.leave)
+        extra = [*mcp.routes(endpoint), *(mcp.sse_routes(endpoint) if settings.server.mcp_sse else ())]
+        app = application(pool, access=access, extra=extra)
+        await run(app, listening, stopping=stopping, during=lambda: during(pool), leaving=endpoint.close)

@@ -1,0 +1,91 @@
+"""The public class behind `memory.clients`: what coding agents recorded, in transcripts and through hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from mica.clients.importer import Imported, Importer, Progress
+from mica.clients.ingest import Ingested, Ingester
+from mica.clients.spool import Spools
+from mica.errors import InvalidInput
+from mica.events.activity import IDLE
+from mica.events.log import Log
+from mica.model.event import Appended, Clock, Event
+from mica.settings import Settings
+from mica.store.protocol import EventLog
+
+
+class Clients:
+    """The coding agents of a space: `await memory.clients.import_transcripts(paths)`, `.unread`, `.ingest`.
+
+    `spools` is the folder that hooks write to, None if no hooks write for this space. `render_answers` is called after
+    an ingest to write what hooks print next.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        log: Log,
+        *,
+        location: str,
+        clock: Clock,
+        settings: Settings,
+        spools: Spools | None,
+        render_answers: Callable[[Spools], Awaitable[None]],
+    ) -> None:
+        self.spools = spools
+        self._log = log
+        self._location = location
+        self._render_answers = render_answers
+        self._importer = Importer(events, append=log.append, ids=log.ids, clock=clock, idle=IDLE)
+        self._ingester: Ingester | None = None
+        if spools is not None:
+            self._ingester = Ingester(
+                events,
+                spools,
+                append=log.append,
+                keeps_prompts=settings.observe.prompts and spools.keeps_prompts,
+                excluded=settings.observe.excluded_tools,
+            )
+
+    async def import_transcripts(
+        self,
+        paths: Iterable[Path],
+        *,
+        root: Path | Mapping[Path, Path | None] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Imported:
+        """Read coding agents' transcripts into this space, in the order given, each from where an earlier import ended.
+
+        `root` is the folder that paths of files are relative to, one for all or one for each transcript; for None it is
+        the first folder that the session worked in. A file that cannot be read is named in the result; the others are
+        read. The last turn of a session that may still run is left for an import half an hour later.
+        """
+        await self._log.stored()
+        return await self._importer.transcripts(paths, root=root, on_progress=on_progress)
+
+    async def unread(self, paths: Iterable[Path]) -> list[Path]:
+        """The transcripts among these that have something new. A file that does not exist has nothing."""
+        return await self._importer.unread(paths)
+
+    async def append_new(self, events: Sequence[Event]) -> Appended:
+        """Store events whose ids are derived from their content; known ones stay as they are. Raises InvalidEvent."""
+        return await self._importer.append_new(events)
+
+    async def ingest(self) -> Ingested:
+        """Store what hooks of coding agents have written, and render what they print next.
+
+        Every read stores it too, without rendering. Raises InvalidInput if no hooks write for this space.
+        """
+        if self._ingester is None or self.spools is None:
+            raise InvalidInput(f"no hooks write for {self._location}; they write beside the file of a space")
+        done = await self._ingester.ingest()
+        if not done.is_busy:
+            await self._render_answers(self.spools)
+        return done
+
+    async def collect(self) -> None:
+        """Store what hooks have written, and render nothing."""
+        if self._ingester is not None:
+            await self._ingester.ingest()

@@ -1,0 +1,345 @@
+"""The public class behind `memory.crystals`: making crystals, reading them, and promoting them to teachings."""
+
+from __future__ import annotations
+
+import builtins  # `list` is a method here
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from mica.crystals.crystallizer import Crystallizer, by_model
+from mica.crystals.open_marks import unfulfilled
+from mica.crystals.periods import Calendar
+from mica.crystals.relevance import rank_by_relevance, read_matching, select_within
+from mica.crystals.requests import Crystallized, CrystalScope, Digester, MadeCrystals, RemovedCrystals, Written
+from mica.crystals.teachings import TeachingBook
+from mica.errors import InvalidEvent, InvalidInput, MicaError
+from mica.events.api import Events
+from mica.events.log import Log
+from mica.events.references import Reference
+from mica.llm.models import Models
+from mica.model.crystal import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
+from mica.model.event import (
+    CRYSTAL,
+    EMPTY,
+    MARK,
+    RETRACTED,
+    Clock,
+    Event,
+    EventId,
+    EventQuery,
+    check_budget,
+    check_reason,
+    check_several,
+)
+from mica.model.mark import Mark, mark_of
+from mica.model.teaching import AUTO_MAX, Candidate, Teaching
+from mica.redact import redact
+from mica.settings import DigestKind, Settings
+from mica.store.priority import Priority
+from mica.store.protocol import Store
+from mica.words import terms
+
+CONTEXT_TOKENS = 2_000  # what design B gives an agent to start with
+CONTEXT_RECENCY = 0.7
+CONTEXT_CRYSTALS_MAX = 300  # the latest that are considered for a context
+
+
+class Crystals:
+    """The crystals of a space: `await memory.crystals.make()`, `.list`, `.context`, `.promote` …
+
+    A reference is an event, an id or a position. Every method sees all events that were emitted before the call.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        events: Events,
+        *,
+        clock: Clock,
+        settings: Settings,
+        priority: Priority,
+        models: Callable[[], Awaitable[Models]],
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._events = events
+        self._clock = clock
+        self._settings = settings.crystals
+        self._models = models
+        self._promoting = TeachingBook(store.log, store.crystals, append=log.append, ids=log.ids, clock=clock)
+        self._crystallizer = Crystallizer(
+            store,
+            append=log.append,
+            ids=log.ids,
+            clock=clock,
+            calendar=Calendar(settings.zone()),
+            idle=timedelta(minutes=settings.crystals.idle_minutes),
+            give_way=priority.give_way,
+            pause=priority.pause,
+        )
+
+    # -- Making
+
+    async def make(
+        self,
+        *,
+        level: Level = "session",
+        session: str | None = None,
+        tree: EventId | None = None,
+        since: datetime | None = None,
+        label: str | None = None,
+        digest: DigestKind | None = None,
+        dry_run: bool = False,
+    ) -> MadeCrystals:
+        """Crystallize everything up to this level, even periods that are not over; returns the new crystals.
+
+        They are in order of level, lowest first; `waiting` of the list names what could not be made, and why. With
+        `session`, only that session is crystallized; with `tree`, one crystal covers an event and all its descendants.
+        `label` names an epoch. Later marks make a new revision; what is crystallized already is not made again. A dry
+        run records nothing and shows the lowest level only. Raises ModelError if a model is configured and fails: no
+        other digest takes its place.
+        """
+        if level not in LEVELS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        if tree is not None and (session is not None or level != "session"):
+            raise InvalidInput(
+                "a tree gets one crystal beside the hierarchy of time; leave out the level and the session"
+            )
+        if since is not None and since.tzinfo is None:
+            raise InvalidInput(f"{since.isoformat()} has no time zone; use an aware datetime")
+        self._log.check_asserted(label or "")
+        scope = CrystalScope(
+            level=level,
+            session=session,
+            tree=tree,
+            since=since,
+            label=label,
+            is_forced=True,
+            is_dry=dry_run,
+            digest=await self._digester(digest),
+        )
+        made = MadeCrystals.of(await self._make(scope))
+        if session is not None and not made and not await self._log.query(EventQuery(session=session, limit=1)):
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica events sessions` shows those that are open"
+            )
+        return made
+
+    async def make_due(self, *, since: datetime | None = None) -> builtins.list[Crystal]:
+        """Crystallize the sessions, days, weeks and epochs that are over; returns the new crystals."""
+        scope = CrystalScope(since=since, digest=await self._digester())
+        return list((await self._make(scope)).crystals)
+
+    async def close_due(self) -> int:
+        """The scheduled form of `make_due`: recorded without a context; returns the number of new crystals."""
+        scope = CrystalScope(digest=await self._digester())
+        return len((await self._crystallizer.make(scope, context=EMPTY)).crystals)
+
+    async def waiting(self) -> builtins.list[Waiting]:
+        """The marks and crystals that no crystal covers yet, by period, each with the reason."""
+        return list((await self._make(CrystalScope(is_dry=True))).waiting)
+
+    async def remake(self, removed: RemovedCrystals) -> Crystallized:
+        """Make again the crystals whose sources are gone, and no others, unless `auto` is off in the settings."""
+        if not self._settings.auto:
+            return Crystallized(
+                waiting=removed.waiting(
+                    "`auto` is off under `[crystals]`; `mica crystals make` makes it of what is left"
+                )
+            )
+        try:
+            return await self._crystallizer.make(CrystalScope(taken=removed), context=EMPTY)
+        except MicaError as error:  # the next scheduled run tries again
+            return Crystallized(waiting=removed.waiting(f"it was not made anew yet: {error}"))
+
+    async def commit(
+        self,
+        insight: Sequence[tuple[str, Sequence[EventId]]],
+        *,
+        sources: Sequence[EventId] = (),
+        period: str | None = None,
+        level: Level = "session",
+        significance: Sequence[tuple[str, Sequence[EventId]]] = (),
+        principles: Sequence[tuple[str, Sequence[EventId]]] = (),
+        topics: Sequence[str] = (),
+        dropped: Mapping[EventId, str] | None = None,
+        confidence: float = 0.8,
+        label: str | None = None,
+    ) -> Crystal:
+        """Record a crystal that an agent wrote: statements, each with the marks it cites. Raises LawBroken.
+
+        A live crystal of the same period is superseded. Without a period it is a crystal of the current session, over
+        all marks of the session that no other crystal covers.
+        """
+        check_several("sources", sources)
+        check_several("topics", topics)
+        await self._log.stored()
+        context = self._log.here.context
+        if period is None:
+            if level != "session" or context.session is None:
+                raise InvalidInput("say which period this crystal is of: no session is known here")
+            period, own = await self._crystallizer.of_session(context.session)
+            sources = list(dict.fromkeys([*own, *sources]))
+        statements = [text for section in (insight, significance, principles) for text, _ in section]
+        self._log.check_asserted(*statements, *topics, label or "")
+        written = Written(
+            insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
+        )
+        return await self._crystallizer.commit(
+            written, level=level, period=period, sources=sources, confidence=confidence, label=label, context=context
+        )
+
+    async def retract(self, event: Event, *, reason: str) -> EventId:
+        """Record that a mark or crystal no longer holds; returns the id of the retraction.
+
+        The event stays in the log, but no search finds it, and crystals that cite it are made again without it.
+        """
+        if event.name not in (MARK, CRYSTAL):
+            raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
+        check_reason(reason)
+        self._log.check_asserted(reason)
+        if event.name == MARK and not await self._store.texts.read([event.position or 0], neighbours=0):
+            state = "was only recalled" if event.origin == "recalled" else "is retracted already"
+            raise InvalidInput(f"mark {event.number} {state}")
+        self._log.notify_withdrawn()
+        data = {"mark": event.id, "reason": redact(reason)}
+        ref = self._log.emit(RETRACTED, data, parent=event, origin="user")
+        await self._log.stored()
+        await self.remake(RemovedCrystals())
+        return ref.id
+
+    # -- Reading
+
+    async def list(
+        self,
+        query: str = "",
+        *,
+        level: Level | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = 100,
+    ) -> builtins.list[Crystal]:
+        """The latest crystals that were not superseded or retracted, oldest first.
+
+        With a query, the crystals that contain one of its terms, most relevant first.
+        """
+        await self._log.stored()
+        wanted = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
+        if not query:
+            return await self._store.crystals.query(wanted)
+        return rank_by_relevance(await read_matching(self._store.crystals, terms(query), wanted), query)[:limit]
+
+    async def context(
+        self,
+        budget_tokens: int = CONTEXT_TOKENS,
+        *,
+        recency_weight: float = CONTEXT_RECENCY,
+        query: str = "",
+        now: datetime | None = None,
+    ) -> builtins.list[Crystal]:
+        """The best crystals that fit the budget together, highest level first.
+
+        Within a level the best score comes first: recency by `recency_weight`, relevance to the query by the rest;
+        without a query, recency alone. With a query, crystals without a term of it are left out. A crystal covered by
+        a chosen one is added only if budget remains. Stale crystals are never used.
+        """
+        check_budget("context", budget_tokens)
+        if not 0 <= recency_weight <= 1:
+            raise InvalidInput(f"a recency weight of {recency_weight!r} is not possible; give a number from 0 to 1")
+        await self._log.stored()
+        latest = CrystalQuery(is_stale=False, limit=CONTEXT_CRYSTALS_MAX)
+        crystals = await (
+            read_matching(self._store.crystals, terms(query), latest) if query else self._store.crystals.query(latest)
+        )
+        above = await self._store.crystals.above([crystal.position or 0 for crystal in crystals]) if crystals else {}
+        return select_within(
+            crystals,
+            above,
+            budget_tokens=budget_tokens,
+            recency_weight=recency_weight,
+            query=query,
+            now=now or self._clock(),
+        )
+
+    async def stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
+        """Crystals in commit order as they are made, by any process; starts and ends like `memory.events.follow`."""
+        if level is not None and level not in LEVELS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        async for event in self._events.follow(EventQuery(names=(CRYSTAL,)), after=after):
+            crystal = crystal_of(event)
+            if level is None or crystal.level == level:
+                yield crystal
+
+    async def get(self, reference: Reference) -> Crystal:
+        """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent if the event is no crystal."""
+        event = await self._log.get(reference)
+        if event.name != CRYSTAL:
+            raise InvalidEvent(
+                f"event {event.id} is not a crystal, it is a {event.name}; `mica crystals list` lists them"
+            )
+        return crystal_of(event)
+
+    async def expand(self, reference: Reference) -> builtins.list[Mark] | builtins.list[Crystal]:
+        """The sources of a crystal: its marks, or its crystals of the level below."""
+        crystal = await self.get(reference)
+        events = await self._store.log.get_many(crystal.sources)
+        if crystal.level == "session":
+            return [mark_of(event) for event in events if event.name == MARK]
+        return [crystal_of(event) for event in events if event.name == CRYSTAL]
+
+    async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
+        """The latest tasks, questions and problems that no later mark fulfills, oldest first."""
+        await self._log.stored()
+        return await unfulfilled(self._store, limit=limit)
+
+    # -- Teachings
+
+    async def teachings(self, *, with_ended: bool = False) -> builtins.list[Teaching]:
+        """The promoted crystals that still hold, oldest first; on request also those that ended, with the reason.
+
+        A teaching ends when it is withdrawn, or when its crystal or a mark it cites is retracted. If its crystal is
+        superseded it still holds, and names the successor. A purge of what it cites removes it.
+        """
+        await self._log.stored()
+        return await self._promoting.teachings(with_ended=with_ended)
+
+    async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
+        """Make a crystal a teaching; one that is a teaching already is returned as it is.
+
+        `by` is the person or agent who promotes it, by default the agent or user of the current context. Raises
+        InvalidInput if it is no crystal, or one that was superseded or retracted.
+        """
+        here = self._log.here.context
+        self._log.check_asserted(by or "", reason)
+        identifier = (await self._log.get(reference)).id
+        promoter = by or here.agent or here.user or "unknown"
+        return await self._promoting.promote(identifier, by=promoter, reason=reason, context=here)
+
+    async def candidates(self) -> builtins.list[Candidate]:
+        """The crystals that `promote_best` would promote, best first."""
+        await self._log.stored()
+        return await self._promoting.candidates()
+
+    async def promote_best(self, *, limit: int = AUTO_MAX) -> builtins.list[Teaching]:
+        """Promote the best candidates, at most `limit`; returns the new teachings."""
+        await self._log.stored()
+        return await self._promoting.promote_best(context=self._log.here.context, limit=limit)
+
+    async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
+        """End a teaching; it stays in the log. Raises InvalidInput if it is no teaching."""
+        self._log.check_asserted(reason)
+        identifier = (await self._log.get(reference)).id
+        ended = await self._promoting.withdraw(identifier, reason=reason, context=self._log.here.context)
+        self._log.notify_withdrawn()
+        return ended
+
+    async def _make(self, scope: CrystalScope) -> Crystallized:
+        await self._log.stored()
+        return await self._crystallizer.make(scope, context=self._log.here.context)
+
+    async def _digester(self, kind: DigestKind | None = None) -> Digester | None:
+        """The digester that calls a model; None for the extractive one."""
+        if (kind or self._settings.digest) == "extractive":
+            return None
+        return by_model(await self._models(), tier=self._settings.tier, agent=self._log.here.context.agent)

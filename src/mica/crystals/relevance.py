@@ -1,0 +1,93 @@
+"""How well a crystal fits a query and a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from mica.model.crystal import Crystal, CrystalQuery
+from mica.model.event import decay
+from mica.store.protocol import CrystalIndex
+from mica.words import terms, terms_of, words
+
+HALF_LIFE_DAYS = 7.0
+PHRASE_BONUS = 0.3  # for a query that occurs in the crystal word for word
+
+
+def score_recency(at: datetime, now: datetime) -> float:
+    """1 for something that ends now; half of it for every week since."""
+    return decay(now - at, half_life_days=HALF_LIFE_DAYS)
+
+
+def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -> float:
+    """The share of the query's terms that a crystal contains, with a bonus if it contains the whole phrase; 0 to 1."""
+    if not query_terms:
+        return 0.0
+    texts = [*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""]
+    crystal_words = words(" ".join(texts))
+    share = len(query_terms.intersection(terms_of(crystal_words))) / len(query_terms)
+    query_words = words(query)
+    is_phrase = len(query_words) > 1 and f" {' '.join(query_words)} " in f" {' '.join(crystal_words)} "
+    return min(1.0, share + (PHRASE_BONUS if is_phrase and share else 0.0))
+
+
+async def read_matching(
+    index: CrystalIndex, query_terms: Collection[str], query: CrystalQuery, *, limit: int | None = None
+) -> list[Crystal]:
+    """The crystals that fit the query and contain one of these terms, in the index's order.
+
+    Of more than `limit`, those with the most terms are read; ties go to the latest. Staleness, which is expensive, is
+    checked for these only.
+    """
+    of_any = msgspec.structs.replace(query, is_stale=None)
+    postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}
+    counts = Counter(posting.position for found in postings.values() for posting in found)
+    best = sorted(counts, key=lambda position: (-counts[position], -position))
+    positions = frozenset(best[:limit])
+    return await index.query(msgspec.structs.replace(query, positions=positions, limit=None)) if positions else []
+
+
+def rank_by_relevance(crystals: Iterable[Crystal], query: str) -> list[Crystal]:
+    """The crystals that contain a term of the query, most relevant first; ties go to the latest."""
+    query_terms = frozenset(terms(query))
+    scored = [(score, each) for each in crystals if (score := score_relevance(each, query_terms, query)) > 0]
+    return [each for _, each in sorted(scored, key=lambda pair: (pair[0], pair[1].end_at), reverse=True)]
+
+
+def select_within(
+    crystals: Sequence[Crystal],
+    above: Mapping[int, frozenset[int]],
+    *,
+    budget_tokens: int,
+    recency_weight: float,
+    query: str = "",
+    now: datetime,
+) -> list[Crystal]:
+    """The crystals that fit a budget together, highest level first, then by score; with a query, only relevant ones.
+
+    `above` has the positions of the crystals that cover a position. A crystal that a chosen one covers comes last in
+    line for the budget.
+    """
+    query_terms = frozenset(terms(query))
+    relevance = {each.id: score_relevance(each, query_terms, query) if query else 0.0 for each in crystals}
+    weight = recency_weight if query else 1.0
+
+    def rank(crystal: Crystal) -> tuple[int, float, str]:
+        score = weight * score_recency(crystal.end_at, now) + (1 - weight) * relevance[crystal.id]
+        return -crystal.number, -score, crystal.id
+
+    candidates = sorted((each for each in crystals if not query or relevance[each.id] > 0), key=rank)
+    chosen: dict[int, Crystal] = {}
+    left = budget_tokens
+    for is_covered_welcome in (False, True):
+        for crystal in candidates:
+            position = crystal.position or 0
+            if position in chosen or crystal.tokens > left:
+                continue
+            if is_covered_welcome or chosen.keys().isdisjoint(above.get(position, frozenset())):
+                chosen[position] = crystal
+                left -= crystal.tokens
+    return sorted(chosen.values(), key=rank)

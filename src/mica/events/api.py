@@ -1,0 +1,306 @@
+"""The public class behind `memory.events`: the recorded events, their chains, and the log as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.events import chains
+from mica.events.activity import IDLE, OpenSession, Overview, open_sessions, overview
+from mica.events.context import Here, Scope, age_s, environment
+from mica.events.follower import POLL_S, Following, history, history_with_ancestors
+from mica.events.hot import Reads
+from mica.events.log import Log
+from mica.events.log_export import LogExported, atomic_writer, record_export
+from mica.events.log_import import Format, LogImported, import_log
+from mica.events.references import Reference, Resolved, as_list, check_number, match_references
+from mica.events.working_tree import WorkingTrees
+from mica.format.documents import FULL, Fields, event_line
+from mica.model.event import Appended, Clock, Event, EventQuery
+from mica.model.walk import STARTED
+from mica.store.protocol import Store
+
+OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+
+
+class Events:
+    """The events of a space: `await memory.events.query()`, `.get`, `.chain`, `.follow` …
+
+    Every method sees all events that were emitted before the call. A reference is an event, an id or a position.
+    """
+
+    def __init__(self, store: Store, log: Log, *, clock: Clock, trees: WorkingTrees) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._trees = trees
+
+    # -- Recording
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Store whole events that another process has made, all or none; followers in this process see them."""
+        return await self._log.append(events)
+
+    def check_mark(
+        self,
+        text: str,
+        *,
+        tags: str | Sequence[str] = (),
+        why: str | None = None,
+        principles: str | Sequence[str] = (),
+    ) -> None:
+        """Raise what `memory.mark` would raise for this content, and record nothing."""
+        self._log.check_mark(text, tags=tags, why=why, principles=principles)
+
+    def environment(self) -> dict[str, str]:
+        """The current context for a child process: `env=os.environ | memory.events.environment()`."""
+        return environment(self._log.here, space=self._log.space)
+
+    @property
+    def age_s(self) -> float | None:
+        """The seconds since the current context block was opened; None outside of every block."""
+        return age_s(self._log.space)
+
+    # -- Reading
+
+    async def get(self, reference: Reference) -> Event:
+        """The event of this id or position. Raises UnknownEvent."""
+        return await self._log.get(reference)
+
+    async def resolve(self, references: Iterable[Reference]) -> Resolved:
+        """The events of up to 100 references, in their order, and the names of those that do not exist."""
+        wanted = as_list(references)
+        reads = await self._log.reads()
+        return match_references(wanted, [await self._log.find(each, reads) for each in wanted])
+
+    async def query(self, query: EventQuery | None = None) -> list[Event]:
+        """The latest events that fit, oldest first."""
+        return await self._log.query(query or EventQuery())
+
+    async def log(
+        self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Every stored event that fits, in commit order, from after a position to the end of the log.
+
+        With ancestors, also everything that led to these events, so that no parent is missing. The log is read in
+        small steps, so its size does not matter; the query's limit is ignored.
+        """
+        check_number("after", after)
+        await self._log.stored()
+        log, query = self._store.log, query or EventQuery()
+        events = (
+            history_with_ancestors(log, query, chains=self._store.chains, after=after)
+            if with_ancestors
+            else history(log, query, after=after)
+        )
+        async for event in events:
+            yield event
+
+    async def names(self, query: EventQuery | None = None) -> dict[str, int]:
+        """The names of the events that fit, with how often each was recorded, the most frequent first.
+
+        The log is read once, in small steps; the query's limit is ignored.
+        """
+        counts: Counter[str] = Counter()
+        async for event in self.log(query):
+            counts[event.name] += 1
+        return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+
+    async def position(self) -> int:
+        """The position of the last event, 0 if there is none: a follower that starts here sees later events only."""
+        await self._log.stored()
+        return await self._store.log.last_position()
+
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Following:
+        """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
+
+        Use it as `async for event in memory.events.follow(…)`. It starts after a position, or with the first event
+        stored after the loop has started; `after=await memory.events.position()` makes that exact. A position beyond
+        the end counts as the end. Events of other processes and machines come too. While the store is unavailable it
+        waits and then continues; when this memory is closed it raises StoreUnavailable. Leaving the loop needs no
+        cleanup. The query's limit is ignored. `poll_s` is the delay for events of other processes where the store
+        cannot notify.
+        """
+        if after is not None:
+            check_number("after", after)
+
+        async def begin() -> int:
+            if after is not None and after <= await self._store.log.last_position():
+                return after
+            last = await self.position()
+            return last if after is None else min(after, last)
+
+        return Following(
+            self._store.log,
+            query or EventQuery(),
+            notices=self._store.notices,
+            begin=begin,
+            bell=self._log.bell,
+            is_closed=lambda: self._log.is_closed,
+            poll_s=poll_s,
+        )
+
+    # -- Chains
+
+    async def chain(self, event: Reference) -> list[Event]:
+        """All events of the chain that this one belongs to, oldest first. Raises UnknownEvent."""
+        reads = await self._log.reads()
+        return await reads.chains.chain((await self._event(event, reads)).correlation)
+
+    async def ancestors(self, event: Reference) -> list[Event]:
+        """The events that led to this one, nearest first. Raises UnknownEvent."""
+        reads = await self._log.reads()
+        return await reads.chains.ancestors((await self._event(event, reads)).id)
+
+    async def descendants(self, event: Reference, *, depth: int | None = None) -> list[Event]:
+        """The events that this one led to, oldest first, at most `depth` steps below it. Raises UnknownEvent."""
+        if depth is not None:
+            check_number("depth", depth)
+        reads = await self._log.reads()
+        return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
+
+    async def impact(self, event: Reference) -> chains.Impact:
+        """The later events of this event's chain: those that it caused, and those that are only correlated."""
+        reads = await self._log.reads()
+        found = await self._event(event, reads)
+        chain = await reads.chains.chain(found.correlation)
+        return chains.impact(found, chain=chain, descendants=await reads.chains.descendants(found.id))
+
+    async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
+        """The latest failures that fit, oldest first, each with its causes and the agents that took part."""
+        reads = await self._log.reads()
+        failed = await reads.log.query(msgspec.structs.replace(query or EventQuery(), errors=True))
+        return [
+            chains.failure(
+                event,
+                ancestors=await reads.chains.ancestors(event.id),
+                descendants=await reads.chains.descendants(event.id),
+            )
+            for event in failed
+        ]
+
+    async def replay(
+        self,
+        event: Reference,
+        *,
+        speed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncIterator[Event]:
+        """The chain of this event from it on, in order: at once, or at a multiple of the recorded speed.
+
+        With a speed each event comes when it is due by `clock`, which counts seconds. Nothing is executed again.
+        """
+        chains.check_speed(speed)
+        reads = await self._log.reads()
+        found = await self._event(event, reads)
+        part = chains.since(found, await reads.chains.chain(found.correlation))
+        async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
+            yield other
+
+    # -- Sessions
+
+    async def open_sessions(self) -> list[OpenSession]:
+        """The sessions that have not ended and had an event in the last 30 minutes, latest last."""
+        return open_sessions(await self.query(EventQuery(since=self._clock() - IDLE, limit=None)))
+
+    async def resume(self, session: str) -> Scope:
+        """A `with` block that continues a session of this or of an earlier process.
+
+        Events in it have the context of the session's last event and descend from it. Raises InvalidInput if there is
+        no such session.
+        """
+        last = await self.query(EventQuery(session=session, limit=1)) if session is not None else []
+        if not last:
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica events sessions` shows those that are open"
+            )
+        here = Here(last[0].context, last[0].ref)
+        return Scope(self._log.space, lambda: here)
+
+    async def overview(self) -> Overview:
+        """A summary of the latest work in this space."""
+        latest = await self.query(EventQuery(limit=OVERVIEW_EVENTS))
+        return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
+
+    async def directory(self) -> Path | None:
+        """The working tree that this space is about: that of its latest session, or else the current one.
+
+        It is the current one also if that belongs to this very space. None if the session's directory is not on this
+        machine.
+        """
+        here = self._trees.current()
+        started = await self.query(EventQuery(names=(STARTED,), limit=1))
+        if str(here.file) == self._store.location:
+            return here.root
+        if not started:
+            return here.root if self._trees.is_readable(here.root) else None
+        return self._trees.latest(started)
+
+    # -- Files
+
+    async def import_log(
+        self,
+        file: Path | IO[bytes],
+        *,
+        format: Format | None = None,
+        source: str = "",
+        allow_orphans: bool = False,
+    ) -> LogImported:
+        """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
+
+        A file that is open, such as standard input, is read from its current place. All or nothing; importing again
+        changes nothing. Events that were purged here before come back as tombstones and are counted. `source` tells
+        logs apart that use the same ids. Raises InvalidInput with the lines that cannot be read, or whose parent is
+        neither in the file nor in this space.
+        """
+        await self._log.stored()
+        return await import_log(
+            file,
+            stored=self._store.log,
+            append=self._log.append,
+            now=self._clock(),
+            format=format,
+            source=source,
+            allow_orphans=allow_orphans,
+        )
+
+    async def export(
+        self,
+        file: Path | IO[bytes],
+        query: EventQuery | None = None,
+        *,
+        with_ancestors: bool = False,
+        fields: Fields = FULL,
+    ) -> LogExported:
+        """Write events as JSON, one a line, in the order of the log; a file is replaced as a whole, or not at all.
+
+        A file is recorded, so that a later purge can remove events from it; an open stream is not. Raises InvalidInput
+        if the file cannot be written.
+        """
+        count = 0
+        with nullcontext(file) if not isinstance(file, Path) else atomic_writer(file) as stream:
+            async for event in self.log(query, with_ancestors=with_ancestors):
+                stream.write(event_line(event, fields) + b"\n")
+                count += 1
+        try:
+            if isinstance(file, Path):
+                record_export(self._log, file, events=count)
+        except MicaError as error:
+            return LogExported(events=count, unrecorded=str(error))
+        return LogExported(events=count)
+
+    async def _event(self, reference: Reference, reads: Reads) -> Event:
+        """The event of a reference; an event is returned as it is, without reading it again."""
+        found = reference if isinstance(reference, Event) else await self._log.find(reference, reads)
+        if found is None:
+            raise UnknownEvent(str(reference))
+        return found

@@ -1,0 +1,37 @@
+"""Files with one JSON record on each line, read one line at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+LINE_BYTES_MAX = 512 * 2**20  # ten times the longest line seen in the wild; a longer one is not a record
+
+
+class JsonLine(msgspec.Struct, frozen=True):
+    """One line of a file, with its line end."""
+
+    number: int
+    end: int  # the offset after it
+    text: bytes
+    whole: bool  # it has a line end
+    cut: bool  # it is longer than allowed, and the text is only its beginning
+
+
+def read_lines(file: Path | IO[bytes]) -> Iterator[JsonLine]:
+    """The lines of a file, or of an open file from its current position. Raises OSError."""
+    if isinstance(file, Path):
+        with file.open("rb", buffering=2**20) as opened:
+            yield from read_lines(opened)
+        return
+    number = end = 0
+    while text := file.readline(LINE_BYTES_MAX):
+        number += 1
+        size, last = len(text), text
+        while not last.endswith(b"\n") and (more := file.readline(LINE_BYTES_MAX)):
+            size, last = size + len(more), more
+        end += size
+        yield JsonLine(number, end, text, last.endswith(b"\n"), size > len(text))

@@ -1,0 +1,292 @@
+"""The log of one open space: recording events, storing them, and notifying the parts that depend on them.
+
+Every package receives the `Log`. It owns the journal and the fold that brings the journal into the store. What else
+must happen around an append or a purge is a listener, which `memory.py` adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import partial
+from itertools import count
+from typing import TypeAlias, cast
+
+from mica.errors import InvalidInput, StoreError, StoreUnavailable, UnknownEvent
+from mica.events.context import Here, current, received
+from mica.events.emitter import Emit
+from mica.events.fold import JournalFold
+from mica.events.follower import Bell
+from mica.events.hot import Reads, readable
+from mica.events.journal import Journal
+from mica.events.marks import check_mark_time, check_parent, check_relation, mark_data
+from mica.events.references import Reference, find_event
+from mica.events.segment import Stretch
+from mica.format.lines import plural
+from mica.model.event import (
+    EPOCH_OPENED,
+    MARK,
+    MILESTONE,
+    Appended,
+    Clock,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Origin,
+    Ref,
+    WriterId,
+    encode_data,
+    event_id,
+    new_writer,
+    utc_now,
+)
+from mica.model.mark import Relation, check_mark
+from mica.store.codec import remember
+from mica.store.protocol import Store
+from mica.store.purges import Outstanding
+
+LOG = logging.getLogger("mica")
+
+BeforeAppend: TypeAlias = Callable[[Sequence[Event]], None]
+OnAppend: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
+OnChange: TypeAlias = Callable[[], None]
+
+_SPACES: dict[WriterId, str] = {}  # the space of each writer of marks in this process
+
+
+class Log:
+    """Records events in a journal, stores them, and calls listeners.
+
+    `before_read` runs before every read, `before_append` and `on_append` around every append, in the order in which
+    they were added. `on_purge` runs when this or another process has purged something. `on_withdrawal` runs when
+    something is still in the log but no longer holds, for example after a retraction.
+    """
+
+    def __init__(self, store: Store, *, carrier: Mapping[str, str], clock: Clock = utc_now) -> None:
+        self.before_read: list[Callable[[], Awaitable[None]]] = []
+        self.before_append: list[BeforeAppend] = []
+        self.on_append: list[OnAppend] = []
+        self.on_purge: list[OnChange] = []
+        self.on_withdrawal: list[OnChange] = []
+        self.space = store.space
+        self.base = received(carrier, space=store.space)
+        self.bell = Bell()  # rings after every append of this process
+        self.is_closed = False
+        self.ids: Iterator[EventId] = map(partial(event_id, new_writer()), count(1))  # for events that skip the journal
+        self._store = store
+        self._clock = clock
+        self._generation = store.purges.generation
+        self._purges = Outstanding()  # the purges that this process knows of
+        self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # of marks made here: a Ref has no time
+        self._folding = JournalFold(self.append, store.segments)
+        self.journal = Journal(
+            store.segments,
+            space=store.space,
+            base=self.base,
+            clock=None if clock is utc_now else clock,
+            wake=self._folding.wake,
+        )
+        self._folding.begin(self.journal)
+
+    # -- Recording
+
+    @property
+    def here(self) -> Here:
+        """The context and the parent that an event emitted now would get."""
+        return current(self.space) or self.base
+
+    @property
+    def emit(self) -> Emit:
+        """The journal's own `emit`; a fork changes it, so ask each time."""
+        return self.journal.emit
+
+    def mark(
+        self,
+        text: str,
+        *,
+        tags: str | Sequence[str] = (),
+        why: str | None = None,
+        principles: str | Sequence[str] = (),
+        parent: Event | Ref | None = None,
+        relation: Relation = "causes",
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record an observation, with secrets redacted; returns its reference. `Memory.mark` has the details."""
+        marked_at = self._clock()
+        if at is not None:
+            check_mark_time(at, now=marked_at)
+            marked_at = at
+        data = mark_data(text, tags, why, principles, check=self.check_asserted)
+        if parent is not None:
+            check_parent(parent, marked_at=marked_at, times=self._marked_at, space=self.space, spaces=_SPACES)
+        if relation != "causes":
+            check_relation(relation, has_parent=parent is not None or self.here.parent is not None)
+            data["relation"] = relation
+        ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
+        remember(self._marked_at, (ref.writer, ref.sequence), marked_at)  # making its id would take longer
+        remember(_SPACES, ref.writer, self.space)
+        if MILESTONE in cast(list[str], data["tags"]):
+            self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
+        return ref
+
+    def check_mark(
+        self,
+        text: str,
+        *,
+        tags: str | Sequence[str] = (),
+        why: str | None = None,
+        principles: str | Sequence[str] = (),
+    ) -> None:
+        """Raise what `mark` would raise for this content, and record nothing."""
+        data = mark_data(text, tags, why, principles, check=self.check_asserted)
+        check_mark(data)
+        encode_data(MARK, data)
+
+    def check_asserted(self, *texts: str) -> None:
+        """Raise InvalidInput if one of these texts repeats something that was purged."""
+        for text in texts:
+            if (purge := self._purges.asserted(text)) is not None:
+                value = purge.written_in(text) or text
+                raise InvalidInput(
+                    f"{value!r} was purged on {purge.at:%Y-%m-%d} ({purge.told.reason}; record {purge.told.purge}) and "
+                    "must not be recorded again; use other words, or allow it: "
+                    f"`mica purge --allow {shlex.quote(value)}`"
+                )
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Store whole events, all or none; one that is stored already counts as repeated. Calls the listeners."""
+        for before in self.before_append:
+            before(events)
+        appended = await self._store.log.append(events)
+        for after in self.on_append:
+            await after(events)
+        self.bell.ring()
+        if (
+            self._store.purges.generation != self._generation
+        ):  # another process has purged: leave no copy in our segments
+            self._generation = self._store.purges.generation
+            self.journal.leave()
+            await self.notify_purged()
+        return appended
+
+    async def durable(self) -> None:
+        """Return when every event emitted before survives a power loss."""
+        if self.journal.is_forked:  # whose loop and threads are the parent's
+            self.journal.sync()
+        else:
+            await asyncio.to_thread(self.journal.sync)
+
+    # -- Reading
+
+    async def stored(self) -> None:
+        """Return when every event emitted before has its position. Raises what the store raised."""
+        await self.collect()
+        await self._folding.flush()
+
+    async def reads(self) -> Reads:
+        """A reader of every event emitted before: the store, or the store and the segments that wait for it."""
+        await self.collect()
+        return await readable(self._store, self._store.purges, self._folding)
+
+    async def query(self, query: EventQuery) -> list[Event]:
+        """The latest events that fit, oldest first, of all that were emitted before."""
+        return await (await self.reads()).log.query(query)
+
+    async def get(self, reference: Reference) -> Event:
+        """The event of this id or position. Raises UnknownEvent."""
+        found = await self.find(reference, await self.reads())
+        if found is None:
+            raise UnknownEvent(str(reference))
+        return found
+
+    async def find(self, reference: Reference, reads: Reads) -> Event | None:
+        """The event of this id or position, None if there is none."""
+        return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
+
+    async def collect(self) -> None:
+        """Run the `before_read` listeners. Raises StoreUnavailable in a forked process and in another event loop."""
+        if self.journal.is_forked:
+            raise StoreUnavailable(
+                "this memory was opened by the parent of this process: events emitted here are kept, but to read, "
+                "open the space again in this process"
+            )
+        if not self._folding.is_here:
+            raise StoreUnavailable(
+                "this memory was opened in another event loop: every thread may emit, but only that loop can read or "
+                "close it; open the space again in this one"
+            )
+        for prepare in self.before_read:
+            await prepare()
+
+    async def flush(self) -> None:
+        """Store everything that was emitted, without `collect`. Raises what the store raised."""
+        await self._folding.flush()
+
+    async def clear(self) -> None:
+        """Store everything that was emitted, and leave no copy of it in the segments of this process."""
+        await self._folding.clear()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[list[Stretch]]:
+        """A block in which nothing is folded; its value are the stretches of segments that wait for the store."""
+        async with self._folding.paused() as waiting:
+            yield waiting
+
+    @property
+    def unfolded(self) -> list[Stretch]:
+        """The stretches of segments that wait for the store, as far as they are known."""
+        return self._folding.unfolded
+
+    @property
+    def damaged(self) -> list[str]:
+        """Descriptions of segments that could not be read."""
+        return self._folding.damaged
+
+    # -- Purges
+
+    async def notify_purged(self) -> None:
+        """Call the `on_purge` listeners and read the list of purges again."""
+        for listener in self.on_purge:
+            listener()
+        await self.learn_purges()
+
+    def notify_withdrawn(self) -> None:
+        """Call the `on_withdrawal` listeners."""
+        for listener in self.on_withdrawal:
+            listener()
+
+    async def learn_purges(self) -> None:
+        """Read the list of purges, so that no mark repeats one. An unavailable store leaves the list as it was."""
+        with suppress(StoreError):
+            self._purges = Outstanding(await self._store.purges.all())
+
+    # -- Closing
+
+    @property
+    def is_detached(self) -> bool:
+        """True in a forked child, and after the event loop that opened this log was closed."""
+        return self.journal.is_forked or self._folding.has_ended
+
+    def start_closing(self) -> None:
+        """Mark the log as closed: followers end. Raises StoreUnavailable in another event loop than its own."""
+        if not self.is_detached and not self._folding.is_here:
+            raise StoreUnavailable("this memory was opened in another event loop, which alone can close it")
+        self.is_closed = True
+
+    async def close(self) -> None:
+        """Store what waits, as far as the store takes it now; the rest stays on disk, and a warning says how much."""
+        await self._folding.close()
+        if waiting := self.journal.waiting_events:
+            LOG.warning(
+                "%s could not be stored in %s now: kept in %s until this space is opened again on this machine",
+                plural(waiting, "event"),
+                self._store.location,
+                self._store.segments,
+            )

@@ -1,0 +1,44 @@
+"""The working tree that a space is about: where its latest session worked, if files there may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from mica.model.event import Event
+from mica.model.walk import latest_directory
+from mica.store.space import Space, space_of
+
+
+class WorkingTrees:
+    """Finds working trees on this machine.
+
+    `is_ours` decides whether files of a directory may be read. A server needs it, because its writers are not the
+    owners of its files; without it every directory may be read.
+    """
+
+    def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:
+        self._home = home
+        self._is_ours = is_ours
+
+    def current(self) -> Space:
+        """The space of the current directory."""
+        return space_of(Path.cwd(), home=self._home)
+
+    def around(self, directory: Path | None) -> Path:
+        """The root of the working tree around a directory, by default the current one."""
+        return space_of(Path.cwd() if directory is None else directory, home=self._home).root
+
+    def is_readable(self, directory: Path) -> bool:
+        """True if files of this directory may be read."""
+        return self._is_ours is None or self._is_ours(directory)
+
+    def latest_directory(self, events: Iterable[Event]) -> Path | None:
+        """The directory of the latest session among these events; None if there is none, or it may not be read."""
+        found = latest_directory(events)
+        return found if found is not None and self.is_readable(found) else None
+
+    def latest(self, events: Iterable[Event]) -> Path | None:
+        """The root of the working tree around `latest_directory`."""
+        found = self.latest_directory(events)
+        return None if found is None else self.around(found)

@@ -1,0 +1,778 @@
+"""The front door: `open` gives a `Memory`, which composes the packages and decides nothing.
+
+A package is built and loaded when it is first used. What must happen around an append, a purge or a read is a listener
+of the `Log`, added here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from datetime import datetime, time, timedelta
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from mica.errors import InvalidInput
+from mica.events.context import Here, Scope, carrier, narrow, received
+from mica.events.emitter import Emit
+from mica.events.log import Log
+from mica.events.references import Reference
+from mica.events.working_tree import WorkingTrees
+from mica.model.brief import RECENCY_WEIGHT, Brief, Preset
+from mica.model.event import Appended, Clock, Context, Event, EventId, EventQuery, Origin, Ref, utc_now
+from mica.model.mark import Relation
+from mica.model.text_cache import forget_texts
+from mica.settings import Settings, load_settings
+from mica.store.priority import Priority
+from mica.store.protocol import Store
+from mica.store.purges import BY_HAND, Purged
+from mica.store.space import is_address, space_of
+from mica.upkeep.ageing import Ageing
+from mica.upkeep.schedule import Job, Ran, Scheduler
+
+if TYPE_CHECKING:  # these packages are loaded when they are first used, so that starting is quick
+    from mica.brief.api import Briefs
+    from mica.brief.handoff import Handoff
+    from mica.brief.why import Why
+    from mica.clients.api import Clients
+    from mica.clients.spool import Spools
+    from mica.crystals.api import Crystals
+    from mica.events.api import Events
+    from mica.llm.embeddings import Encoder
+    from mica.llm.models import Models
+    from mica.model.crystal import Crystal
+    from mica.navigation.api import Trails
+    from mica.navigation.file_ranking import FileRanking
+    from mica.navigation.places import Places, RankedFile
+    from mica.search.search import Depth, SearchResults
+    from mica.search.vectors import MarkVectors
+    from mica.sources.api import Sources
+    from mica.sources.protocol import Concept, Source
+    from mica.sources.registry import SourceRegistry
+    from mica.upkeep.api import Upkeep
+    from mica.upkeep.purge import Purger
+
+CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
+WARM_EVERY = timedelta(minutes=89)  # F(11): between two gathers of the concepts that are asked about most
+EVOLVE_AT = time(3)  # of the day, in the time zone of the settings: when few people work
+
+
+class Memory:
+    """One space: record events and marks, search them, and get briefs. Open it with `mica.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        settings: Settings,
+        clock: Clock = utc_now,
+        sources: Sequence[Source] = (),
+        encoder: Encoder | None = None,
+        hooks: Path | None = None,
+        is_ours: Callable[[Path], bool] | None = None,
+        reads_ahead: bool = True,
+    ) -> None:
+        """The memory of an open store. `sources` are asked about the task of every brief, beside mica's own."""
+        self._zone = settings.zone()  # raises for an unknown time zone
+        _check_names(sources)
+        self._task_sources = sources
+        self._registry = _open_registry(settings) if settings.sources else None  # raises for invalid settings
+        self._store = store
+        self._space = store.space
+        self._settings = settings
+        self._clock = clock
+        self._reads_ahead = reads_ahead
+        self._home = None if store.segments is None else settings.home  # for copies that can be made again
+        self._working_trees = WorkingTrees(settings.home, is_ours=is_ours)
+        self._log = Log(store, carrier=settings.carrier, clock=clock)
+        self._journal = self._log.journal
+        self._ageing = Ageing(store.files, now=clock)
+        self._priority = Priority()
+        self._vectors = None if encoder is None else _open_vectors(store, encoder, self._priority)
+        self._spools = None if hooks is None else _open_spools(hooks)
+        self._scheduler = Scheduler(
+            store.work, self._jobs(), clock=clock, tell=self._record_failed_job, give_way=self._priority.give_way
+        )
+        self._models: Models | None = None
+        self._opening_models = asyncio.Lock()
+        self._file_ranking: FileRanking | None = None
+        self._sources: Sources | None = None
+        self._log.before_read.append(self._collect_spools)
+        self._log.before_append.append(self._before_append)
+        self._log.on_append.append(self._on_append)
+        self._log.on_purge += [self._forget_files, self._forget_model_replies, forget_texts]
+        self._log.on_withdrawal += [self._forget_files, self._remove_hook_answers]
+
+    # -- Record
+
+    @property
+    def space(self) -> str:
+        """The id of this space."""
+        return self._space
+
+    @property
+    def location(self) -> str:
+        """The file or address of the store."""
+        return self._store.location
+
+    @property
+    def here(self) -> Here:
+        """The context and the parent that an event emitted now would get."""
+        return self._log.here
+
+    def context(
+        self,
+        /,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        task: str | None = None,
+        correlation: str | None = None,
+        parent: Event | Ref | None = None,
+        **labels: str,
+    ) -> Scope:
+        """A `with` block, or a decorator, that sets the context of events. Fields that are not given are inherited."""
+        space, base = self._space, self._log.base
+        return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
+
+    def received(self, fields: Mapping[str, str]) -> Scope:
+        """A `with` block that continues the context of a sender: its HTTP headers, `_meta` fields or variables."""
+        return Scope(self._space, lambda: received(fields, space=self._space))
+
+    def carrier(self) -> dict[str, str]:
+        """The current context as fields for HTTP headers and MCP `_meta`."""
+        return carrier(self.here, space=self._space)
+
+    @property
+    def emit(self) -> Emit:
+        """Record an event; returns its reference. Data is stored as given, never redacted.
+
+        When it returns, the event survives `kill -9`; `await durable()` makes it survive a power loss. Without
+        `context` it gets the current one. Raises InvalidEvent for an event that cannot be stored, and Backlogged if the
+        store has not kept up for very long. Data with keys that are no texts is refused at once for a name that was not
+        emitted before; otherwise `event.refused`, with the reason, is stored in place of the event.
+        """
+        return self._journal.emit
+
+    def mark(
+        self,
+        text: str,
+        *,
+        tags: str | Sequence[str] = (),
+        why: str | None = None,
+        principles: str | Sequence[str] = (),
+        parent: Event | Ref | None = None,
+        relation: Relation = "causes",
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record an observation; returns its reference. Secrets are redacted before it is stored.
+
+        `relation` is that of the parent to the mark: the parent causes it, or the mark continues it, branches off or
+        fulfills it. `at` is the time of the observation, if that was not now. Raises InvalidInput for a time that is
+        far in the future or before 1970.
+        """
+        return self._log.mark(
+            text,
+            tags=tags,
+            why=why,
+            principles=principles,
+            parent=parent,
+            relation=relation,
+            context=context,
+            origin=origin,
+            at=at,
+        )
+
+    async def durable(self) -> None:
+        """Return when every event emitted before survives a power loss."""
+        await self._log.durable()
+
+    # -- Ask
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        agent: str | None = None,
+        tags: str | Sequence[str] = (),
+        level: Depth | None = None,
+        with_sources: bool = False,
+        with_superseded: bool = False,
+        now: datetime | None = None,
+    ) -> SearchResults:
+        """The marks and crystals that match the query, best first.
+
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`; it is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. Of a crystal and its sources only the best one is returned, unless
+        `with_sources`; superseded and retracted crystals only `with_superseded`. `level` restricts the results to marks
+        ("mark") or to the crystals of one level.
+
+        The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
+        phrases such as "last Tuesday". A time in the query itself raises the hits around it; `periods` of the answer
+        says how it was understood. A hit that names a file which `navigate` ranks for this query is raised by the
+        file's probability; `parts` says by how much. Raises InvalidInput for a query without a word.
+        """
+        from mica.search.search import SearchScope, find, parse_filters
+
+        now = now or self._clock()
+        filters = parse_filters(
+            query, limit=limit, since=since, until=until, agent=agent, tags=tags, level=level, now=now, zone=self._zone
+        )
+        await self._log.stored()
+        likeness = {} if self._vectors is None else {"likeness": self._vectors.likeness}
+        with self._priority.query():
+            return await find(
+                self._store,
+                query,
+                limit=limit,
+                now=now,
+                zone=self._zone,
+                filters=filters,
+                scope=SearchScope(level=level, with_sources=with_sources, with_superseded=with_superseded),
+                reorder=await self._files.reorder(query),
+                **likeness,
+            )
+
+    async def brief(
+        self,
+        query: str = "",
+        *,
+        concept: Concept | str | Sequence[Concept | str] = (),
+        budget_tokens: int | None = None,
+        preset: Preset | None = None,
+        recency_weight: float = RECENCY_WEIGHT,
+        deadline_s: float | None = None,
+        now: datetime | None = None,
+        at: datetime | str | None = None,
+        compress: bool = False,
+        off: bool = False,
+        is_preview: bool = False,
+    ) -> Brief:
+        """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
+
+        With a `concept`, and for those of `[brief] concepts`, it also has what other systems state, in at most 1/φ of
+        the budget. A source that fails or hangs is named in `missing`; it raises nothing. The receipt is an event; a
+        preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
+        the weight of recency among crystals, beside their relevance to the query. With `compress`, passages that are
+        too long are shortened to their most relevant sentences, and the brief says how much is left. With `off`, as in
+        a space that is switched off and a session that is held out, the brief is empty, and the receipt says so.
+
+        With `at` it is the brief that would have been made then, from what was recorded until then and what other
+        systems had stated when they were last asked before; it takes as long as it takes.
+        """
+        return await self.briefs.brief(
+            query,
+            concept=concept,
+            budget_tokens=budget_tokens,
+            preset=preset,
+            recency_weight=recency_weight,
+            deadline_s=deadline_s,
+            now=now,
+            at=at,
+            compress=compress,
+            off=off,
+            is_preview=is_preview,
+        )
+
+    async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
+        """The text for the agent that continues a session: within the budget, each line with its source.
+
+        The session is crystallized first. Without `session` it is that of the current block, else the one with the
+        latest event; the result names it. A failure to crystallize is in `errors`. Raises InvalidInput when there is no
+        such session.
+        """
+        return await self.briefs.handoff(session=session, budget_tokens=budget_tokens)
+
+    async def navigate(
+        self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
+    ) -> Places:
+        """The files that a task will probably need, best first, with lines to begin at, a probability and reasons.
+
+        Only files that are now in the working tree at `root`; without `root`, in the tree of `events.directory`. Files
+        used earlier in `session` count most; by default that is the session of the current block. `missing` of the
+        answer names what could not be read. Without any history, names and words alone decide.
+        """
+        return await self._files.navigate(task, limit=limit, session=session, root=root)
+
+    async def why(self, reference: Reference) -> list[Why]:
+        """What a brief, a crystal or another event rests on: given its id, its position, or a line that ends in them.
+
+        A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
+        it, or its beginning, is looked up in the latest receipts, and the rows and files that it came from are
+        returned. What was retracted or withdrawn since is marked, with the reason. Raises UnknownEvent when an event
+        does not exist, InvalidInput when a line does not.
+        """
+        return await self.briefs.why(reference)
+
+    # -- Take back
+
+    async def retract(self, reference: Reference, *, reason: str) -> EventId:
+        """Retract a mark, a crystal or a judgment: it stays in the log, and nothing finds it or rests on it.
+
+        Accounts that were gathered with it are out of date from then on.
+        """
+        from mica.sources.protocol import JUDGED
+
+        event = await self._log.get(reference)
+        owner = self.sources if event.name == JUDGED else self.crystals
+        return await owner.retract(event, reason=reason)
+
+    async def purge(
+        self,
+        *,
+        ids: Event | Ref | Iterable[Reference] = (),
+        value: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = BY_HAND,
+        dry_run: bool = False,
+    ) -> Purged:
+        """Remove the content of every event that fits all conditions; a tombstone takes the place of each.
+
+        It goes from the store with everything derived from it, from segments, recorded exports and published commands;
+        content from before now that arrives later is purged on arrival. Crystals that rested on it are made again from
+        what is left (`remade` of the answer), or end (`ended`). The purge is recorded, without its conditions' values.
+        If it is interrupted, some events are purged and the others are unchanged; call it again to finish. Raises
+        InvalidInput if no condition is given and UnknownEvent for an id that does not exist.
+        """
+        return await self._purger.purge(
+            ids=ids,
+            value=value,
+            session=session,
+            agent=agent,
+            user=user,
+            since=since,
+            until=until,
+            reason=reason,
+            dry_run=dry_run,
+        )
+
+    async def close(self) -> None:
+        """Release everything. Events that the store cannot take now stay on disk until the space is opened again.
+
+        The logger `mica` then says how many wait, and where. In a forked child, and after the event loop that opened
+        this memory was closed, only the journal is released; the next reader of the space stores its events. Raises
+        StoreUnavailable in another event loop while that one is open.
+        """
+        log = self._log
+        if log.is_closed:
+            return
+        log.start_closing()
+        if log.is_detached:  # the rest is the parent's, or ended with its loop
+            log.journal.close()
+            return
+        parts = (
+            self._scheduler,
+            self._sources,
+            self._file_ranking,
+            self._registry,
+            self._models,
+            self._ageing,
+            self._vectors,
+            log,
+        )
+        try:
+            for part in parts:
+                if part is not None:
+                    await part.close()
+        finally:
+            log.journal.close()
+            await self._store.close()
+
+    # -- Packages
+
+    @cached_property
+    def events(self) -> Events:
+        """The recorded events: `query`, `get`, `chain`, `follow`, `import_log`, `export` …"""
+        from mica.events.api import Events
+
+        return Events(self._store, self._log, clock=self._clock, trees=self._working_trees)
+
+    @cached_property
+    def crystals(self) -> Crystals:
+        """The crystals: `make`, `list`, `context`, `expand`, `promote` …"""
+        from mica.crystals.api import Crystals
+
+        return Crystals(
+            self._store,
+            self._log,
+            self.events,
+            clock=self._clock,
+            settings=self._settings,
+            priority=self._priority,
+            models=self._open_models,
+        )
+
+    @cached_property
+    def trails(self) -> Trails:
+        """The trails: `list`, `show`, `create`, `load`, `evolve`, `replay`, `report` …"""
+        from mica.navigation.api import Trails
+
+        return Trails(
+            self._store.log,
+            self._store.trails,
+            self._log,
+            trees=self._working_trees,
+            clock=self._clock,
+            settings=self._settings,
+            home=self._home,
+            append_named=self._append_named,
+        )
+
+    @property
+    def sources(self) -> Sources:
+        """The sources: `gather`, `register`, `test`, `judge`, `health` …"""
+        if self._sources is None:
+            from mica.brief.own_sources import concept_sources, task_sources
+            from mica.sources.api import Sources
+            from mica.sources.flush import SourceFlush
+
+            flush = SourceFlush(self._log)
+            if self._registry is None:
+                self._registry = _open_registry(self._settings)
+            self._sources = Sources(
+                self._store,
+                self._log,
+                self._registry,
+                own=[
+                    *task_sources(self._store, rank_files=self._rank_files, zone=self._zone, vectors=self._vectors),
+                    *concept_sources(self._store, stored=flush, gates=self._settings.trails),
+                    *self._task_sources,
+                ],
+                flush=flush,
+                clock=self._clock,
+                settings=self._settings,
+            )
+        return self._sources
+
+    @cached_property
+    def briefs(self) -> Briefs:
+        """The briefs: `quality`, `switch`, `is_on`, `now`, `prepare` …"""
+        from mica.brief.api import Briefs
+        from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
+
+        return Briefs(
+            self._store,
+            self._log,
+            self.sources,
+            clock=self._clock,
+            settings=self._settings,
+            priority=self._priority,
+            vectors=self._vectors,
+            rank_past=self._files.at,
+            crystallize=self._crystallize_session,
+        )
+
+    @cached_property
+    def clients(self) -> Clients:
+        """The coding agents: `import_transcripts`, `unread`, `ingest`."""
+        from mica.clients.api import Clients
+
+        return Clients(
+            self._store.log,
+            self._log,
+            location=self._store.location,
+            clock=self._clock,
+            settings=self._settings,
+            spools=self._spools,
+            render_answers=self._render_hook_answers,
+        )
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """The maintenance: `tick`, `verify`, `rebuild`, `age`, `copy_to`, `sizes` …"""
+        from mica.upkeep.api import Upkeep
+
+        return Upkeep(
+            self._store,
+            self._log,
+            clock=self._clock,
+            settings=self._settings,
+            scheduler=self._scheduler,
+            vectors=self._vectors,
+            purger=lambda: self._purger,
+            after_tick=self._save_ranking,
+            learn_trails=self._learn_trails,
+        )
+
+    # -- Parts that packages share
+
+    @cached_property
+    def _purger(self) -> Purger:
+        from mica.upkeep.purge import Purger
+
+        return Purger(
+            self._store,
+            self._log,
+            clock=self._clock,
+            spools=self._spools,
+            trails=lambda: self.trails,
+            remake=self.crystals.remake,
+        )
+
+    @property
+    def _files(self) -> FileRanking:
+        """The prediction of files for a task."""
+        if self._file_ranking is None:
+            from mica.navigation.file_ranking import FileRanking
+
+            self._file_ranking = FileRanking(
+                self._store,
+                self._log,
+                trees=self._working_trees,
+                directory=self.events.directory,
+                clock=self._clock,
+                home=self._home,
+                spools=self._spools,
+                reads_ahead=self._reads_ahead,
+            )
+        return self._file_ranking
+
+    async def _open_models(self) -> Models:
+        """The language models of `[models]`, with their costs in this space so far."""
+        from mica.llm.tiers import open_models
+
+        async with self._opening_models:
+            if self._models is None:
+                models = open_models(self._settings, space=self._space, record=self._record_spending)
+                for event in await self._log.query(EventQuery(names=("model.reserved", "model.spent"), limit=None)):
+                    models.ledger.restore(event.name, event.data, at=event.at)
+                self._models = models
+            return self._models
+
+    # -- Functions that packages receive, so that what they call is built when they call it
+
+    async def _crystallize_session(self, session: str) -> list[Crystal]:
+        return await self.crystals.make(session=session)
+
+    async def _append_named(self, events: Sequence[Event]) -> Appended:
+        return await self.clients.append_new(events)
+
+    async def _learn_trails(self) -> int:
+        return await self.trails.learn()
+
+    async def _rank_files(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
+        return await self._files.rank(task, within_s)
+
+    async def _save_ranking(self) -> None:
+        """Save what commands rank files by, if no hooks do it."""
+        if not self._reads_ahead:
+            await self._files.keep()
+
+    async def _render_hook_answers(self, spools: Spools) -> None:
+        """Write what hooks print next: a brief for the start of a session, and files for prompts."""
+        from mica.brief import hook_answers
+
+        await hook_answers.render(spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record)
+        await self._log.stored()
+        root = await self._files.latest_root()
+        navigator = None if root is None else self._files.navigator(root)
+        await hook_answers.keep(spools, navigator, root=root, settings=self._settings, now=self._clock())
+
+    def _record_spending(self, name: str, data: Mapping[str, object]) -> None:
+        self.emit(name, data, origin="tool")
+
+    def _record_failed_job(self, ran: Ran) -> None:
+        self.emit("job.failed", {"kind": ran.kind, "text": ran.error}, origin="tool", error=True)
+
+    # -- Jobs
+
+    def _jobs(self) -> list[Job]:
+        jobs = [Job(kind="warm", every=WARM_EVERY, run=self._warm_sources)]
+        if self._settings.crystals.auto:
+            jobs.append(Job(kind="crystallize", every=CRYSTALLIZE_EVERY, run=self._crystallize_due))
+        if self._settings.trails.learn:
+            daily = Job(kind="evolve", every=timedelta(days=1), at=EVOLVE_AT, zone=self._zone, run=self._evolve_trails)
+            jobs.append(daily)
+        return jobs
+
+    async def _crystallize_due(self) -> int:
+        return await self.crystals.close_due()
+
+    async def _evolve_trails(self) -> int:
+        return await self.trails.evolve_daily()
+
+    async def _warm_sources(self) -> int:
+        return await self.sources.warm_most_used()
+
+    # -- Listeners of the log
+
+    async def _collect_spools(self) -> None:
+        """Store what hooks have written; looking costs a listing of a folder."""
+        if self._spools is not None and self._spools.has_news():
+            await self.clients.collect()
+
+    def _before_append(self, events: Sequence[Event]) -> None:
+        from mica.sources.protocol import REACTIONS
+
+        self._ageing.disturb()
+        if self._sources is not None or any(event.name in REACTIONS for event in events):
+            self.sources.hear(events)
+
+    async def _on_append(self, events: Sequence[Event]) -> None:
+        if self._store.purges.generation:  # something was purged once
+            from mica.brief.receipts import bury_late
+
+            await bury_late(self._store.log, self._store.purges, events)
+        if self._vectors is not None:
+            self._vectors.wake()
+        self._scheduler.stir()
+
+    def _forget_files(self) -> None:
+        if self._home is not None or self._file_ranking is not None:
+            self._files.forget()
+
+    def _forget_model_replies(self) -> None:
+        if self._models is not None:
+            self._models.cache.clear()
+
+    def _remove_hook_answers(self) -> None:
+        if self._spools is not None:
+            from mica.brief import hook_answers
+
+            hook_answers.take_back(self._spools)
+
+
+class Opening:
+    """A memory about to be opened: `await` it, or use it as `async with`."""
+
+    def __init__(self, opens: Callable[[], Coroutine[Any, Any, Memory]]) -> None:
+        self._opens = opens
+        self._memory: Memory | None = None
+
+    def __await__(self) -> Generator[Any, None, Memory]:
+        return self._opens().__await__()
+
+    async def __aenter__(self) -> Memory:
+        self._memory = await self._opens()
+        return self._memory
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._memory is not None:
+            await self._memory.close()
+
+
+def open(
+    target: str | Path | None = None,
+    *,
+    settings: Settings | None = None,
+    clock: Clock = utc_now,
+    must_exist: bool = False,
+    encoder: Encoder | None = None,
+    is_ours: Callable[[Path], bool] | None = None,
+    reads_ahead: bool = True,
+) -> Opening:
+    """Open a space: a file, `postgresql://…`, a server at `http://…`, `:memory:`, or nothing for this directory's own.
+
+    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
+    created, or raises UnknownSpace if it must exist. `encoder` makes vectors in place of the one in the settings.
+    `is_ours` decides whether files of a directory may be read; by default all may. Without `reads_ahead` a brief
+    prepares nothing for the next one, for a process that ends with its answer.
+    """
+
+    async def opens() -> Memory:
+        from mica.clients.spool import is_spooled
+        from mica.store.target import open_store
+
+        chosen = settings or load_settings()
+        place = chosen.store if target is None else target
+        return await open_on(
+            await open_store(place, settings=chosen, must_exist=must_exist, is_waiting=is_spooled),
+            place,
+            settings=chosen,
+            clock=clock,
+            encoder=encoder,
+            is_ours=is_ours,
+            reads_ahead=reads_ahead,
+        )
+
+    return Opening(opens)
+
+
+async def open_on(
+    store: Store,
+    target: str | Path | None,
+    *,
+    settings: Settings,
+    clock: Clock = utc_now,
+    encoder: Encoder | None = None,
+    is_ours: Callable[[Path], bool] | None = None,
+    reads_ahead: bool = True,
+) -> Memory:
+    """The memory of a store that was opened for this target; closing the memory closes the store."""
+    from mica.llm.embeddings import open_encoder
+
+    try:
+        memory = Memory(
+            store,
+            settings=settings,
+            clock=clock,
+            encoder=encoder or open_encoder(settings.semantic),
+            hooks=None if store.segments is None else hooks_of(target, settings),
+            is_ours=is_ours,
+            reads_ahead=reads_ahead,
+        )
+    except BaseException:
+        await store.close()
+        raise
+    await memory._log.learn_purges()
+    return memory
+
+
+def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
+    """The folder that hooks write to for a target: beside its file; None for an address.
+
+    Without a target, and for the address that the settings give in its place, it is that of the current directory.
+    """
+    from mica.clients.spool import hooks_folder
+
+    if target is None or str(target) == settings.store:
+        return hooks_folder(space_of(Path.cwd(), home=settings.home).file)
+    return None if str(target) == ":memory:" or is_address(target) else hooks_folder(Path(target).expanduser())
+
+
+def _check_names(sources: Sequence[Source]) -> None:
+    """Raise InvalidInput if two sources have one name."""
+    if not sources:
+        return
+    from mica.sources.protocol import TASK_NAMES
+
+    names = [*TASK_NAMES, *(source.declared.name for source in sources)]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"two sources have one name: {sorted(names)}")
+
+
+def _open_registry(settings: Settings) -> SourceRegistry:
+    from mica.sources.registry import Drivers, SourceRegistry
+
+    def drivers() -> Drivers:
+        from mica.sources.drivers import declarations
+
+        return declarations
+
+    return SourceRegistry(settings, drivers)
+
+
+def _open_vectors(store: Store, encoder: Encoder, priority: Priority) -> MarkVectors:
+    from mica.search.vectors import MarkVectors
+
+    return MarkVectors(store.vectors, store.files, encoder, give_way=priority.give_way)
+
+
+def _open_spools(folder: Path) -> Spools:
+    from mica.clients.spool import Spools
+
+    return Spools(folder)

@@ -1,0 +1,66 @@
+"""The hits of a search: a mark or a crystal with its score."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from mica.model.crystal import Crystal
+from mica.model.event import EventId
+from mica.model.mark import Mark
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A matching mark with its score.
+
+    Of the parts, `own`, `learned`, `neighbours`, `session` and `meaning` are added and the others multiply.
+    """
+
+    mark: Mark
+    score: float
+    parts: dict[str, float]
+    corrected_by: EventId | None = None  # another of the hits
+
+    @property
+    def id(self) -> EventId:
+        return self.mark.id
+
+    @property
+    def text(self) -> str:
+        return self.mark.text
+
+    @property
+    def at(self) -> datetime:
+        return self.mark.at
+
+    @property
+    def position(self) -> int:
+        assert self.mark.position is not None, "what is found is stored"
+        return self.mark.position
+
+
+class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A matching crystal with its score. Of the parts, `own` and `whole` are added and the others multiply."""
+
+    crystal: Crystal
+    score: float
+    parts: dict[str, float]
+    in_place_of: tuple[EventId, ...] = ()  # matching marks and crystals that it covers, best first
+
+    @property
+    def id(self) -> EventId:
+        return self.crystal.id
+
+    @property
+    def text(self) -> str:
+        return self.crystal.text
+
+    @property
+    def at(self) -> datetime:
+        return self.crystal.end_at
+
+    @property
+    def position(self) -> int:
+        assert self.crystal.position is not None, "what is found is stored"
+        return self.crystal.position

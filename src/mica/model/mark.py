@@ -1,0 +1,191 @@
+"""Marks, and the values that the text index of a store returns for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from mica.errors import InvalidEvent
+from mica.model.event import CRYSTAL, MARK, Event, EventId, Origin
+
+SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a longer one is stored whole, but only its beginning is indexed
+
+Relation = Literal["causes", "continues", "branches", "fulfills"]
+RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An observation in words, decoded from its event."""
+
+    id: EventId
+    text: str
+    at: datetime
+    tags: tuple[str, ...] = ()
+    why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None  # to its parent
+    origin: Origin = "agent"
+    session: str | None = None
+    agent: str | None = None
+    parent_id: EventId | None = None
+    position: int | None = None
+
+
+def mark_of(event: Event) -> Mark:
+    """The mark that an event records. Raises InvalidEvent if it records none."""
+    body = decode_mark(event)
+    return Mark(
+        id=event.id,
+        text=body.text,
+        at=event.at,
+        tags=body.tags,
+        why=body.why,
+        principles=body.principles,
+        relation=body.relation or (None if event.parent_id is None else "causes"),
+        origin=event.origin,
+        session=event.context.session,
+        agent=event.context.agent,
+        parent_id=event.parent_id,
+        position=event.position,
+    )
+
+
+def decode_mark(event: Event) -> _MarkData:
+    """The data of a mark's event. Raises InvalidEvent if it is none."""
+    try:
+        return _mark_decoder.decode(event.body)
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} is not a mark: {error}") from error
+
+
+def check_mark(data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent if this is not the data of a mark."""
+    try:
+        msgspec.convert(data, _MarkData)
+    except msgspec.ValidationError as error:
+        tags = data.get("tags")
+        for tag in tags if isinstance(tags, list | tuple) else ():
+            if isinstance(tag, str) and not re.search(TAG, tag):
+                raise InvalidEvent(
+                    f"{tag!r:.80} is no tag; a tag is one word of 1 to {TAG_CHARACTERS_MAX} letters, digits and signs "
+                    "among _ . : / + -"
+                ) from error
+        raise InvalidEvent(f"this is not a mark: {error}; `memory.mark(text)` makes one") from error
+
+
+TAG_CHARACTERS_MAX = 60
+TAG = rf"^[\w.:/+-]{{1,{TAG_CHARACTERS_MAX}}}$"
+Tag = Annotated[str, msgspec.Meta(pattern=TAG)]  # one word: it is used in briefs and on command lines
+
+
+class _MarkData(msgspec.Struct):
+    text: str
+    tags: tuple[Tag, ...] = ()
+    why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None
+
+
+_mark_decoder = msgspec.json.Decoder(_MarkData)
+
+
+def searchable_text(event: Event) -> str | None:
+    """The text that the full-text index holds for an event; None if it has no text or was only recalled.
+
+    It is the beginning of `text`, followed by the other texts of a mark or crystal.
+    """
+    if event.origin == "recalled" or b'"text":' not in event.body:
+        return None
+    data = _searchable_decoder.decode(event.body)
+    if not isinstance(data.text, str):
+        return None
+    more = _additional_texts(event.name, data)
+    return "\n".join([data.text, *more])[:SEARCHABLE_CHARACTERS_MAX] if more else data.text[:SEARCHABLE_CHARACTERS_MAX]
+
+
+class _SearchableData(msgspec.Struct):
+    """The fields of an event's data that are searched."""
+
+    text: object = None
+    why: object = None
+    principles: object = None
+    significance: object = None
+    topics: object = None
+    label: object = None
+
+
+_searchable_decoder = msgspec.json.Decoder(_SearchableData)
+
+
+def _additional_texts(name: str, data: _SearchableData) -> list[str]:
+    """The reason and principles of a mark; everything but the insight of a crystal."""
+    if name == MARK:
+        if data.why is None and data.principles is None:
+            return []
+        texts = [data.why, *(data.principles if isinstance(data.principles, list) else ())]
+    elif name == CRYSTAL:
+        parts = [part for part in (data.significance, data.principles) if isinstance(part, list)]
+        texts = [each[0] for part in parts for each in part if isinstance(each, list) and each]
+        texts += [*(data.topics if isinstance(data.topics, list) else ()), data.label]
+    else:
+        return []
+    return [each for each in texts if isinstance(each, str) and each]
+
+
+class Posting(msgspec.Struct, frozen=True, gc=False):
+    """One term in one mark, with the facts that a first ranking needs."""
+
+    position: int
+    count: int
+    length: int  # words in the mark
+    session: str | None
+
+
+class Postings(msgspec.Struct, frozen=True, kw_only=True):
+    """The marks that contain a query's terms, and the statistics of all marks in the space."""
+
+    by_term: dict[str, tuple[Posting, ...]]  # for every requested term, in order of position
+    marks: int
+    mean_length: float
+    length_spread: float  # variance of the natural logarithm of the lengths
+    containing: dict[str, int] = {}  # number of marks with a term, if not all are listed
+
+    def count_marks(self, term: str) -> int:
+        """The number of marks that contain a term."""
+        return self.containing.get(term, len(self.by_term.get(term, ())))
+
+    def with_postings(self, by_term: dict[str, tuple[Posting, ...]]) -> Postings:
+        """The same statistics with these postings."""
+        return msgspec.structs.replace(self, by_term=by_term)
+
+
+class Vectors(msgspec.Struct, frozen=True):
+    """Vectors of marks, in the encoding of their model."""
+
+    count: int  # of all vectors that the store has of this model
+    rows: tuple[tuple[int, bytes], ...]  # in order of position
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A mark with what the ranker needs: its length and its place in its session."""
+
+    mark: Mark
+    position: int
+    length: int
+    ordinal: int  # its number in its session, from 0; neighbours differ by one
+    session_length: int  # words in all marks of its session
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A source's reply about a concept, cached in the store."""
+
+    concept: str
+    source: str
+    at: datetime  # of the query
+    position: int  # end of the log at that time
+    declared: str  # the source's declaration at that time
+    body: bytes  # its fragments as JSON

@@ -1,0 +1,36 @@
+"""Caches of pure functions over texts that people or agents wrote, and the one place that empties them.
+
+A purge must leave no copy of a text in the process, so a function that remembers texts is registered here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ParamSpec, TypeVar, cast
+
+from mica.redact import forget_keys
+from mica.words import forget_terms
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # re keeps patterns that were made of a text
+
+
+def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a pure function: its latest results are cached until `forget_texts` is called."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        cached = lru_cache(maxsize=size_max)(function)
+        _clear.append(cached.cache_clear)
+        return cast(Callable[P, R], cached)
+
+    return decorate
+
+
+def forget_texts() -> None:
+    """Empty all caches of this process that are keyed by texts."""
+    for clear in _clear:
+        clear()

@@ -1,0 +1,574 @@
+"""`memory.trails`: learned paths through a project, the walks they are learned from, and whether they help."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from mica.clients.installer import read_record
+from mica.errors import InvalidInput
+from mica.events.context import Here, Scope
+from mica.events.log import Log
+from mica.events.working_tree import WorkingTrees
+from mica.llm.prices import prices
+from mica.model.event import Appended, Clock, Event, EventId, EventQuery, Ref, check_budget
+from mica.model.trail import (
+    CREATED,
+    LEARNING,
+    OFFERED,
+    RENAMED,
+    RESUMED,
+    STEPS_MAX,
+    SUSPENDED,
+    TRAIL_EVENTS,
+    USED,
+    By,
+    Choice,
+    State,
+    Trail,
+    check_slug,
+    exact_key,
+    key_of,
+    rank_trails,
+)
+from mica.model.walk import (
+    OUTCOME,
+    OUTCOMES,
+    STARTED,
+    STEPS,
+    WALK_EVENTS,
+    Outcome,
+    Step,
+    Walk,
+    step_fields,
+    workflow_task,
+)
+from mica.navigation.navigator import learned_file, load_learned, save_learned
+from mica.navigation.predictor import render_places
+from mica.navigation.replay import Replay
+from mica.navigation.replay_predictor import TAUGHT_MAX, learn_from_events, replay_events
+from mica.navigation.report import ARMS_SPAN, LENGTHS, Period, Report, make_report
+from mica.navigation.repository import COMMITS_MAX, commit_events, read_commits
+from mica.navigation.trails.co_reads import normalize_path
+from mica.navigation.trails.commands import Destination, PublishedFile
+from mica.navigation.trails.evolution import (
+    NO_CHANGES,
+    Evolution,
+    TrailStatistics,
+    count_trails,
+    prove_step,
+    summarize_trails,
+)
+from mica.navigation.trails.learner import ending_of, run_of
+from mica.navigation.trails.library import COUNTED_FROM, TrailLibrary
+from mica.navigation.trails.loader import LOADED_TOKENS, LoadedTrail, load_trail
+from mica.navigation.trails.matcher import CHOICES, choose, match_path
+from mica.navigation.trails.publication import Publication, Republished, destination_of, remember, republish
+from mica.navigation.trails.records import named_trails
+from mica.navigation.trails.task_kinds import slug_of
+from mica.navigation.walk_reports import parse_walks
+from mica.redact import redact
+from mica.search.dates import resolve_time
+from mica.settings import Settings
+from mica.store.protocol import EventLog, TrailTable
+
+RESERVED = ("help", "explore", "handoff")  # commands and skills that exist without any trail
+APPENDED_AT_ONCE = 1_000  # events
+WALKED_EVENTS = 500_000  # the latest that walks are read from: years of one person's work
+TAUGHT_DAILY = 60  # tasks that a daily evolution learns from, which takes some seconds
+
+# Within the class, `list` is a method.
+ListOfTrails = list[Trail]
+Choices = list[Choice]
+PublishedFiles = list[PublishedFile]
+
+
+class Trails:
+    """The trails of one space. Every method sees all events that were emitted before it was called."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        table: TrailTable,
+        log: Log,
+        *,
+        trees: WorkingTrees,
+        clock: Clock,
+        settings: Settings,
+        home: Path | None,
+        append_named: Callable[[Sequence[Event]], Awaitable[Appended]],
+    ) -> None:
+        """`home` is the data folder, None for a store that ends with the process.
+
+        `append_named` stores events with ids of their own, and leaves those that are stored already as they are.
+        """
+        self._events = events
+        self._log = log
+        self._trees = trees
+        self._clock = clock
+        self._settings = settings
+        self._gates = settings.trails
+        self._home = home
+        self._append_named = append_named
+        self._library = TrailLibrary(events, table, log, clock=clock, gates=settings.trails)
+
+    # -- Reading
+
+    async def list(
+        self,
+        *,
+        state: State | None = None,
+        shape: str | None = None,
+        with_archived: bool = False,
+        limit: int | None = 20,
+    ) -> ListOfTrails:
+        """The trails, most valuable first. Archived ones are included only on request."""
+        await self._library.refresh()
+        found = [
+            trail
+            for trail in await self._library.trails(shape=shape)
+            if (trail.state == state if state is not None else with_archived or trail.state != "archived")
+        ]
+        return rank_trails(found)[:limit]
+
+    async def known(self) -> ListOfTrails:
+        """Every trail, archived ones included, most valuable first, for a caller that must not wait.
+
+        New events are learned first only if that is quick. A long log that was never learned from has no trails until
+        the daily evolution or any other method has learned it.
+        """
+        await self._library.refresh(even_if_slow=False)
+        return rank_trails(await self._library.trails())
+
+    async def show(self, reference: str) -> Trail:
+        """The trail with this name or key; a merged key leads to its trail. Raises UnknownTrail."""
+        await self._library.refresh()
+        return await self._library.get(reference)
+
+    async def stats(self) -> TrailStatistics:
+        """How much was learned from what, and what tasks of each kind cost, counted from the log."""
+        await self._library.refresh()
+        walks = await self._library.walks(COUNTED_FROM)
+        known = sum(ending_of(walk) is not None for walk in walks)
+        return count_trails(walks, await self._library.trails(), known_outcomes=known)
+
+    async def choose(
+        self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
+    ) -> Choices:
+        """The hot and crystallized trails that fit a task, surest first. An empty list is an answer."""
+        await self._library.refresh()
+        offered = [trail for trail in await self._library.trails() if trail.is_offered]
+        who = agent or self._log.here.context.agent
+        return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
+
+    async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
+        """The trails that lead to a path or fit a task, best first, including those that are only observed.
+
+        The result is recorded as offered. With an empty result, search as usual: what is opened is observed.
+        """
+        await self._library.refresh()
+        held = [trail for trail in await self._library.trails() if trail.suspended is None]
+        path = normalize_path(about.strip()) if " " not in about.strip() else None
+        leading = [match_path(trail, path) for trail in held if path is not None]
+        found = sorted(filter(None, leading), key=lambda each: (-each.score, -each.trail.score, each.trail.key))
+        gates = msgspec.structs.replace(self._gates, words=self._gates.words / 2)  # an explicit request shows more
+        found = found or choose(about, held, gates=gates, limit=limit)
+        self.offer(found[:limit])
+        return found[:limit]
+
+    # -- Making and changing
+
+    async def create(
+        self,
+        slug: str,
+        steps: Iterable[Step],
+        *,
+        description: str = "",
+        shape: str = "",
+        by: By = "user",
+        root: Path | None = None,
+    ) -> Trail:
+        """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths (K-03).
+
+        With a working tree at `root`, its files must exist and have the named lines, which are followed as the files
+        change. Raises InvalidInput if they do not, if the name is taken or invalid, if the files already have a name,
+        or if there are no steps or too many.
+        """
+        slug = check_slug(slug)
+        if slug in RESERVED:
+            raise InvalidInput(f"{slug!r} is a command of mica's own; give the trail another name")
+        listed = tuple(map(_check_step, steps))
+        if not 1 <= len({step.path for step in listed}) <= STEPS_MAX:
+            raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
+        if root is not None:
+            listed = tuple([await asyncio.to_thread(prove_step, step, root=root) for step in listed])
+        await self._library.check_free(slug)
+        key = key_of(step.pattern or step.path for step in listed)
+        for other in await self._library.trails():
+            if other.version and key in (other.key, *other.merged):
+                raise InvalidInput(f"these files are {other.name} already; `mica trails rename` gives it another name")
+        data = {
+            "key": key,
+            "slug": slug,
+            "shape": shape or slug,
+            "description": redact(description),
+            "by": by,
+            "version": 1,
+            "exact": exact_key(listed),
+            "steps": msgspec.to_builtins(listed),
+        }
+        self._log.emit(CREATED, data, origin="user")
+        await self.learn()
+        return await self._library.get(slug)
+
+    async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
+        """Give a trail a permanent name, or its next version. A person may do so even if the gate is not passed."""
+        trail = await self.show(reference)
+        if slug is not None and check_slug(slug) != trail.slug:
+            await self._library.check_free(check_slug(slug))
+        is_given = slug is not None and by == "user"
+        name = check_slug(slug) if slug is not None else trail.slug
+        self._library.crystallize(trail, slug=name, by=by, is_given=is_given)
+        await self.learn()
+        return await self._library.get(trail.key)
+
+    async def rename(self, reference: str, slug: str) -> Trail:
+        """Rename a crystallized trail. Raises InvalidInput if the name is taken."""
+        trail = await self._crystallized(reference)
+        await self._library.check_free(check_slug(slug))
+        return await self._change(trail, RENAMED, {"slug": check_slug(slug)})
+
+    async def suspend(self, reference: str, *, reason: str) -> Trail:
+        """Stop offering a crystallized trail until it is resumed."""
+        return await self._change(await self._crystallized(reference), SUSPENDED, {"reason": redact(reason)})
+
+    async def resume(self, reference: str) -> Trail:
+        """Offer a suspended trail again."""
+        return await self._change(await self._crystallized(reference), RESUMED, {})
+
+    async def given_names(self) -> dict[str, str]:
+        """The names that people chose, by the keys of their trails."""
+        await self._library.refresh()
+        records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
+        return {named.key: named.slug for named in named_trails(records) if named.given}
+
+    async def restore_names(self, names: Mapping[str, str], *, without: str | None) -> None:
+        """Name trails again that lost a chosen name with a purge, unless the name contains what was purged."""
+        await self.learn()
+        held = {trail.key: trail for trail in await self._library.trails()}
+        taken = {trail.slug for trail in held.values() if trail.version}
+        lost = {key: slug for key, slug in names.items() if key in held and not held[key].version and slug not in taken}
+        for key, slug in lost.items():
+            if without is None or slug_of(without) not in slug:
+                self._library.crystallize(held[key], slug=slug, by="user", is_given=True)
+        if lost:
+            await self.learn()
+
+    # -- Using
+
+    def offer(self, choices: Iterable[Choice]) -> None:
+        """Record that these trails were shown (A-07)."""
+        for choice in choices:
+            data = {"key": choice.trail.key, "match": choice.match, "score": choice.score}
+            self._log.emit(OFFERED, data, origin="tool")
+
+    async def load(
+        self, reference: str, *, root: Path, budget_tokens: int = LOADED_TOKENS, outcome: Outcome = "unknown"
+    ) -> LoadedTrail:
+        """The current text of a trail's ranges, in its order, within a budget. Records its use (A-16, TA-11, TA-13).
+
+        Ranges are found again in the working tree at `root`. The result says which have moved, and names those that
+        are gone and left out.
+        """
+        check_budget("loaded trail", budget_tokens)
+        trail = await self.show(reference)
+        loaded = await asyncio.to_thread(load_trail, trail, root=root, budget_tokens=budget_tokens)
+        await self.track(trail, outcome=outcome, tokens=loaded.tokens)
+        return loaded
+
+    async def track(
+        self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
+    ) -> EventId:
+        """Record in the current block that a trail was used, and how the task ended if that is known (A-07)."""
+        _check_outcome(outcome)
+        trail = reference.trail if isinstance(reference, Choice) else reference
+        trail = await self.show(trail) if isinstance(trail, str) else trail
+        data = {"key": trail.key, "outcome": outcome, "tokens": tokens}
+        return self._log.emit(USED, data, origin="tool").id
+
+    # -- Walks
+
+    def record(
+        self,
+        task: str,
+        steps: Iterable[Step | Mapping[str, object]],
+        *,
+        outcome: Outcome = "unknown",
+        reason: str = "",
+        workflow: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record the files that were opened and changed for a task, in order; returns the reference of the walk.
+
+        This is for orchestrators and build workflows that watch an agent's work themselves. A step is a `Step` or a
+        mapping with its fields: `path`, `operation`, and if known `start_line`, `end_line`, `total_lines`, `tokens`,
+        `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for anything else,
+        before anything is recorded.
+        """
+        _check_outcome(outcome)
+        fields = [step_fields(step) for step in steps]
+        kind = None if workflow is None else workflow_task(workflow)
+        here = self._log.here.context.with_(session=session, agent=agent, task=kind)
+        with Scope(self._log.space, lambda: Here(here, None)):  # a walk is a chain of its own
+            walk = self._log.mark(task, tags=("prompt",), origin="user", at=at)
+            for name, data, failed in fields:
+                self._log.emit(name, data, parent=walk, origin="tool", error=failed, at=at)
+            if outcome != "unknown":
+                self.outcome(walk, outcome, reason=reason)
+        return walk
+
+    def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
+        """Record how a task ended. The latest record counts; without one the outcome is unknown."""
+        _check_outcome(outcome)
+        data: dict[str, object] = {"outcome": outcome}
+        if reason:
+            data["reason"] = redact(reason)
+        return self._log.emit(OUTCOME, data, parent=walk, origin="user")
+
+    async def log(
+        self,
+        task: str,
+        steps: Iterable[Step],
+        *,
+        outcome: Outcome = "unknown",
+        reason: str = "",
+        workflow: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+    ) -> str | None:
+        """Record a walk, as `record` does, and return the key of its trail; None for fewer than two project files.
+
+        The counts of a known trail are updated, or a new trail is made (A-11). The shape of a workflow's task is
+        `adw_<workflow>` (A-20).
+        """
+        listed = tuple(map(_check_step, steps))
+        kind = None if workflow is None else workflow_task(workflow)
+        walk = self.record(
+            task if task.strip() else kind or "work",
+            listed,
+            outcome=outcome,
+            reason=reason,
+            workflow=kind,
+            session=session,
+            agent=agent,
+        )
+        at = self._clock()
+        paths = run_of(Walk(id=walk.id, prompt=task, at=at, ended_at=at, steps=listed)).paths
+        return key_of(paths) if len(paths) > 1 else None
+
+    async def import_walks(self, lines: Iterable[bytes]) -> Appended:
+        """Store walks that an orchestrator or build workflow wrote, one JSON object per line; all or none.
+
+        The keys are the arguments of `record`, with `task`, `steps` and an `id`. A line that was imported before
+        changes nothing. Raises InvalidInput naming the invalid lines.
+        """
+        events = await asyncio.to_thread(parse_walks, list(lines), now=self._clock())
+        await self._log.stored()
+        return await self._append_named(events)
+
+    # -- Publishing
+
+    async def publish(self, destination: Destination, *, dry_run: bool = False) -> PublishedFiles:
+        """Write crystallized trails as commands and skills, and record where, so that a purge reaches them.
+
+        Raises InvalidInput if the destination cannot be written.
+        """
+        held = await self.list(with_archived=True, limit=None)
+        return await self._library.publish(held, destination, dry_run=dry_run)
+
+    async def publications(self) -> Sequence[Publication]:
+        """The places where commands and skills of this space were written."""
+        return await self._library.publications()
+
+    async def republish(self, publications: Iterable[Publication]) -> Republished:
+        """Update published files to the trails that are left, for example after a purge."""
+        held = await self.list(with_archived=True, limit=None)
+        return await asyncio.to_thread(republish, held, tuple(publications))
+
+    async def keep_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> PublishedFiles:
+        """Update the commands on this machine, and publish in the working tree once there is a trail; what changed."""
+        held = await self.list(with_archived=True, limit=None)
+        places = [each.destination for each in await self.publications() if each.host == platform.node()]
+        own = None if root is None or not self._gates.publish else destination_of(root, clients)
+        if own is not None and own not in places and any(trail.version and trail.is_offered for trail in held):
+            await asyncio.to_thread(remember, own, home=home)
+            places.append(own)
+        changed: PublishedFiles = []
+        for place in places:
+            with suppress(InvalidInput):  # a folder that cannot be written or no longer exists
+                files = await self.publish(place) if place.root.is_dir() else []
+                changed += [
+                    msgspec.structs.replace(each, path=str(place.root / each.path))
+                    for each in files
+                    if each.fate in ("written", "removed")
+                ]
+        return changed
+
+    # -- Learning
+
+    async def learn(self) -> int:
+        """Learn trails from the whole log; returns how many there are. Repeating it changes nothing."""
+        return await self._library.learn()
+
+    async def is_learning(self) -> bool:
+        """True if trails are learned here: by the latest `switch`, else by the setting `[trails] learn`."""
+        return await self._library.is_learning()
+
+    async def switch(self, *, on: bool) -> None:
+        """Start or stop learning; what was learned is kept (A-47)."""
+        self._log.emit(LEARNING, {"on": on}, origin="user")
+        await self._log.stored()
+
+    async def learn_commits(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
+        """Store the latest commits of the repository around `root`: subjects, changed files and renames, each once.
+
+        Without `root`, of the current directory. Merges are left out, and subjects are redacted. Raises InvalidInput
+        without git or history.
+        """
+        changes = await asyncio.to_thread(read_commits, self._trees.around(root), limit=limit)
+        await self._log.stored()
+        total = Appended()
+        events = [*commit_events(changes)]
+        for start in range(0, len(events), APPENDED_AT_ONCE):
+            done = await self._log.append(events[start : start + APPENDED_AT_ONCE])
+            total = Appended(stored=total.stored + done.stored, repeated=total.repeated + done.repeated)
+        return total
+
+    async def learn_tasks(self, *, root: Path | None = None, limit: int | None = None) -> int:
+        """Learn from new tasks how well each signal of `navigate` predicts here; returns how many were learned from.
+
+        Each task is predicted with what was known at its time, over the files in the git history at `root`, by default
+        the directory of the latest session. Only numbers are learned; they are kept in the data folder.
+        """
+        if self._home is None or not await self._log.query(EventQuery(names=tuple(STEPS), limit=1)):
+            return 0
+        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALKED_EVENTS))
+        where = self._trees.latest_directory(events) if root is None else self._trees.around(root)
+        file = learned_file(self._home, space=self._log.space)
+        learned, taught = await asyncio.to_thread(
+            learn_from_events,
+            events,
+            where,
+            before=load_learned(file),
+            render=render_places,
+            prices=prices(),
+            now=self._clock(),
+            limit=TAUGHT_MAX if limit is None else limit,
+        )
+        if taught:
+            await asyncio.to_thread(save_learned, file, learned)
+        return taught
+
+    async def evolve(self, *, root: Path | None = None) -> Evolution:
+        """Do the daily work: learn, merge, crystallize what passes the gate, follow changed files, measure, publish.
+
+        In the working tree, by default that of the latest session, a crystallized trail whose lines moved or whose
+        files were renamed or deleted gets a new version; one of which nothing is left is suspended. After
+        `mica install` trails become commands there, and published commands are kept current. Nothing is changed while
+        learning is switched off. Repeating it changes nothing.
+        """
+        root = await self._latest_root() if root is None else root
+        changes = await self._library.evolve(root) if await self.is_learning() else NO_CHANGES
+        result = summarize_trails(await self._library.trails(), at=self._clock(), changes=changes)
+        if result.crystallized or result.refreshed:
+            self._library.record_evolution(result)
+        if self._home is None:
+            return result
+        clients = await asyncio.to_thread(read_record, self._home)
+        changed = await self.keep_published(root, [*clients.clients], home=self._home)
+        return msgspec.structs.replace(
+            result,
+            published=tuple(each.path for each in changed if each.fate == "written"),
+            withdrawn=tuple(each.path for each in changed if each.fate == "removed"),
+        )
+
+    async def evolve_daily(self) -> int:
+        """The daily job: `evolve`, then `learn_tasks` for the day's tasks; returns how many trails changed."""
+        result = await self.evolve()
+        if await self.is_learning():
+            await self.learn_tasks(limit=TAUGHT_DAILY)
+        return len(result.crystallized) + len(result.refreshed)
+
+    # -- Measuring
+
+    async def replay(
+        self,
+        *,
+        root: Path | None = None,
+        latest: int | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> Replay:
+        """What offering paths would have saved or cost over this space's own history, learning only from the past.
+
+        With `latest`, only that many of the last tasks are judged. Files are seen as they were in the git history at
+        `root`, by default the directory of the latest session. Without a history, a file can be offered once it was
+        opened; `missing` of the answer says so.
+        """
+        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALKED_EVENTS))
+        where = self._trees.latest_directory(events) if root is None else root
+        return await asyncio.to_thread(
+            replay_events, events, where, render=render_places, prices=prices(), latest=latest, on_progress=on_progress
+        )
+
+    async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
+        """The work of a day or week before `until`, the period before it, and a comparison of offers with hold-outs.
+
+        The comparison covers the last eight weeks, since a day has too few tasks.
+        """
+        if period not in LENGTHS:
+            raise InvalidInput(f"there is no period {period!r}; use one of {', '.join(LENGTHS)}")
+        now = self._clock()
+        end = resolve_time(until, now=now, zone=self._settings.zone()) or now
+        events = await self._log.query(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
+        return await asyncio.to_thread(make_report, events, period=period, until=end, prices=prices())
+
+    # -- Within
+
+    async def _latest_root(self) -> Path | None:
+        return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
+
+    async def _crystallized(self, reference: str) -> Trail:
+        trail = await self.show(reference)
+        if not trail.version:
+            raise InvalidInput(
+                f"{trail.name} is only {trail.state}; `mica trails create NAME --from {trail.slug}` crystallizes it"
+            )
+        return trail
+
+    async def _change(self, trail: Trail, name: str, data: dict[str, object]) -> Trail:
+        self._log.emit(name, {"key": trail.key, **data}, origin="user")
+        await self.learn()
+        return await self._library.get(trail.key)
+
+
+def _check_outcome(outcome: str) -> None:
+    if outcome not in OUTCOMES:
+        raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+
+
+def _check_step(step: object) -> Step:
+    """The step with a normalized path. Raises InvalidInput for a bare path, or one outside the project."""
+    if not isinstance(step, Step):
+        raise InvalidInput(f"{step!r} is not a step; give mica.model.walk.Step with a path and lines")
+    path = normalize_path(step.path)
+    if path is None:
+        raise InvalidInput(f"{step.path!r} is not a path within the project; give it relative to its root")
+    return msgspec.structs.replace(step, path=path)

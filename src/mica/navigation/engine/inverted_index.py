@@ -1,0 +1,114 @@
+"""An inverted index of numbered documents, ranked by BM25."""
+
+from __future__ import annotations
+
+import math
+
+from mica.navigation.engine.lookup_file import LookupFile, pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SATURATION, LENGTH_SHARE = 1.2, 0.75  # BM25's k1 and b, with the usual values
+COUNT_MAX = 65_535  # of one term in one document; BM25 saturates long before
+TERMS_MAX = 120  # of a query: a pasted log has thousands, and all but the rarest add time and noise
+
+
+class InvertedIndex:
+    """Terms and the documents that contain them. Of a saved index only the terms of a query are read."""
+
+    def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
+        """`saved` holds what `entries(name)` wrote."""
+        self._name = name
+        self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
+        self._total = sum(self._lengths.values())
+        self._saved = saved
+        self._postings: dict[str, dict[int, int]] = {}  # read or changed since; empty for a removed term
+        self._terms: dict[int, str] = {}  # of documents added since, so that they can be removed
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def put(self, number: int, counts: Mapping[str, int]) -> None:
+        """Add a document, replacing the one with this number."""
+        self.remove(number)
+        for term, count in counts.items():
+            self._postings_of(term)[number] = min(count, COUNT_MAX)
+        length = sum(counts.values())
+        self._lengths[number] = length
+        self._terms[number] = " ".join(counts)
+        self._total += length
+
+    def remove(self, number: int) -> None:
+        """Remove a document, if it is there."""
+        length = self._lengths.pop(number, None)
+        if length is None:
+            return
+        self._total -= length
+        terms = self._terms.pop(number, None)
+        if terms is None and self._saved is not None:
+            terms = self._saved.get(f"{self._name}.terms", str(number), "")
+        for term in (terms or "").split():
+            self._postings_of(term).pop(number, None)
+
+    def scores(self, query: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
+        """The BM25 score of every document that shares a term with the query."""
+        if not self._lengths:
+            return {}
+        documents = len(self._lengths)
+        weighted: list[tuple[float, str, dict[int, int]]] = []
+        for term, count in query.items():
+            postings = self._lookup(term)
+            if postings:
+                rarity = math.log(1 + (documents - len(postings) + 0.5) / (len(postings) + 0.5))
+                weighted.append((rarity * (1 + math.log(count)), term, postings))
+        weighted.sort(key=lambda each: (-each[0], each[1]))
+        mean = self._total / documents or 1.0
+        found: dict[int, float] = {}
+        lengths = self._lengths
+        flat = SATURATION * (1 - LENGTH_SHARE)
+        slope = SATURATION * LENGTH_SHARE / mean
+        for weight, _, postings in weighted[:limit]:
+            raised = weight * (SATURATION + 1)
+            for number, count in postings.items():
+                found[number] = found.get(number, 0.0) + raised * count / (count + flat + slope * lengths[number])
+        return found
+
+    def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
+        """The table entries to save, which the constructor reads back by this name."""
+        yield name, "lengths", pack(self._lengths)
+        for term, postings in self._postings.items():
+            if postings:
+                yield f"{name}.postings", term, pack(postings)
+        for number, terms in self._terms.items():
+            yield f"{name}.terms", str(number), pack(terms)
+        if self._saved is not None:
+            for term, raw in self._saved.raws(f"{self._name}.postings"):
+                if term not in self._postings:
+                    yield f"{name}.postings", term, raw
+            for number_text, raw in self._saved.raws(f"{self._name}.terms"):
+                if int(number_text) in self._lengths and int(number_text) not in self._terms:
+                    yield f"{name}.terms", number_text, raw
+
+    def _lookup(self, term: str) -> dict[int, int] | None:
+        postings = self._postings.get(term)
+        if postings is None and self._saved is not None:
+            found: dict[int, int] = self._saved.get(f"{self._name}.postings", term, {})
+            if found:
+                postings = self._postings[term] = found
+        return postings
+
+    def _postings_of(self, term: str) -> dict[int, int]:
+        postings = self._lookup(term)
+        if postings is None:
+            postings = self._postings[term] = {}
+        return postings
+
+
+def count_terms(terms: Iterable[str]) -> dict[str, int]:
+    """How often each term occurs, in the order of first occurrence."""
+    counts: dict[str, int] = {}
+    for term in terms:
+        counts[term] = counts.get(term, 0) + 1
+    return counts

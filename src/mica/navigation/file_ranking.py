@@ -1,0 +1,159 @@
+"""Predicted files for `navigate`, briefs, searches and hooks, with one navigator per working tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import cache, partial
+from pathlib import Path
+
+from mica.clients.spool import Spools
+from mica.errors import InvalidInput, MicaError
+from mica.events.log import Log
+from mica.events.working_tree import WorkingTrees
+from mica.model.event import Clock, EventQuery
+from mica.model.hit import CrystalHit, Hit
+from mica.model.walk import STARTED
+from mica.navigation.navigator import Navigator, boost_named_files
+from mica.navigation.places import Places, RankedFile, RankFiles
+from mica.navigation.precomputed import PrecomputedRanking
+from mica.search.search import Reorder
+from mica.store.protocol import EventLog, Store
+
+PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # what every text that names a file contains; 3.5 does not match
+
+
+class FileRanking:
+    """Ranks the files of a space's working trees, and owns what was read for it."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        *,
+        trees: WorkingTrees,
+        directory: Callable[[], Awaitable[Path | None]],
+        clock: Clock,
+        home: Path | None,
+        spools: Spools | None,
+        reads_ahead: bool,
+    ) -> None:
+        """`directory` finds the working tree that the space is about; `home` is the data folder, None without one.
+
+        With `reads_ahead`, a question may start to read the log for the next one. A command that ends with its answer
+        would have to wait for that.
+        """
+        self._store = store
+        self._log = log
+        self._trees = trees
+        self._directory = directory
+        self._clock = clock
+        self._home = home
+        self._navigators: dict[Path, Navigator] = {}
+        self._ranking = PrecomputedRanking(
+            store.log,
+            store.trails,
+            navigator=self.navigator,
+            space=store.space,
+            spools=spools,
+            home=home,
+            clock=clock,
+            reads_ahead=reads_ahead,
+        )
+
+    async def navigate(self, task: str, *, limit: int, session: str | None, root: Path | None) -> Places:
+        """The files that a task will probably need, best first. `Memory.navigate` has the details."""
+        if not isinstance(task, str):
+            raise InvalidInput(f"a task is a text, not {task!r}")
+        await self._log.stored()
+        session = self._log.here.context.session if session is None else session
+        folder = await self._directory() if root is None else self._trees.around(root)
+        if folder is None:
+            return Places(missing={"files": f"the directory of {self._store.location} is not on this machine"})
+        found = await self.navigator(folder).places(task, limit=limit, session=session, now=self._clock())
+        with suppress(MicaError, OSError):  # the answer is complete without it
+            await self._ranking.keep(folder)
+        return found
+
+    def navigator(self, root: Path) -> Navigator:
+        """The navigator of one working tree."""
+        if root not in self._navigators:
+            self._navigators[root] = Navigator(
+                self._store.log, self._store.trails, root, space=self._store.space, home=self._home
+            )
+        return self._navigators[root]
+
+    async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
+        """The predicted files that were opened before, best first; None if that takes longer than `within_s`."""
+        return await self._rank_by(self._ranking, self._store.log, task, within_s)
+
+    async def _rank_by(
+        self, ranking: PrecomputedRanking, log: EventLog, task: str, within_s: float | None
+    ) -> list[RankedFile] | None:
+        root = self._trees.latest(await log.query(EventQuery(names=(STARTED,), limit=1)))
+        if root is None:
+            return None
+        return await ranking.rank(task, root=root, session=self._log.here.context.session, within_s=within_s)
+
+    @asynccontextmanager
+    async def at(self, past: Store, at: datetime) -> AsyncIterator[RankFiles]:
+        """`rank` as of a time: nothing learned since counts. The working tree is as it is now."""
+
+        @cache
+        def navigator(root: Path) -> Navigator:
+            return Navigator(past.log, past.trails, root, space=past.space, home=None)
+
+        ranking = PrecomputedRanking(
+            past.log,
+            past.trails,
+            navigator=navigator,
+            space=past.space,
+            spools=None,
+            home=None,
+            clock=lambda: at,
+        )
+        try:
+            yield partial(self._rank_by, ranking, past.log)
+        finally:
+            await ranking.close()
+
+    async def reorder(self, query: str) -> Reorder | None:
+        """A function that raises search results that name files needed for the query; None without a working tree."""
+        root = self._trees.latest(await self._store.log.query(EventQuery(names=(STARTED,), limit=1)))
+        if root is None or not query.strip():
+            return None
+
+        async def reorder(found: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
+            texts = [hit.text for hit in found if PATHLIKE.search(hit.text)]
+            if not texts:
+                return found
+            session = self._log.here.context.session
+            likely = await self._ranking.likely(query, root=root, session=session, texts=texts)
+            return boost_named_files(found, likely) if likely else found
+
+        return reorder
+
+    async def latest_root(self) -> Path | None:
+        """The working tree of the latest session; None if there is none, or it is not on this machine."""
+        return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
+
+    async def keep(self) -> None:
+        """Save what commands rank the files of the latest working tree by, unless that was done lately."""
+        root = await self.latest_root()
+        if root is not None:
+            await self._ranking.keep(root)
+
+    def forget(self) -> None:
+        """Drop everything that was read from the log: some of it was purged or withdrawn."""
+        if self._home is not None:
+            self._ranking.forget()
+        for navigator in self._navigators.values():
+            navigator.forget()
+
+    async def close(self) -> None:
+        """Wait for reads in progress, but not for long."""
+        await self._ranking.close()
+        for navigator in self._navigators.values():
+            await navigator.close()

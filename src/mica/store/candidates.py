@@ -1,0 +1,64 @@
+"""The candidates that a store returns to the ranker, and statistics of all marks: the part that engines share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from mica.errors import InvalidInput
+from mica.model.mark import Posting, Postings
+from mica.words import terms
+
+WEIGHT_STEPS = 4  # per unit of rarity: sums of whole numbers are equal in every engine
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct terms of a full-text query. Raises InvalidInput when there is none."""
+    found = sorted(set(terms(text)))
+    if not found:
+        raise InvalidInput(f"nothing to search for in {text!r}; give at least one word that is not a stop word")
+    return found
+
+
+def rarity(containing: int, total: float) -> float:
+    """The BM25 weight of a term that so many of all documents contain, always above 0."""
+    return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
+
+
+def term_weights(containing: Mapping[str, int], weights: Mapping[str, float], marks: int) -> dict[str, int]:
+    """The weight of each term when only some matching marks can be listed: at least 1, higher for rare terms."""
+    return {
+        term: max(1, round(WEIGHT_STEPS * weights.get(term, 1.0) * rarity(count, marks)))
+        for term, count in containing.items()
+    }
+
+
+def with_statistics(
+    by_term: dict[str, tuple[Posting, ...]],
+    lengths: Iterable[tuple[int, int]],
+    containing: dict[str, int] | None = None,
+) -> Postings:
+    """Postings with the statistics of a histogram of lengths: pairs of length and number of marks, by length."""
+    containing = {term: len(found) for term, found in by_term.items()} if containing is None else containing
+    histogram = list(lengths)
+    marks = sum(count for _, count in histogram)
+    if not marks:
+        return Postings(by_term=by_term, marks=0, mean_length=0.0, length_spread=0.0, containing=containing)
+    logarithms = [(math.log(max(1, length)), count) for length, count in histogram]
+    mean = math.fsum(logarithm * count for logarithm, count in logarithms) / marks
+    spread = math.fsum((logarithm - mean) ** 2 * count for logarithm, count in logarithms) / marks
+    return Postings(
+        by_term=by_term,
+        marks=marks,
+        mean_length=sum(length * count for length, count in histogram) / marks,
+        length_spread=spread,
+        containing=containing,
+    )
+
+
+def group_by_origin(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
+    """The positions paired with each origin; an empty set for an origin in no pair."""
+    found: dict[int, set[int]] = {origin: set() for origin in origins}
+    for origin, position in pairs:
+        found[origin].add(position)
+    return {origin: frozenset(positions) for origin, positions in found.items()}

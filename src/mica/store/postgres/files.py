@@ -1,0 +1,77 @@
+"""Upkeep of a space on a server: sizes, verification and rebuilding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+
+from mica.model.event import Event
+from mica.store.postgres import crystals, replies, trails
+from mica.store.postgres.append import Indexed, indexed
+from mica.store.postgres.crystals import CrystalRowWriter
+from mica.store.postgres.server import LONG_S, Connection
+from mica.store.postgres.space import READ, WRITE, PostgresRole, reading
+from mica.store.postgres.verify import broken
+from mica.store.protocol import Sizes, no_progress
+
+
+class PostgresFiles(PostgresRole):
+    """`StoreFiles` on a server."""
+
+    @reading
+    async def sizes(self, connection: Connection) -> Sizes:
+        """As promised; the size is that of the whole schema, which the spaces share."""
+        events, marks, contexts, payloads, size = await connection.fetchrow(
+            """SELECT (SELECT count(*) FROM keys WHERE space = $1),
+            (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),
+            (SELECT count(*) FROM contexts WHERE space = $1),
+            (SELECT count(*) FROM payloads WHERE space = $1),
+            (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')""",
+            self._space.number,
+        )
+        return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
+
+    async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
+        async def once() -> list[str]:
+            async with self._space.transaction(READ, patience_s=LONG_S) as connection:
+                return await broken(self._space.reads(connection), on_progress)
+
+        return await self._space.patiently(once)
+
+    async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
+        async with self._space.appending:
+            return await self._space.patiently(partial(self._rebuild, on_progress))
+
+    async def _rebuild(self, on_progress: Callable[[int], None]) -> int:
+        count = 0
+        async with self._space.transaction(WRITE, patience_s=LONG_S) as connection:
+            writing = await self._space.lock(connection)
+            for table in ("postings", "texts", "vectors"):
+                await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._space.number, timeout=LONG_S)
+            await crystals.clear(connection, self._space.number)
+            await trails.clear(connection, self._space.number)
+            await replies.clear(connection, self._space.number)
+            reads = self._space.reads(connection)
+            crystallizing = CrystalRowWriter(writing, reads)
+            async for batch in reads.whole_log():
+                await writing.index(await asyncio.to_thread(_indexed, batch))
+                await crystallizing.index_stored((event.position or 0, event) for event in batch)
+                count += len(batch)
+                on_progress(count)
+        self._space.words.keep()
+        return count
+
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
+        """Nothing: the log is partitioned by month, and a closed partition is never written again.
+
+        What a table takes is the server's to decide: a role that does not own it cannot compact it.
+        """
+        self._space.pool()
+        return 0
+
+
+def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:
+    return [(event.position or 0, event, found) for event in events if (found := indexed(event)) is not None]

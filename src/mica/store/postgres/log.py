@@ -1,0 +1,170 @@
+"""The log of a space on a server.
+
+Appends lock the row of their space until the commit: positions have no gaps and become visible in order, so a reader
+that remembers its position never misses a late commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+
+from mica.errors import DuplicateEvent
+from mica.model.event import Appended, Event, EventId, EventQuery, split_id
+from mica.store.candidates import query_terms
+from mica.store.checks import ChainPlace
+from mica.store.codec import CACHE_ENTRIES_MAX
+from mica.store.postgres.append import Drafts, Key, PreparedEvent, Writing, chunks, draft_events
+from mica.store.postgres.crystals import CrystalRowWriter
+from mica.store.postgres.server import FAILURES, Connection
+from mica.store.postgres.space import WRITE, PostgresRole, PostgresSpace, reading
+from mica.store.postgres.statements import AT_KEYS, HERE, OF_WRITER, latest
+from mica.store.purges import is_same_or_tombstone
+
+WRITERS_MAX = 10_000  # whose highest sequence is cached: a megabyte; an import may have a writer for each transcript
+
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify('mica_{space}', '{last}')"
+
+
+class PostgresLog(PostgresRole):
+    """`EventLog` on a server."""
+
+    def __init__(self, space: PostgresSpace) -> None:
+        super().__init__(space)
+        self._places: dict[EventId, ChainPlace[Key]] = {}  # of stored events
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        self._space.pool()
+        if not events:
+            return Appended()
+        planned: dict[EventId, int] = {}
+        async with self._space.appending:
+            return await self._space.patiently(lambda: self._append(events, planned))
+
+    async def _append(self, events: Sequence[Event], planned: dict[EventId, int]) -> Appended:
+        """One try. `planned` is where the try before meant to store each event, and then where this one does."""
+        earlier = dict(planned)
+        planned.clear()
+        await self._space.make_months(_months_of(events))
+        first, *others = chunks(events)
+        drafts = await _drafted(first, self._places)
+        done = Appended()
+        async with self._space.transaction(WRITE) as connection:
+            writing = await self._space.lock(connection, expected=len(events))
+            for following in [*others, ()]:
+                writing.places |= drafts.places
+                there, new = await self._checked(writing, drafts)
+                prepared = await writing.prepare(new)
+                planned |= prepared.positions
+                wrote, upcoming = await asyncio.gather(
+                    prepared.write(),  # begins first, so that the server is busy while the next are draft_events
+                    _drafted(following, writing.places, self._places),
+                    return_exceptions=True,  # the connection is free again only when both have ended
+                )
+                if isinstance(wrote, BaseException):
+                    raise wrote
+                if isinstance(upcoming, BaseException):
+                    raise upcoming
+                await CrystalRowWriter(writing, self._space.reads(connection)).index(
+                    (prepared.positions[draft.event.id], draft.event) for draft in new
+                )
+                # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
+                before = sum(earlier.get(identifier) == position for identifier, position in there.items())
+                repeated = len(there) - before + drafts.repeated
+                done = Appended(done.stored + len(new) + before, done.repeated + repeated)
+                drafts = upcoming
+            if len(planned) < len(events):
+                await connection.execute(
+                    "UPDATE spaces SET last_position = $2 WHERE number = $1", self._space.number, writing.last
+                )
+            await connection.execute("COMMIT")
+            if planned:
+                # A hint for who listens: who misses it finds the events all the same, so no failure of it counts.
+                # After the commit, not in it: commits that notify wait for each other in the whole cluster. Nobody
+                # waits until it is on disk.
+                with suppress(*FAILURES):
+                    await connection.execute(_NOTIFY.format(space=self._space.id, last=writing.last))
+        self._space.words.keep()
+        self._space.tip, self._space.highest = (
+            writing.last,
+            writing.highest if len(writing.highest) < WRITERS_MAX else {},
+        )
+        if len(self._places) + len(writing.places) > CACHE_ENTRIES_MAX:
+            self._places.clear()
+        self._places |= writing.places  # only now: what was not committed must not be remembered
+        return done
+
+    async def _checked(self, writing: Writing, drafts: Drafts) -> tuple[dict[EventId, int], list[PreparedEvent]]:
+        """Where those of these events are that are there already, and the others as they are to be stored.
+
+        What earlier chunks wrote is there for this one, though not yet for others.
+        """
+        there = await writing.positions(drafts.drafts)
+        await writing.check_parents(drafts.strangers)
+        new = drafts.drafts
+        if there:
+            stored = {event.id: event for event in await self._space.reads(writing.connection).at(there.values())}
+            for draft in new:
+                if draft.event.id in there and not is_same_or_tombstone(stored[draft.event.id], draft.event):
+                    raise DuplicateEvent(draft.event.id)
+            new = [draft for draft in new if draft.event.id not in there]
+        return there, [self._applied(draft) for draft in new]
+
+    def _applied(self, draft: PreparedEvent) -> PreparedEvent:
+        """The draft, or that of a tombstone when a purge took the event before it arrived."""
+        assert self._space.outstanding is not None  # known since the lock
+        kept = self._space.outstanding.applied(draft.event)
+        return draft if kept is draft.event else draft_events([kept]).drafts[0]
+
+    @reading
+    async def get(self, connection: Connection, identifier: EventId) -> Event | None:
+        writer, sequence = split_id(identifier)
+        found = await self._space.reads(connection).found(
+            f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.writer = {OF_WRITER} AND keys.sequence = $3",
+            writer,
+            sequence,
+        )
+        return found[0] if found else None
+
+    @reading
+    async def get_many(self, connection: Connection, identifiers: Sequence[EventId]) -> list[Event]:
+        reads = self._space.reads(connection)
+        found = {event.id: event for event in await reads.at(await reads.positions(dict.fromkeys(identifiers)))}
+        return [found[identifier] for identifier in dict.fromkeys(identifiers) if identifier in found]
+
+    @reading
+    async def at(self, connection: Connection, position: int) -> Event | None:
+        found = await self._space.reads(connection).at([position])
+        return found[0] if found else None
+
+    @reading
+    async def query(self, connection: Connection, query: EventQuery) -> list[Event]:
+        wanted = None if query.text is None else query_terms(query.text)
+        contexts = await self._space.reads(connection).fitting_contexts(query)
+        names = await self._space.reads(connection).fitting_names(query.names) if query.names else None
+        terms = None
+        if wanted is not None:
+            terms = list((await self._space.words.known_numbers(connection, "terms", wanted)).values())
+            if len(terms) < len(wanted):
+                return []
+        rest, values = latest(query, contexts=contexts, names=names, terms=terms)
+        return (await self._space.reads(connection).found(rest, *values))[::-1]
+
+    @reading
+    async def read(self, connection: Connection, after: int, *, limit: int) -> list[Event]:
+        return await self._space.reads(connection).after(after, limit=limit)
+
+    @reading
+    async def last_position(self, connection: Connection) -> int:
+        found = await connection.fetchval("SELECT last_position FROM spaces WHERE number = $1", self._space.number)
+        return int(found)
+
+
+async def _drafted(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
+    return await asyncio.to_thread(draft_events, events, *known) if events else Drafts([], {}, [], 0)
+
+
+def _months_of(events: Iterable[Event]) -> set[date]:
+    return {date(year, month, 1) for year, month in {(event.at.year, event.at.month) for event in events}}

@@ -1,0 +1,60 @@
+"""Notices of appends from PostgreSQL: one connection that LISTENs while there are listeners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import asyncpg
+
+from mica.store.listener import Listener
+from mica.store.postgres.server import CONNECT_S, FAILURES, Connection, PostgresAddress
+from mica.store.postgres.space import PostgresRole
+
+
+class PostgresListener(Listener):
+    """Notifies listeners of each NOTIFY for a space."""
+
+    def __init__(self, address: PostgresAddress, space: str) -> None:
+        super().__init__((*FAILURES, ValueError))
+        self._address = address
+        self._channel = f"mica_{space}"
+
+    async def _listen(self) -> bool:
+        """Listen until the connection ends; False when it cannot be used to listen."""
+        connection = await asyncpg.connect(self._address.dsn, timeout=CONNECT_S, statement_cache_size=0)
+        try:
+            # Behind a pooler in transaction mode no connection stays ours, so nothing can LISTEN there.
+            if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
+                return False
+            is_over = asyncio.Event()
+            connection.add_termination_listener(lambda _: is_over.set())
+            await connection.add_listener(self._channel, self._on_notify)
+            self.is_listening = True
+            self._ring()  # for what was appended before
+            await is_over.wait()
+            return True
+        finally:
+            self.is_listening = False
+            connection.terminate()
+
+    def _on_notify(self, _connection: Connection, _process: int, _channel: str, _position: object) -> None:
+        self._ring()
+
+
+class PostgresNotices(PostgresRole):
+    """`AppendNotices` from PostgreSQL."""
+
+    is_live = False  # a process that is killed after its commit notifies no one
+    _listener: PostgresListener | None = None
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        self._space.pool()
+        if self._listener is None:
+            self._listener = PostgresListener(self._space.address, self._space.id)
+        return self._listener.begin(ring)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            await self._listener.close()

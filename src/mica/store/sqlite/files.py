@@ -1,0 +1,149 @@
+"""Upkeep of a file: sizes, verification, rebuilding and ageing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from operator import itemgetter
+
+import apsw
+
+from mica.model.event import Event, EventQuery, microseconds
+from mica.store.checks import LineageCheck, missing_positions
+from mica.store.codec import READ_ROWS, digest, expanded
+from mica.store.crystal_rows import NAMING, Derived, named_by
+from mica.store.protocol import Sizes, no_progress
+from mica.store.sqlite import crystals, replies, texts, trails
+from mica.store.sqlite.blocks import STEP_EVENTS
+from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import Key, translated
+from mica.store.sqlite.log import query_events
+from mica.store.sqlite.worker import SqliteRole, threaded
+
+VERIFY_PASSES = 2  # over the whole log
+VACUUM_PAGES = 2_000  # released after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
+
+_ABOVE = itemgetter(0, 8, 9)
+
+
+def _sizes(core: SqliteCore) -> Sizes:
+    with core.reading():
+        rows, marks, contexts, payloads = core.one(
+            """SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM texts WHERE is_mark),
+            (SELECT count(*) FROM contexts), (SELECT count(*) FROM payloads)"""
+        )
+        blocks, aged, inside = core.blocks.counts()
+    files = [core.path, *(core.path.with_name(core.path.name + end) for end in ("-wal", "-shm"))]
+    size = sum(file.stat().st_size for file in files if file.exists())
+    return Sizes(
+        events=rows + aged,
+        marks=marks,
+        contexts=contexts,
+        payloads=payloads + inside,
+        size_bytes=size,
+        aged=aged,
+        blocks=blocks,
+    )
+
+
+def _verify(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
+    read = 0
+
+    def count(events: int) -> None:
+        nonlocal read
+        read += events
+        on_progress(read // VERIFY_PASSES)
+
+    with core.reading():
+        return _problems(core, count)
+
+
+def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
+    problems = [f"SQLite: {row[0]}" for row in core.rows("PRAGMA integrity_check") if row[0] != "ok"]
+    problems += [f"SQLite: row of {row[0]} names a missing {row[2]}" for row in core.rows("PRAGMA foreign_key_check")]
+    if problems:
+        return problems  # the rows of a damaged file mean nothing
+    for identifier, named, body in core.rows("SELECT id, digest, body FROM payloads"):
+        if digest(expanded(body)) != named:
+            problems.append(f"payload {identifier} does not have the content that its digest names")
+    for identifier, named in core.rows("SELECT id, digest FROM contexts"):
+        if bytes.fromhex(core.words.context(identifier).id) != named:
+            problems.append(f"context {identifier} does not have the content that its digest names")
+    problems += core.blocks.problems()
+    if problems:
+        return problems
+    parents: set[Key] = set()
+    missing = _missing(core, parents, count)
+    lineage = LineageCheck({core.words.id(*parent) for parent in parents})
+    expected = Derived(named_by(query_events(core, EventQuery(names=NAMING, limit=None))))
+
+    def read() -> Iterator[Event]:
+        for event in core.whole_log(count):
+            lineage.add([event])
+            expected.add_stored([event])
+            yield event
+
+    stale = texts.stale(core.connection, read())
+    return problems + lineage.broken() + missing + stale + crystals.broken(core.connection, expected)
+
+
+def _missing(core: SqliteCore, parents: set[Key], count: Callable[[int], None]) -> list[str]:
+    """Gaps in the log: positions are assigned in order and never reused. Adds the keys of all parents to `parents`."""
+    gaps = []
+    before = 0
+    while rows := core.rows_after(before, limit=READ_ROWS):
+        for position, writer, sequence in map(_ABOVE, rows):
+            if writer is not None:
+                parents.add((writer, sequence))
+            if position != before + 1:
+                gaps.append((before + 1, position - 1))
+            before = position
+        count(len(rows))
+    if before < core.last_position():
+        gaps.append((before + 1, core.last_position()))
+    return missing_positions(gaps)
+
+
+def _rebuild(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progress) -> int:
+    count = 0
+    with core.writing():
+        texts.clear(core.connection)
+        crystals.clear(core.connection)
+        trails.clear(core.connection)
+        replies.clear(core.connection)
+        if core.blocks.is_used:
+            core.blocks.remap()
+        core.forget()
+        last = 0
+        while batch := core.read(last, limit=READ_ROWS):
+            texts.index(core.connection, core.words, ((event.position or 0, event) for event in batch))
+            crystals.index_stored(core.connection, core.get, ((event.position or 0, event) for event in batch))
+            last = batch[-1].position or 0
+            count += len(batch)
+            on_progress(count)
+    return count
+
+
+def age(core: SqliteCore, before: datetime, *, limit: int = STEP_EVENTS, at_least: int = 1) -> int:
+    with core.writing():
+        moved = core.blocks.age(microseconds(before), limit=limit, at_least=at_least)
+    if moved:
+        with (
+            translated(core.path),
+            suppress(apsw.BusyError),
+        ):  # pages that stay free now are used or released later
+            core.connection.pragma("incremental_vacuum", VACUUM_PAGES)
+            core.connection.pragma("wal_checkpoint", "truncate")
+    return moved
+
+
+class SqliteFiles(SqliteRole):
+    """`StoreFiles` of a file."""
+
+    sizes = threaded(_sizes)
+    verify = threaded(_verify)
+    rebuild = threaded(_rebuild)
+
+    async def age(self, before: datetime, *, limit: int = STEP_EVENTS, at_least: int = 1) -> int:
+        return await self._worker.run_beside(lambda core: age(core, before, limit=limit, at_least=at_least))

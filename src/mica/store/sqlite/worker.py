@@ -1,0 +1,116 @@
+"""The worker thread of an open file: every call of a role runs there, and waits while another process writes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from mica.errors import StoreBusy, StoreUnavailable
+from mica.store.sqlite.core import PATIENCE_S, SqliteCore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOG = logging.getLogger("mica")
+
+BUSY_MS = 20  # how long the worker thread itself waits for a lock: readers of this process wait behind it
+RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not stay in step
+WARN_S = 3  # after which a waiting caller is logged: most writers take some milliseconds
+
+
+class SqliteWorker:
+    """A thread that owns the connection to a file. Open it with `await SqliteWorker.open(path)`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.core: SqliteCore | None = None  # None when the store is closed
+        self.space = ""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mica-sqlite")
+        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mica-ageing")  # starts when needed
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteWorker:
+        worker = cls(path)
+        try:
+            worker.core = await worker._patiently(partial(SqliteCore, path, busy_ms=BUSY_MS))
+            worker.space = await worker._patiently(lambda: worker.core.space if worker.core else "")
+        except BaseException:
+            worker._thread.shutdown(wait=False)
+            raise
+        return worker
+
+    async def run(self, function: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns, called with the open file on the worker thread."""
+        return await self._patiently(partial(function, self.open_core(), *args, **kwargs))
+
+    async def run_beside(self, function: Callable[[SqliteCore], R]) -> R:
+        """What the function returns, called on a thread and a connection of its own, so that readers need not wait."""
+        self.open_core()
+        return await self._patiently(partial(_with_own_core, self.path, function), self._background)
+
+    def open_core(self) -> SqliteCore:
+        """The open file. Raises StoreUnavailable after the store was closed."""
+        if self.core is None:
+            raise StoreUnavailable(f"the store {self.path} is closed; open it again")
+        return self.core
+
+    async def close(self) -> None:
+        core, self.core = self.core, None
+        if core is not None:
+            # Queued calls end first. Shielded: a cancelled close must not leave the file open or the thread alive.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._end, core))
+
+    def _end(self, core: SqliteCore) -> None:
+        self._background.shutdown()
+        self._thread.submit(core.close).result()
+        self._thread.shutdown()
+
+    async def _patiently(self, call: Callable[[], R], thread: ThreadPoolExecutor | None = None) -> R:
+        """Run on a thread; while another process writes, free the thread and try again."""
+        loop = asyncio.get_running_loop()
+        began, is_logged = loop.time(), False
+        while True:
+            try:
+                return await loop.run_in_executor(thread or self._thread, call)
+            except StoreBusy as error:
+                if not is_logged and loop.time() - began >= WARN_S:
+                    is_logged = True
+                    LOG.warning(
+                        "%s is locked by another process; waiting for it, %s s at the most", self.path, PATIENCE_S
+                    )
+                if loop.time() - began > PATIENCE_S:
+                    raise StoreBusy(f"{self.path} was busy for {PATIENCE_S} s; which process holds it?") from error
+                await asyncio.sleep(random.uniform(*RETRY_S))
+
+
+class SqliteRole:
+    """A role of a store: its methods are functions over the open file, run on the worker thread."""
+
+    def __init__(self, worker: SqliteWorker) -> None:
+        self._worker = worker
+
+
+def threaded(
+    function: Callable[Concatenate[SqliteCore, P], R],
+) -> Callable[Concatenate[SqliteRole, P], Coroutine[Any, Any, R]]:
+    """A function over the open file as a method of a role."""
+
+    async def run(role: SqliteRole, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await role._worker.run(function, *args, **kwargs)
+
+    run.__doc__ = function.__doc__
+    return run
+
+
+def _with_own_core(path: Path, function: Callable[[SqliteCore], R]) -> R:
+    core = SqliteCore(path, busy_ms=BUSY_MS)
+    try:
+        return function(core)
+    finally:
+        core.close()

@@ -1,0 +1,50 @@
+"""The promises of `VectorIndex`, as tests that run unchanged on every engine."""
+
+from __future__ import annotations
+
+from mica.model.mark import Vectors
+from mica.store.protocol import Store
+from mica.testing.builders import TOLD, build
+
+
+class VectorContract:
+    """Inherit, and add a fixture `store` that yields a new, empty store."""
+
+    async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
+        """keeps: K-34, K-59. What a model made of marks is kept with its name, and never mixed with another's."""
+        await store.log.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
+        await store.log.append([build(4, "tool.ran", {"text": "no mark"})])
+
+        assert await store.vectors.missing("m", limit=2) == [(3, "mark 3"), (2, "mark 2")]
+        await store.vectors.save("m", {3: b"three", 1: b"one", 4: b"four", 99: b"none"})
+
+        assert await store.vectors.read("m", limit=9) == Vectors(2, ((1, b"one"), (3, b"three")))
+        assert await store.vectors.read("m", limit=1) == Vectors(2, ((3, b"three"),))
+        assert await store.vectors.read("m", after=1, limit=9) == Vectors(2, ((3, b"three"),))
+        assert await store.vectors.read("other", limit=9) == Vectors(0, ())
+        assert await store.vectors.missing("m", limit=9) == [(2, "mark 2")]
+        await store.vectors.save("other", {1: b"ein"})
+        assert await store.vectors.read("m", limit=9) == Vectors(1, ((3, b"three"),))
+        assert await store.vectors.read("other", limit=9) == Vectors(1, ((1, b"ein"),))
+
+    async def test_a_purge_takes_vectors_and_none_comes_back(self, store: Store) -> None:
+        """keeps: U-08. Also when a model is still reading what is purged meanwhile."""
+        marks = [build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2)]
+        await store.log.append(marks)
+        await store.vectors.save("m", {1: b"one", 2: b"two"})
+
+        await store.purges.bury([marks[0].id], TOLD)
+        await store.vectors.save("m", {1: b"late"})
+
+        assert await store.vectors.read("m", limit=9) == Vectors(1, ((2, b"two"),))
+        assert await store.vectors.missing("m", limit=9) == []
+
+    async def test_rebuild_forgets_vectors(self, store: Store) -> None:
+        """They are derived: who made them makes them again."""
+        await store.log.append([build(1, "mark", {"text": "one"})])
+        await store.vectors.save("m", {1: b"one"})
+
+        await store.files.rebuild()
+
+        assert await store.vectors.read("m", limit=9) == Vectors(0, ())
+        assert await store.vectors.missing("m", limit=9) == [(1, "one")]

@@ -1,0 +1,206 @@
+"""The public class behind `memory.upkeep`: jobs, checks, sizes, ageing, copies and retention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.events.hot import Hot
+from mica.events.leftovers import backlog, closed_in, damaged_in
+from mica.events.log import Log
+from mica.model.event import Clock, Event, EventId, Ref, check_several, split_id
+from mica.search.vectors import MarkVectors
+from mica.settings import Settings
+from mica.store.leases import Work
+from mica.store.protocol import Sizes, Store, no_progress
+from mica.store.target import open_store
+from mica.upkeep.ageing import HOT, age
+from mica.upkeep.copy import Copied, copy
+from mica.upkeep.retention import PINNED, UNPINNED, Retained
+from mica.upkeep.schedule import Ran, Scheduler
+
+if TYPE_CHECKING:
+    from mica.upkeep.purge import Purger
+
+
+class Upkeep:
+    """The maintenance of a space: `await memory.upkeep.verify()`, `.rebuild`, `.tick`, `.age`, `.copy_to` …
+
+    `purger` and `learn_trails` are functions, so that purges and trails are loaded when they are needed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        *,
+        clock: Clock,
+        settings: Settings,
+        scheduler: Scheduler,
+        vectors: MarkVectors | None,
+        purger: Callable[[], Purger],
+        after_tick: Callable[[], Awaitable[None]],
+        learn_trails: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._settings = settings
+        self._scheduler = scheduler
+        self._vectors = vectors
+        self._purger = purger
+        self._after_tick = after_tick
+        self._learn_trails = learn_trails
+
+    # -- Jobs
+
+    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
+        """Run the jobs that are due, of these kinds or of all, unless another process runs them; returns them."""
+        check_several("kinds", kinds)
+        await self._log.stored()
+        ran = await self._scheduler.tick(kinds)
+        if kinds is None:
+            await self._after_tick()
+        return ran
+
+    async def planned(self) -> list[Work]:
+        """The jobs of this space, when each is due, and which process runs it now."""
+        return await self._store.work.all()
+
+    # -- Health
+
+    async def sizes(self) -> Sizes:
+        """How much this space holds. If very many events wait for the store, only their number is included."""
+        await self._log.reads()
+        async with self._log.paused() as waiting:
+            sizes = await self._store.files.sizes()
+            return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
+
+    async def backlog(self) -> tuple[int, int]:
+        """The number of events of all processes that wait to be stored, and the size of their segments in bytes."""
+        return await asyncio.to_thread(backlog, self._store.segments)
+
+    @property
+    def segments(self) -> Path | None:
+        """The folder in which events wait; None for a space that ends with the process."""
+        return self._store.segments
+
+    @property
+    def damaged(self) -> list[str]:
+        """One sentence for each segment of another process that could not be read, now or earlier."""
+        return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
+
+    async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
+        """Every broken promise in the stored data, one sentence each.
+
+        `on_progress` is called from any thread with the number of events checked; not for a space behind a server.
+        """
+        await self._log.stored()
+        return await self._store.files.verify(on_progress=on_progress)
+
+    async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
+        """Derive from the log again everything that is derived from it; returns the number of events read."""
+        await self._log.stored()
+        had_trails = bool((await self._store.trails.learned_up_to()).position)
+        count = await self._store.files.rebuild(on_progress=on_progress)
+        if had_trails:
+            await self._learn_trails()
+        await self.embed()
+        return count
+
+    # -- Vectors and ageing
+
+    async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+        """Make the missing vectors of marks, the latest first; returns how many. 0 without an embedding model.
+
+        A process that keeps running does this by itself while nothing is stored.
+        """
+        if self._vectors is None:
+            return 0
+        await self._log.stored()
+        return await self._vectors.catch_up(on_progress=on_progress)
+
+    async def without_vector(self) -> int | None:
+        """The number of marks that have no vector yet; None without an embedding model."""
+        if self._vectors is None:
+            return None
+        await self._log.stored()
+        return await self._vectors.missing()
+
+    async def age(
+        self,
+        older_than: timedelta = HOT,
+        *,
+        at_least: int = 1,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> int:
+        """Compress events older than this; returns how many. Readers see no difference.
+
+        Nothing happens if fewer than `at_least` are due. A process that keeps running does this by itself once an hour,
+        while nothing is stored and there are enough events to fill a block.
+        """
+        if older_than < timedelta(0):
+            raise InvalidInput(f"events of the future cannot be aged; give an age of 0 or more, not {older_than}")
+        await self._log.stored()
+        return await age(
+            self._store.files, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
+        )
+
+    # -- Copies, purges and retention
+
+    async def copy_to(
+        self,
+        target: str | Path,
+        *,
+        into_other: bool = False,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> Copied:
+        """Copy every event of this space into another store, and check that it is there. It can be resumed.
+
+        Raises InvalidInput if the target is this space itself or, without `into_other`, holds another space.
+        """
+        await self._log.stored()
+        store = await open_store(target, settings=self._settings)
+        try:
+            return await copy(self._store, store, into_other=into_other, on_progress=on_progress)
+        finally:
+            await store.close()
+
+    async def allow(self, value: str) -> list[EventId]:
+        """Allow a purged value to be recorded again, and record that without the value; returns the purges' records.
+
+        Purged content stays gone, also content from before the purge that arrives later. Raises InvalidInput if no
+        purge of this value alone is in force.
+        """
+        return await self._purger().allow(value)
+
+    async def retain(self, *, dry_run: bool = False) -> Retained:
+        """Purge bulk events that are older than `[retention]` allows, after archiving them if a folder is set.
+
+        Raises InvalidInput while retention is off; a dry run counts what would go all the same.
+        """
+        return await self._purger().retain(self._settings.retention, dry_run=dry_run)
+
+    def pin(self, *events: Event | Ref | str) -> Ref:
+        """Exempt these events, or those of these ids, from retention."""
+        return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
+
+    def unpin(self, *events: Event | Ref | str) -> Ref:
+        """Let retention take these events again."""
+        return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
+
+
+def _ids(events: Sequence[Event | Ref | str]) -> list[str]:
+    """The ids of events. Raises InvalidInput if there are none, or one is not an id."""
+    if not events:
+        raise InvalidInput("no event is given; give events, or their ids")
+    ids = [each.id if isinstance(each, Event | Ref) else str(each) for each in events]
+    for identifier in ids:
+        split_id(identifier)
+    return ids

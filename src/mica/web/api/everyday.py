@@ -1,0 +1,432 @@
+"""The everyday verbs of `Memory` over HTTP: emit, mark, search, brief, navigate, handoff, why, retract, purge."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+
+from mica.brief.why import Why
+from mica.errors import InvalidInput
+from mica.events.context import Here
+from mica.format.documents import crystal_document, event_documents
+from mica.memory import Memory
+from mica.model.brief import RECENCY_WEIGHT, Brief, Preset
+from mica.model.crystal import Waiting
+from mica.model.event import Context, EventQuery, Origin, Ref
+from mica.model.hit import CrystalHit, Hit
+from mica.model.mark import Relation
+from mica.navigation.places import Place
+from mica.search.search import Depth
+from mica.store.protocol import Sizes
+from mica.store.purges import BY_HAND
+from mica.web.api.fields import Budget, CrystalOut, Deadline, EventOut, Limit, Moment, Name, Reason, Reference, Words
+from mica.web.operations import API
+
+TEXT_CHARACTERS_MAX = 1_000_000  # of one mark over HTTP; anything larger is a file
+FAILED_SHOWN = 20
+
+
+# -- Recording: answered means on disk, power loss or not --------------------------------------------------------
+
+
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where an event came from. Fields that are not sent come from the headers of the request."""
+
+    session: Name | None = None
+    agent: Name | None = None
+    user: Name | None = None
+    task: Name | None = None
+    correlation: Name | None = None
+    labels: dict[Name, Name] = {}
+    parent: Reference | None = None  # the event that caused it
+    origin: Origin = "agent"
+    at: Moment | None = None
+
+
+class NewEvent(RequestContext, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event to record."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    data: dict[str, Any] = {}
+    error: bool = False
+
+
+class EmitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Events, oldest first."""
+
+    events: Annotated[tuple[NewEvent, ...], msgspec.Meta(min_length=1, max_length=1_000)]
+
+
+class MarkRequest(RequestContext, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An observation to record."""
+
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_CHARACTERS_MAX)]
+    tags: tuple[str, ...] = ()
+    why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation = "causes"
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded event and its place in its chain."""
+
+    id: str
+    root_id: str
+    depth: int
+
+    @classmethod
+    def of(cls, ref: Ref) -> RecordedEvent:
+        return cls(id=ref.id, root_id=ref.root_id, depth=ref.depth)
+
+
+class EmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorded events, in the order of the request."""
+
+    events: tuple[RecordedEvent, ...]
+
+
+@API.post("emit")
+async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
+    """Record up to 1,000 events."""
+    refs = []
+    for event in request.events:
+        context, parent = await _context(memory, event)
+        refs.append(
+            memory.emit(
+                event.name,
+                event.data,
+                parent=parent,
+                context=context,
+                origin=event.origin,
+                error=event.error,
+                at=event.at,
+            )
+        )
+    await memory.durable()
+    return EmitAnswer(events=tuple(map(RecordedEvent.of, refs)))
+
+
+@API.post("mark")
+async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
+    """Record an observation in words. Secrets in it are redacted."""
+    context, parent = await _context(memory, request)
+    ref = memory.mark(
+        request.text,
+        tags=request.tags,
+        why=request.why,
+        principles=request.principles,
+        parent=parent,
+        relation=request.relation,
+        context=context,
+        origin=request.origin,
+        at=request.at,
+    )
+    await memory.durable()
+    return RecordedEvent.of(ref)
+
+
+async def _context(memory: Memory, request: RequestContext) -> tuple[Context | Here, Ref | None]:
+    """The context of a new event, within that of the request, and its parent."""
+    here = memory.here
+    context = here.context.with_(
+        labels=request.labels,
+        session=request.session,
+        agent=request.agent,
+        user=request.user,
+        task=request.task,
+        correlation=request.correlation,
+    )
+    if request.parent is not None:
+        return context, (await memory.events.get(request.parent)).ref
+    return Here(context, here.parent), None
+
+
+# -- Recall -------------------------------------------------------------------------------------------------------
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query: Words
+    limit: Limit = 10
+    since: Moment | None = None
+    until: Moment | None = None
+    agent: Name | None = None
+    tags: tuple[Name, ...] = ()
+    level: Depth | None = None
+    with_sources: bool = False
+    with_superseded: bool = False
+
+
+class SearchPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """A time that the query names, and the period it was read as."""
+
+    words: str
+    start_at: datetime
+    end_at: datetime
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A mark or crystal that matches, with the parts of its score."""
+
+    id: str
+    text: str
+    at: datetime
+    position: int | None
+    score: float
+    parts: dict[str, float]
+    mark: dict[str, Any] | None = None
+    crystal: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, hit: Hit | CrystalHit) -> SearchResult:
+        return cls(
+            id=hit.id,
+            text=hit.text,
+            at=hit.at,
+            position=hit.position,
+            score=hit.score,
+            parts=hit.parts,
+            mark=msgspec.to_builtins(hit.mark) if isinstance(hit, Hit) else None,
+            crystal=crystal_document(hit.crystal) if isinstance(hit, CrystalHit) else None,
+        )
+
+
+class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The matches, best first."""
+
+    query: str
+    periods: list[SearchPeriod]
+    hits: list[SearchResult]
+
+
+@API.get("search")
+async def search(memory: Memory, request: SearchRequest) -> SearchAnswer:
+    """The marks and crystals that match a query, best first; empty when none does."""
+    results = await memory.search(
+        request.query,
+        limit=request.limit,
+        since=request.since,
+        until=request.until,
+        agent=request.agent,
+        tags=request.tags,
+        level=request.level,
+        with_sources=request.with_sources,
+        with_superseded=request.with_superseded,
+    )
+    periods = [SearchPeriod(words=each.words, start_at=each.start_at, end_at=each.end_at) for each in results.periods]
+    return SearchAnswer(query=request.query, periods=periods, hits=list(map(SearchResult.of, results)))
+
+
+class NewBriefRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query: Words = ""
+    budget_tokens: Budget | None = None
+    preset: Preset | None = None
+    recency_weight: Annotated[float, msgspec.Meta(ge=0, le=1)] = RECENCY_WEIGHT
+    deadline_s: Deadline | None = None
+    is_preview: bool = False  # no agent sees it, so it gets no receipt
+
+
+@API.post("brief")
+async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
+    """The text an agent needs to know now, within a budget and a deadline; `missing` names its gaps."""
+    return await memory.brief(
+        request.query,
+        budget_tokens=request.budget_tokens,
+        preset=request.preset,
+        deadline_s=request.deadline_s,
+        is_preview=request.is_preview,
+        recency_weight=request.recency_weight,
+    )
+
+
+class WhyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    about: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The evidence for each event that the request names."""
+
+    why: list[Why]
+
+
+@API.get("why")
+async def why(memory: Memory, request: WhyRequest) -> WhyAnswer:
+    """The evidence behind a brief, crystal or other event. `about` is an id, a position, or a line that ends in one."""
+    return WhyAnswer(why=await memory.why(request.about))
+
+
+class NavigateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    task: Words
+    limit: Limit = 10
+    session: Name | None = None
+
+
+class NavigateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that a task will probably need, best first, and the sources that could not answer."""
+
+    task: str
+    places: list[Place]
+    missing: dict[str, str]
+
+
+@API.get("navigate")
+async def navigate(memory: Memory, request: NavigateRequest) -> NavigateAnswer:
+    """The files that a task will probably need, best first, each with lines, a probability and reasons."""
+    places = await memory.navigate(request.task, limit=request.limit, session=request.session)
+    return NavigateAnswer(task=request.task, places=list(places), missing=places.missing)
+
+
+class HandoffRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    session: Name | None = None
+    budget_tokens: Budget | None = None
+
+
+class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The text for the next agent, within the budget, and the source of each line."""
+
+    session: str | None
+    text: str
+    lines: list[dict[str, Any]]
+    new_crystals: list[dict[str, Any]]
+    recent_crystals: list[dict[str, Any]]
+    tokens_used: int
+    budget_tokens: int
+    left_out: int
+    errors: tuple[str, ...]
+
+
+@API.post("handoff")
+async def handoff(memory: Memory, request: HandoffRequest) -> HandoffAnswer:
+    """Crystallize a session, and return the text that the next agent needs to start."""
+    made = await memory.handoff(session=request.session, budget_tokens=request.budget_tokens)
+    return HandoffAnswer(
+        session=made.session,
+        text=made.text,
+        lines=msgspec.to_builtins(made.lines),
+        new_crystals=[crystal_document(each) for each in made.new_crystals],
+        recent_crystals=[crystal_document(each) for each in made.recent_crystals],
+        tokens_used=made.tokens_used,
+        budget_tokens=made.budget_tokens,
+        left_out=made.left_out,
+        errors=made.errors,
+    )
+
+
+# -- Taking back --------------------------------------------------------------------------------------------------
+
+
+class RetractRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reference: Reference
+    reason: Reason
+
+
+class RetractAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The id of the retracted event, and of the event that retracts it."""
+
+    retracted: str
+    event: str
+
+
+@API.post("retract")
+async def retract(memory: Memory, request: RetractRequest) -> RetractAnswer:
+    """Retract a mark, crystal or judgment: it stays in the log, and nothing uses it any more."""
+    event = await memory.events.get(request.reference)
+    return RetractAnswer(retracted=event.id, event=await memory.retract(event.id, reason=request.reason))
+
+
+class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The events to purge. Without `confirm` the answer is a preview, with the word that confirms it."""
+
+    ids: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=1_000)] = ()
+    value: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
+    session: Name | None = None
+    agent: Name | None = None
+    user: Name | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = BY_HAND
+    confirm: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+
+
+class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The events that were purged, or would be."""
+
+    events: int
+    ids: tuple[str, ...]
+    names: dict[str, int]
+    sessions: tuple[str, ...]
+    spellings: dict[str, int]  # each spelling of the value and the number of events with it; empty once they are purged
+    first: list[EventOut]
+    record: str | None
+    stands: bool
+    exports: tuple[str, ...]
+    removed: tuple[str, ...]
+    remade: list[CrystalOut]  # crystals that were made again from the remaining marks
+    ended: tuple[Waiting, ...]  # crystals that could not be made again, and why
+    unreached: tuple[str, ...]
+    confirm: str | None  # send the same request with this word to purge for good; None once it is done
+
+
+@API.post("purge")
+async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
+    """Remove the content of every event that matches all fields; a tombstone remains in its place.
+
+    Two steps: without `confirm` the answer shows what would be purged. The word in it confirms exactly that; if other
+    events match by then, the request is refused.
+    """
+    selection = msgspec.structs.asdict(request)
+    confirm = selection.pop("confirm")
+    preview = await memory.purge(**selection, dry_run=True)
+    word = blake2b(msgspec.json.encode([memory.space, selection, sorted(preview.ids)]), digest_size=12).hexdigest()
+    if confirm is not None and confirm != word:
+        raise InvalidInput(f"{confirm!r} confirms another selection; send the request without it to see this one")
+    done = preview if confirm is None else await memory.purge(**selection)
+    fields = {name: getattr(done, name) for name in done.__struct_fields__}
+    fields |= {"first": event_documents(done.first), "remade": list(map(crystal_document, done.remade))}
+    return PurgeAnswer(**fields, confirm=word if confirm is None else None)
+
+
+# -- Health -------------------------------------------------------------------------------------------------------
+
+
+class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    verify: bool = False  # also check all stored data, which takes seconds for each million events
+
+
+class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of a space: its size, its backlog, failed jobs, and broken promises."""
+
+    healthy: bool
+    verified: bool  # all stored data was checked
+    location: str
+    position: int
+    sizes: Sizes
+    backlog_events: int
+    backlog_bytes: int
+    marks_without_vector: int | None
+    problems: list[str]
+    work: list[dict[str, Any]]  # scheduled jobs, and the process that holds each
+    failed_work: list[EventOut]
+
+
+@API.get("doctor")
+async def doctor(memory: Memory, request: DoctorRequest) -> DoctorAnswer:
+    """The health of a space: where it is stored, its size, its backlog, and broken promises."""
+    events, size_bytes = await memory.upkeep.backlog()
+    problems = [*memory.upkeep.damaged, *(await memory.upkeep.verify() if request.verify else ())]
+    failed = await memory.events.query(EventQuery(names=("job.failed",), limit=FAILED_SHOWN))
+    return DoctorAnswer(
+        healthy=not problems,
+        verified=request.verify,
+        location=memory.location,
+        position=await memory.events.position(),
+        sizes=await memory.upkeep.sizes(),
+        backlog_events=events,
+        backlog_bytes=size_bytes,
+        marks_without_vector=await memory.upkeep.without_vector(),
+        problems=problems,
+        work=[msgspec.to_builtins(each) for each in await memory.upkeep.planned()],
+        failed_work=event_documents(failed),
+    )

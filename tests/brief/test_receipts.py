@@ -1,0 +1,64 @@
+"""Receipts: the recorded events of briefs and gathers."""
+
+from __future__ import annotations
+
+from mica import EventQuery, Memory
+from mica.testing.sources import ScriptedSource
+
+CONCEPT = "service:api:login"
+
+
+async def test_a_purge_removes_receipts_that_quote_a_purged_statement(memory: Memory) -> None:
+    old = memory.sources.judge(CONCEPT, "WAG", confidence=0.5, reasons=["the zebra said so"])
+    memory.sources.judge(CONCEPT, "GROWL", confidence=0.5)
+    gathered = await memory.sources.gather(CONCEPT, deadline_s=5)
+    assert "zebra" in gathered.injection
+
+    await memory.purge(ids=[old.id])
+
+    assert "zebra" not in str([event.data for event in await memory.events.query(EventQuery(limit=None))])
+
+
+async def test_a_receipt_has_the_cost_and_the_concepts_of_a_brief(memory: Memory) -> None:
+    memory.sources.add(ScriptedSource("app", {"port": 8080}))
+
+    brief = await memory.brief("port", concept=CONCEPT)
+
+    (recorded,) = await memory.events.query(EventQuery(names=("brief",)))
+    assert recorded.id == brief.receipt
+    assert recorded.data["concepts"] == [CONCEPT]
+    assert recorded.data["coherence"] == 0.75
+    assert isinstance(recorded.data["latency_ms"], float)
+    assert [event.data["concept"] for event in await memory.events.query(EventQuery(names=("defrag",)))] == [CONCEPT]
+
+
+async def test_briefs_can_be_switched_off_for_one_request_or_for_a_space(memory: Memory) -> None:
+    """keeps: C-34. The receipt records it."""
+    memory.mark("The login cookie is set before the redirect")
+
+    off = await memory.brief("login", off=True)
+    assert (off.text, off.passages, off.is_off) == ("", (), True)
+
+    await memory.briefs.switch(on=False)
+    assert not await memory.briefs.is_on()
+    assert (await memory.brief("login")).is_off
+    await memory.briefs.switch(on=True)
+    assert "cookie" in (await memory.brief("login")).text
+
+    told = [event.data.get("is_off", False) for event in await memory.events.query(EventQuery(names=("brief",)))]
+    assert told == [True, True, False]
+
+
+async def test_a_purge_removes_receipts_of_gathers_that_quote_purged_text(memory: Memory) -> None:
+    """keeps: U-08. Receipts that quote other events stay."""
+    kept = memory.sources.judge("judgment:code_review:other", "Sis", confidence=0.9)
+    await memory.sources.gather("judgment:code_review:other", deadline_s=30)
+    gone = [memory.mark("abc123 holds Ararat").id, memory.sources.judge(CONCEPT, "Masis", confidence=0.9).id]
+    await memory.sources.gather(CONCEPT)
+    await memory.brief("abc123", concept=CONCEPT)
+
+    await memory.purge(ids=gone)
+
+    left = [str(event.data) for event in await memory.events.query(EventQuery(limit=None))]
+    assert not [said for said in left if "Ararat" in said or "Masis" in said]
+    assert [said for said in left if kept.id in said and "Sis" in said]

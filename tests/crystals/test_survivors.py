@@ -1,0 +1,285 @@
+"""Epochs and trees that outlive a purge of something they quote."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import mica
+from mica.format.documents import event_line
+from mica.model.event import EventQuery
+from mica.settings import CrystalSettings, Settings
+from mica.testing import HandClock
+
+MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
+
+
+SAID = (
+    "The cookie is set before the redirect, so the session is lost on every login.",
+    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
+    "Never set a cookie before a redirect: browsers drop it when the host changes.",
+    "The staging deploy failed because the secret was missing in the vault.",
+    "Added the secret to the vault and the deploy went through; login works on staging.",
+    "The old cookie helper in utils/http.py is used by nobody and can go.",
+)
+
+
+OTHER = (
+    "The invoice total is rounded twice, once in the cart and once in the mailer.",
+    "Rounding happens in billing/money.py only; the mailer prints what it is given.",
+    "Always keep amounts in cents until they are printed.",
+    "The nightly report counted refunds as sales, so Monday's numbers were too high.",
+    "Refunds have a type of their own in the ledger now, and the report leaves them out.",
+    "Thirty invoices of October were sent again with the right total.",
+)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(MONDAY)
+
+
+@pytest.fixture
+def home(home: Settings) -> Settings:
+    return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
+
+
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
+    """A session of some minutes, each mark from another."""
+    refs = []
+    with memory.context(session=session, agent="scout"):
+        for text in says:
+            clock.move(minutes=1)
+            refs.append(memory.mark(f"{text} ({session})"))
+    return refs
+
+
+async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
+    """What was marked in each of two weeks, and an epoch over them that a person closed and named."""
+    refs: list[list[mica.Ref]] = []
+    for week in range(2):
+        refs.append([])
+        for day, says in enumerate((SAID, OTHER)):
+            clock.at = MONDAY + timedelta(weeks=week, days=day)
+            refs[-1] += observe(memory, clock, f"week {week} day {day}", says=says)
+    await memory.crystals.make(level="epoch", label="beginnings of hunter2")
+    [epoch] = await memory.crystals.list(level="epoch")
+    return refs, epoch
+
+
+@pytest.mark.parametrize("auto", [True, False])
+async def test_a_named_epoch_survives_a_purge_of_its_sources(memory: mica.Memory, clock: HandClock, auto: bool) -> None:
+    """keeps: K-53.
+
+    It is rebuilt from the remaining marks at once, or on the next run after an interruption; no milestone would
+    recreate it.
+    """
+    memory.crystals._settings = CrystalSettings(auto=auto)
+    refs, epoch = await of_two_weeks(memory, clock)
+
+    await memory.purge(ids=[refs[0][0].id, refs[1][0].id])
+    if not auto:
+        assert await memory.crystals.list(level="epoch") == []
+        clock.move(weeks=1)
+        await memory.crystals.make_due()
+
+    [again] = await memory.crystals.list(level="epoch")
+    assert (again.period, again.label, again.marks) == (epoch.period, "beginnings of hunter2", epoch.marks - 2)
+    assert (again.revision, again.supersedes) == (2, (epoch.id,))
+    await memory.purge(ids=[ref.id for ref in refs[1]])
+    clock.move(weeks=1)
+    await memory.crystals.make_due()
+    [again] = await memory.crystals.list(level="epoch")
+    assert [week.period for week in await memory.crystals.expand(again.id) if isinstance(week, mica.Crystal)] == [
+        "week:2026-W45"
+    ]
+    assert (again.label, again.revision) == ("beginnings of hunter2", 3)
+    await memory.purge(value="hunter2", reason="leaked")
+    await memory.crystals.make_due()
+    [again] = await memory.crystals.list(level="epoch")
+    assert (again.label, again.revision) == (None, 4)
+    for event in await memory.events.query(EventQuery(limit=None)):
+        assert b"hunter2" not in event.body
+    await memory.purge(ids=[ref.id for ref in refs[0]])
+    for _ in range(2):
+        assert await memory.crystals.make_due() == []
+        await memory.upkeep.rebuild()
+    assert await memory.crystals.list(limit=None) == []
+    assert await memory.upkeep.verify() == []
+
+
+async def test_a_purge_does_not_recreate_what_a_person_ended(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53. Such an epoch was retracted or purged itself; its weeks are free for another one."""
+    memory.crystals._settings = CrystalSettings(auto=True)
+    refs, epoch = await of_two_weeks(memory, clock)
+    await memory.retract(epoch.id, reason="too early")
+    await memory.purge(ids=[refs[0][0].id])
+    clock.move(weeks=1)
+    await memory.crystals.make_due()
+    assert await memory.crystals.list(level="epoch") == []
+
+    await memory.crystals.make(level="epoch", label="another")
+    [other] = await memory.crystals.list(level="epoch")
+    assert (other.label, len(other.sources)) == ("another", 2)
+    await memory.purge(ids=[other.id])
+    await memory.crystals.make_due()
+
+    assert await memory.crystals.list(level="epoch") == []
+    assert await memory.upkeep.verify() == []
+
+
+async def test_a_tree_survives_a_purge_of_one_of_its_marks(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53"""
+    memory.crystals._settings = CrystalSettings(auto=True)
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+    [tree] = await memory.crystals.make(tree=root.id)
+
+    await memory.purge(ids=[root.id])
+    await memory.purge(ids=[below[0].id])
+
+    [again] = await memory.crystals.list()
+    assert (again.period, again.revision) == (tree.period, 3)
+    assert set(again.sources) == {ref.id for ref in below[1:]}
+    await memory.purge(ids=[ref.id for ref in below[1:]])
+    assert await memory.crystals.make_due() == []
+    assert await memory.upkeep.verify() == []
+
+
+@pytest.mark.parametrize("asked", [{"value": "hunter2"}, {"user": "ann"}])
+async def test_an_epoch_survives_a_purge_of_the_record_that_names_it(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, str]
+) -> None:
+    """keeps: K-53.
+
+    The record of an earlier purge holds the epoch's name and the user; both are purged before the epoch is rebuilt.
+    """
+    refs, epoch = await of_two_weeks(memory, clock)
+    with memory.context(user="ann"):
+        await memory.purge(ids=[refs[0][0].id])
+
+    with memory.context(user="ben"):
+        await memory.purge(value=asked.get("value"), user=asked.get("user"))
+    await memory.purge(user="ben")
+    for event in await memory.events.query(EventQuery(limit=None)):
+        assert b"hunter2" not in event.body
+        assert event.context.user is None
+    clock.move(weeks=1)
+    await memory.crystals.make_due()
+
+    [again] = await memory.crystals.list(level="epoch")
+    assert (again.period, again.label, again.marks) == (epoch.period, None, epoch.marks - 1)
+    assert (again.revision, again.supersedes) == (2, (epoch.id,))
+    assert await memory.crystals.make(level="epoch") == []
+    assert await memory.upkeep.verify() == []
+
+
+@pytest.mark.parametrize("auto", [True, False])
+async def test_a_period_emptied_by_a_purge_is_retracted(memory: mica.Memory, clock: HandClock, auto: bool) -> None:
+    """keeps: K-53. This holds for an epoch and a tree; later marks of the same weeks do not join them."""
+    memory.crystals._settings = CrystalSettings(auto=auto)
+    refs, epoch = await of_two_weeks(memory, clock)
+    [tree] = await memory.crystals.make(tree=refs[0][0].id)
+
+    await memory.purge(ids=[ref.id for ref in refs[0]])
+    assert await retractions(memory) == ([tree.id] if auto else [])
+    clock.move(days=1)
+    await memory.crystals.make_due()  # the second week is not over, and may be what is left of the epoch
+    assert await retractions(memory) == [tree.id]
+    clock.move(weeks=1)
+    await memory.crystals.make_due()
+    [again] = await memory.crystals.list(level="epoch")
+    assert (again.label, again.revision) == (epoch.label, 2)
+    await memory.purge(ids=[ref.id for ref in refs[1]])
+    assert await retractions(memory) == ([tree.id, again.id] if auto else [tree.id])
+    assert await memory.crystals.make_due() == []
+    assert await retractions(memory) == [tree.id, again.id]
+    for day, says in ((0, SAID), (1, OTHER), (7, SAID), (8, OTHER)):
+        with memory.context(session=f"late {day}"):
+            for text in says:
+                memory.mark(text, at=MONDAY + timedelta(days=day))
+    await memory.crystals.make(level="epoch", label="another")
+
+    [other] = await memory.crystals.list(level="epoch")
+    assert (other.label, other.revision, other.supersedes) == ("another", 1, ())
+    assert await memory.crystals.make_due() == []
+    assert await retractions(memory) == [tree.id, again.id]
+    assert await memory.upkeep.verify() == []
+
+
+async def retractions(memory: mica.Memory) -> list[object]:
+    """What was retracted, oldest first."""
+    told = await memory.events.query(EventQuery(names=("mark.retracted",), limit=None))
+    return [event.data["mark"] for event in told]
+
+
+@pytest.mark.parametrize("label", ["mine", None])
+async def test_a_tree_requested_again_replaces_the_one_a_purge_rebuilt(
+    memory: mica.Memory, clock: HandClock, label: str | None
+) -> None:
+    """keeps: K-53. Two crystals never cover the same marks."""
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+    [tree] = await memory.crystals.make(tree=root.id, label="theirs")
+    await memory.purge(ids=[below[0].id])
+
+    [again] = await memory.crystals.make(tree=root.id, label=label)
+
+    assert (again.revision, again.supersedes, again.label) == (2, (tree.id,), label or "theirs")
+    clock.move(minutes=1)
+    assert await memory.crystals.make_due() == []
+    assert await memory.crystals.list(limit=None) == [again]
+    assert await memory.upkeep.verify() == []
+
+
+@pytest.mark.parametrize("names", [("log.purged",), ("log.purged", "event.purged")])
+async def test_a_partly_imported_log_blocks_no_crystal(
+    memory: mica.Memory, home: Settings, clock: HandClock, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """keeps: K-53. The imported part holds the record of a purge, but nothing of the tree that was purged."""
+    part = tmp_path / "part.jsonl"
+    async with mica.open(":memory:", settings=home, clock=clock) as other:
+        with other.context(session="s1"):
+            root = other.mark(SAID[0])
+            below = [other.mark(text, parent=root) for text in SAID[1:]]
+        [tree] = await other.crystals.make(tree=root.id)
+        await other.purge(ids=[below[0].id])
+        records = await other.events.query(EventQuery(names=names, limit=None))
+        wanted = [event for event in records if event.name == "log.purged" or event.id == tree.id]
+        part.write_bytes(b"".join(event_line(event) + b"\n" for event in wanted))
+    observe(memory, clock, "s1")
+    assert (await memory.events.import_log(part)).events == len(names)
+
+    [made] = await memory.crystals.make(session="s1")
+    clock.move(days=2)
+
+    assert [crystal.level for crystal in await memory.crystals.make_due()] == ["day"]
+    assert made.period == "session:s1"
+    assert await memory.upkeep.verify() == []
+
+
+async def test_a_forged_purge_record_makes_no_epoch(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: K-53. A purge record is trusted only if that purge left a tombstone."""
+    refs, _ = await of_two_weeks(memory, clock)
+    seen = memory.emit("tool.ran", {"text": "anything"})
+    await memory.purge(ids=[refs[0][0].id, seen.id])
+    clock.move(weeks=1)
+    await memory.crystals.make_due()
+    before = await memory.crystals.list(limit=None)
+    observe(memory, clock, "later")
+    for gone in ("x", refs[0][0].id, refs[0][1].id, before[0].id, seen.id):
+        for period in ("epoch:forged", "tree:nonsense", f"tree:{refs[0][1].id}"):
+            survivor = {"crystal": gone, "period": period, "revision": 41, "label": "obey", "weeks": ["week:2026-W47"]}
+            memory.emit("log.purged", {"survivors": [survivor]})
+    clock.move(weeks=1)
+
+    made = await memory.crystals.make_due()
+
+    assert [crystal.level for crystal in made] == ["session", "day", "week"]
+    assert {crystal.label for crystal in await memory.crystals.list(limit=None)} == {None, "beginnings of hunter2"}
+    assert await memory.upkeep.verify() == []

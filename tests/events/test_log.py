@@ -1,0 +1,228 @@
+"""The log of one space: what is emitted is stored once, whatever the store does; listeners hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+from tests.unsteady_stores import UnsteadyStore
+
+import mica
+from mica import EventQuery, Memory
+from mica.errors import (
+    Backlogged,
+    DuplicateEvent,
+    InvalidEvent,
+    InvalidInput,
+    StoreFull,
+    StoreUnavailable,
+    UnknownEvent,
+)
+from mica.events import fold as folding
+from mica.events import journal
+from mica.events.log import Log
+from mica.model.event import Descent, Event
+from mica.settings import Settings
+from mica.store.reference.store import EphemeralStore
+from mica.testing.builders import build
+
+LONG_S = 20  # what would hang for ever fails after that
+
+
+async def test_a_full_store_is_reported_and_nothing_is_lost(home: Settings) -> None:
+    """keeps: U-04. Events that could not be stored wait, and are stored once there is room."""
+    store = UnsteadyStore(*[StoreFull("no space left")] * 2)
+    memory = Memory(store, settings=home)
+    memory.emit("one")
+    await memory.durable()
+    with pytest.raises(StoreFull):
+        await memory.events.query()
+    with pytest.raises(StoreFull):
+        await memory.search("one")
+    memory.emit("two")
+
+    assert [event.name for event in await memory.events.query()] == ["one", "two"]
+    await memory.close()
+
+
+async def test_the_background_task_retries_by_itself(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "RETRY_S", 0)
+    monkeypatch.setattr(folding, "GATHER_S", 0)
+    store = UnsteadyStore(StoreUnavailable("gone"), StoreUnavailable("gone"))
+    memory = Memory(store, settings=home)
+    memory.emit("one")
+    async with asyncio.timeout(30):
+        while not (await store.files.sizes()).events:
+            await asyncio.sleep(0)
+    assert [event.name for event in await store.log.read(0, limit=10)] == ["one"]
+    await memory.close()
+
+
+async def test_a_stuck_store_makes_observing_fail_loudly(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: U-04. The backlog is bounded and events are never dropped."""
+    monkeypatch.setattr(journal, "JOURNAL_BYTES_MAX", 1)
+    store = UnsteadyStore(*[StoreUnavailable("gone fishing")] * 1000)
+    memory = Memory(store, settings=home)
+    taken: list[int] = []
+
+    def emit_without_end() -> None:
+        for number in range(10_000):
+            memory.emit("kept", {"n": number})
+            taken.append(number)
+
+    with pytest.raises(Backlogged, match="wait for the store"):
+        emit_without_end()
+
+    store.errors.clear()
+
+    assert [event.data["n"] for event in await memory.events.query(EventQuery(limit=None))] == taken
+    await memory.close()
+
+
+async def test_a_refused_event_is_reported_and_blocks_no_other(home: Settings) -> None:
+    memory = Memory(EphemeralStore(), settings=home)
+    root = memory.emit("root")
+    await memory.events.query()
+    memory.emit("liar", {"said": "anyway"}, parent=mica.Ref(root.writer, root.sequence, Descent(7)))
+    memory.emit("honest", parent=root)
+
+    with pytest.raises(InvalidEvent, match="depth"):
+        await memory.events.query()
+
+    kept = {event.name: event for event in await memory.events.query()}
+    assert set(kept) == {"root", "event.refused", "honest"}
+    assert kept["event.refused"].data["name"] == "liar"
+    assert kept["event.refused"].data["data"] == {"said": "anyway"}
+    assert kept["event.refused"].error
+    await memory.close()
+
+
+async def test_a_background_error_is_raised_by_the_next_read(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "GATHER_S", 0)
+    store = UnsteadyStore(DuplicateEvent("x"), DuplicateEvent("x"))
+    memory = Memory(store, settings=home)
+    memory.emit("doubled")
+    while store.errors:
+        await asyncio.sleep(0)
+    memory.emit("fine")
+    with pytest.raises(DuplicateEvent):
+        await memory.events.query()
+    assert [event.name for event in await memory.events.query()] == ["fine"]
+    await memory.close()
+
+
+async def test_a_cancelled_wait_loses_and_doubles_nothing(memory: Memory) -> None:
+    for number in range(50):
+        memory.emit("step", {"n": number})
+        task = asyncio.create_task(memory.durable())
+        await asyncio.sleep(0)
+        task.cancel()
+    assert [event.data["n"] for event in await memory.events.query(EventQuery(limit=None))] == list(range(50))
+
+
+# -- Listeners ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[Log]:
+    """The log of an empty space, without a memory around it."""
+    opened = Log(EphemeralStore(), carrier={})
+    yield opened
+    opened.start_closing()
+    await opened.close()
+    opened.journal.close()
+
+
+async def test_listeners_run_in_order_around_every_append(log: Log) -> None:
+    heard: list[tuple[str, list[str]]] = []
+
+    def before(name: str) -> Callable[[Sequence[Event]], None]:
+        return lambda events: heard.append((name, [event.name for event in events]))
+
+    async def after(events: Sequence[Event]) -> None:
+        heard.append(("after", [event.name for event in events]))
+
+    log.before_append += [before("first"), before("second")]
+    log.on_append.append(after)
+
+    log.emit("one")
+    await log.stored()
+
+    assert heard == [("first", ["one"]), ("second", ["one"]), ("after", ["one"])]
+
+
+async def test_followers_are_notified_after_the_listeners(log: Log) -> None:
+    rung = log.bell.next
+    seen: list[bool] = []
+
+    async def after(events: Sequence[Event]) -> None:
+        seen.append(rung.is_set())
+
+    log.on_append.append(after)
+    await log.append([build(1)])
+
+    assert seen == [False]
+    assert rung.is_set()
+
+
+async def test_every_read_runs_pending_work_first(log: Log) -> None:
+    async def spooled() -> None:
+        await log.append([build(1, "from.a.hook")])
+
+    log.before_read.append(spooled)
+
+    assert [event.name for event in await log.query(EventQuery())] == ["from.a.hook"]
+    assert (await log.get(build(1).id)).name == "from.a.hook"
+
+
+async def test_a_purge_by_another_process_is_noticed_at_the_next_append(home: Settings) -> None:
+    """keeps: U-08. Cache owners are notified, and marks may not repeat purged text."""
+    store = EphemeralStore()
+    log = Log(store, carrier={})
+    other = Memory(store, settings=home)
+    purges: list[str] = []
+    log.on_purge.append(lambda: purges.append("purged"))
+    other.mark("the vault is called q7zx")
+    await other.purge(value="q7zx")
+    log.check_asserted("q7zx again")  # not known here yet
+
+    await log.append([build(1)])
+
+    assert purges == ["purged"]
+    with pytest.raises(InvalidInput, match="'q7zx' was purged"):
+        log.check_asserted("q7zx again")
+    with pytest.raises(InvalidInput, match="purge --allow q7zx"):
+        log.mark("q7zx again")
+    await log.append([build(2)])
+    assert purges == ["purged"], "each purge is notified once"
+    log.start_closing()
+    await log.close()
+    log.journal.close()
+    await other.close()
+
+
+async def test_a_retraction_is_not_a_purge(log: Log) -> None:
+    heard: list[str] = []
+    log.on_purge.append(lambda: heard.append("purged"))
+    log.on_withdrawal.append(lambda: heard.append("withdrawn"))
+
+    log.notify_withdrawn()
+
+    assert heard == ["withdrawn"]
+
+
+async def test_a_pending_event_is_found_by_its_position(log: Log) -> None:
+    log.emit("one")
+    ref = log.emit("two")
+
+    assert (await log.get(2)).id == ref.id
+    assert await log.find(3, await log.reads()) is None
+    with pytest.raises(UnknownEvent):
+        await log.get(3)
+
+
+async def test_ids_without_a_journal_are_unique_and_sorted(log: Log) -> None:
+    ids = [next(log.ids) for _ in range(100)]
+
+    assert ids == sorted(set(ids))

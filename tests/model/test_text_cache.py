@@ -1,0 +1,68 @@
+"""Caches that are keyed by texts can all be emptied at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import mica
+from mica import redact, words
+from mica.model.text_cache import forget_texts, remember_texts
+
+SOURCES = Path(mica.__file__).parent
+
+
+def test_a_result_is_computed_once_until_the_cache_is_emptied() -> None:
+    seen: list[str] = []
+
+    @remember_texts(10)
+    def length(text: str) -> int:
+        seen.append(text)
+        return len(text)
+
+    assert [length("secret"), length("secret")] == [6, 6]
+    assert seen == ["secret"]
+
+    forget_texts()
+
+    assert length("secret") == 6
+    assert seen == ["secret", "secret"]
+
+
+def test_a_cache_has_a_limit() -> None:
+    seen: list[str] = []
+
+    @remember_texts(1)
+    def length(text: str) -> int:
+        seen.append(text)
+        return len(text)
+
+    for text in ("one", "three", "one"):
+        length(text)
+
+    assert seen == ["one", "three", "one"]
+
+
+def test_terms_and_key_names_are_emptied_too() -> None:
+    words.terms("the vault password")
+    redact._secret_kind("clientSecret")
+    assert words.term_of.cache_info().currsize > 0
+    assert redact._secret_kind.cache_info().currsize > 0
+
+    forget_texts()
+
+    assert words.term_of.cache_info().currsize == 0
+    assert redact._secret_kind.cache_info().currsize == 0
+
+
+def test_no_other_module_has_a_bounded_cache() -> None:
+    """keeps: U-08.
+
+    A cache that is never emptied would retain purged text; one without a limit holds fixed values only.
+    """
+    using = {
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        if re.search(r"\blru_cache\b", path.read_text(encoding="utf-8"))
+    }
+    assert using - {"store/sqlite/file.py"} == {"model/text_cache.py", "redact.py", "words.py"}

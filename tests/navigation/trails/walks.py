@@ -1,0 +1,52 @@
+"""Walks and their steps, built for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from mica.model.event import EventId, event_id
+from mica.model.walk import Outcome, Step, Walk
+from mica.testing.builders import START_AT, WRITER
+
+
+def read(
+    path: str, lines: tuple[int, int] | None = None, *, at: datetime = START_AT, tokens: int | None = 100, of: int = 500
+) -> Step:
+    start, end = lines or (None, None)
+    return Step(
+        path=path,
+        operation="read",
+        start_line=start,
+        end_line=end,
+        total_lines=of,
+        tokens=tokens,
+        at=at,
+        event=EventId("e"),
+    )
+
+
+def walk(
+    number: int,
+    paths: Sequence[str | Step],
+    *,
+    prompt: str = "Fix the login",
+    session: str | None = None,
+    outcome: Outcome = "unknown",
+    agent: str | None = "scout",
+    **given: object,
+) -> Walk:
+    at = START_AT + timedelta(hours=number)
+    made = Walk(
+        id=event_id(WRITER, number),
+        prompt=prompt,
+        at=at,
+        ended_at=at + timedelta(minutes=5),
+        session=session or f"s{number}",
+        agent=agent,
+        steps=tuple(read(path, at=at) if isinstance(path, str) else path for path in paths),
+        outcome=outcome,
+    )
+    return msgspec.structs.replace(made, **given)

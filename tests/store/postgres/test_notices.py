@@ -1,0 +1,17 @@
+"""PostgreSQL notifies listeners of new positions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mica.testing import build
+from mica.testing.postgres import APP, HANGS_S, LocalPostgres, connected, opened
+
+
+async def test_listeners_are_told_of_new_positions(server: LocalPostgres) -> None:
+    """A hint only; the position is what counts."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    async with opened(server.address()) as store, connected(server.dsn(role=APP)) as connection:
+        await connection.add_listener(f"mica_{store.space}", lambda *told: heard.put_nowait(str(told[-1])))
+        await store.log.append([build(1), build(2)])
+        assert await asyncio.wait_for(heard.get(), HANGS_S) == "2"

@@ -1,0 +1,290 @@
+"""Random histories, purges and crystals get the same answers from every engine."""
+
+from __future__ import annotations
+
+import pkgutil
+import tempfile
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mica.errors import InvalidEvent, LawBroken
+from mica.model.crystal import CrystalQuery
+from mica.model.event import CRYSTAL, MARK, Appended, Event, EventQuery, make_tombstone, writer_named
+from mica.store.postgres.store import PostgresStore
+from mica.store.protocol import Store
+from mica.store.reference.store import EphemeralStore
+from mica.store.sqlite.store import SqliteStore
+from mica.testing import contract
+from mica.testing.builders import START_AT, TOLD, build
+from mica.testing.contract.crystals import proposals
+from mica.testing.contract.store import ClosingContract, StoreContract
+from mica.testing.histories import History, histories
+from mica.testing.postgres import LocalPostgres
+from mica.words import terms
+
+
+class TestStore(ClosingContract):
+    """The suites of the roles run in the test files of the roles."""
+
+
+def test_the_store_contract_includes_every_suite() -> None:
+    suites = {
+        name
+        for module in pkgutil.iter_modules(contract.__path__)
+        for name in vars(import_module(f"{contract.__name__}.{module.name}"))
+        if name.endswith("Contract")
+    }
+
+    assert suites == {base.__name__ for base in StoreContract.__mro__ if base is not object}
+
+
+MISSING = build(99_999).id  # the parent of events, and nowhere
+
+
+async def age_in_part(store: Store) -> None:
+    """Age the log in steps, so that there are several blocks."""
+    for seconds in (0, 9, 3_600):
+        while await store.files.age(START_AT + timedelta(seconds=seconds), limit=4):
+            pass
+
+
+async def answers(store: Store, history: History) -> list[object]:
+    """The answers of every read method about a history."""
+    queries = [
+        EventQuery(limit=None),
+        EventQuery(session="s1", limit=3),
+        EventQuery(agent="scout", names=("mark", "*.r*")),
+        EventQuery(user="ann", since=START_AT),
+        EventQuery(until=START_AT, errors=True),
+        EventQuery(text="cookie"),
+        EventQuery(text="session login", session="s2"),
+        EventQuery(session="s1", agent="scout", user="ann", limit=None),
+        EventQuery(agent="smith", limit=2),
+        EventQuery(since=START_AT, until=START_AT + timedelta(seconds=9), limit=4),
+        EventQuery(names=("file.*",), errors=False, limit=None),
+        EventQuery(limit=0),
+    ]
+    found: list[object] = [await store.log.query(query) for query in queries]
+    found += [await store.log.at(position) for position in range(len(history) + 2)]
+    found += [await store.log.read(after, limit=limit) for after in (-1, 0, 3, 7) for limit in (0, 1, 5, 100)]
+    found += [
+        await store.chains.descendants(MISSING),
+        await store.chains.ancestors(MISSING),
+        await store.chains.chain("req-1"),
+    ]
+    for event in history:
+        found += [
+            await store.log.get(event.id),
+            await store.chains.chain(event.correlation),
+            await store.chains.ancestors(event.id),
+            await store.chains.descendants(event.id),
+            await store.chains.descendants(event.id, depth=1),
+        ]
+        if event.name in (MARK, CRYSTAL):
+            found.append(await store.crystals.citing([event.id]))
+    crystals = [
+        CrystalQuery(is_live=None, limit=None),
+        CrystalQuery(limit=2),
+        CrystalQuery(is_live=False),
+        CrystalQuery(is_sealed=True),
+        CrystalQuery(is_stale=True, is_live=None),
+        CrystalQuery(level="session", is_sealed=False, is_stale=False),
+        CrystalQuery(period="session:x", since=START_AT + timedelta(seconds=3), until=START_AT + timedelta(seconds=9)),
+    ]
+    found += [await store.crystals.query(each) for each in crystals]
+    found += [await store.crystals.unsealed(limit=limit) for limit in (0, 2, 100)]
+    found += [await store.crystals.citing([event.id for event in history[:3]])]
+    found += [
+        await store.texts.postings(terms("cookie session redirect 数据 42")),
+        await store.texts.read(range(len(history) + 2)),
+        await store.texts.read([3, 5], neighbours=1),
+        await store.chains.agents(),
+        await store.files.verify(),
+        msgspec.structs.replace(await store.files.sizes(), size_bytes=0, payloads=0, aged=0, blocks=0),
+    ]
+    return found
+
+
+async def purge_alike(store: Store, history: History, chosen: set[int], *, aged: bool) -> None:
+    """Purge some events, and compare every answer with a reference in which they were never more than tombstones."""
+    selected = [event for number, event in enumerate(history) if number in chosen]
+    reference = EphemeralStore()
+    await reference.log.append([make_tombstone(event, TOLD) if event in selected else event for event in history])
+    right = await answers(reference, history)
+    try:
+        await store.log.append(history)
+        if aged:
+            await age_in_part(store)
+        await answers(store, history)  # what is cached must be forgotten
+
+        assert await store.purges.bury([event.id for event in selected], TOLD) == len(selected)
+
+        assert await answers(store, history) == right
+        assert await store.log.append(history) == Appended(stored=0, repeated=len(history))
+        await store.purges.scrub()
+        await age_in_part(store)
+        assert await answers(store, history) == right
+        assert await store.log.append(history) == Appended(stored=0, repeated=len(history))
+        assert await store.files.rebuild() == len(history)
+        assert await answers(store, history) == right
+    finally:
+        await store.close()
+
+
+PURGES = {"history": histories(), "chosen": st.sets(st.integers(0, 24)), "aged": st.booleans()}
+
+
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_memory(history: History, chosen: set[int], aged: bool) -> None:
+    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    await purge_alike(EphemeralStore(), history, chosen, aged=aged)
+
+
+@settings(max_examples=50)
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chosen: set[int], aged: bool) -> None:
+    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        await purge_alike(await SqliteStore.open(Path(folder) / "space.db"), history, chosen, aged=aged)
+
+
+@settings(max_examples=25)
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_postgresql(
+    server: LocalPostgres, history: History, chosen: set[int], aged: bool
+) -> None:
+    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    await purge_alike(await PostgresStore.open(server.address()), history, chosen, aged=aged)
+
+
+async def answer_alike(store: Store, history: History) -> None:
+    """Append in two steps that overlap, and compare every answer with the reference, also after rebuilds and ageing."""
+    orphan = build(0, "file.edit", {"path": "a.py"}, parent=build(99_999), writer=writer_named("orphans"))
+    below = build(1, "mark", {"text": "cookie"}, parent=orphan, writer=writer_named("orphans"), after_s=3)
+    history = [*history, orphan, below]
+    reference = EphemeralStore()
+    await reference.log.append(history)
+    right = await answers(reference, history)
+    try:
+        middle = len(history) // 2
+        await store.log.append(history[:middle])
+        await store.log.append(history)
+
+        assert await answers(store, history) == right
+
+        assert await store.files.rebuild() == len(history)
+        assert await answers(store, history) == right
+
+        before = await store.files.sizes()
+        await age_in_part(store)
+        assert await answers(store, history) == right
+        assert await store.log.append(history) == Appended(repeated=len(history))
+        assert await store.files.rebuild() == len(history)
+        assert await answers(store, history) == right
+        after = await store.files.sizes()
+        assert (after.events, after.marks, after.contexts, after.payloads) == (
+            before.events, before.marks, before.contexts, before.payloads,
+        )  # fmt: skip
+    finally:
+        await store.close()
+
+
+@given(history=histories())
+async def test_random_histories_get_the_same_answers_from_sqlite(history: History) -> None:
+    """keeps: E-13. The reference store defines what is right, for rows and for what has aged."""
+    with tempfile.TemporaryDirectory() as folder:
+        await answer_alike(await SqliteStore.open(Path(folder) / "space.db"), history)
+
+
+@settings(max_examples=25)  # a question is some round trips to the server; each run draws other histories
+@given(history=histories())
+async def test_random_histories_get_the_same_answers_from_postgresql(server: LocalPostgres, history: History) -> None:
+    """keeps: E-13, K-31. And the same from a server that many spaces share."""
+    await answer_alike(await PostgresStore.open(server.address()), history)
+
+
+# -- Crystals -------------------------------------------------------------------------------------------------
+
+
+async def verdict(store: Store, event: Event) -> str:
+    """What a store says to a proposal: the law that it breaks, or what else is wrong with it."""
+    try:
+        await store.log.append([event])
+    except LawBroken as error:
+        return error.law
+    except InvalidEvent:
+        return "no event"
+    return "taken"
+
+
+async def judge_alike(store: Store, proposed: History, purged: set[int], *, with_crystals: bool) -> None:
+    """Propose events one by one, then purge some: every verdict and every answer is that of the reference."""
+    reference = EphemeralStore()
+    taken: History = []
+    try:
+        for event in proposed:
+            right = await verdict(reference, event)
+            assert await verdict(store, event) == right, event
+            taken += [event] * (right == "taken")
+        right_answers = await answers(reference, taken)
+        assert await reference.files.verify() == []
+
+        assert await answers(store, taken) == right_answers
+        assert [event.body for event in await store.log.read(0, limit=1_000)] == [event.body for event in taken]
+        for keep in (store.files.rebuild, lambda: age_in_part(store), store.files.rebuild):
+            await keep()
+            assert await answers(store, taken) == right_answers
+
+        chosen = [event.id for number, event in enumerate(taken) if number in purged]
+        resting = await reference.crystals.citing(chosen)
+        assert await store.crystals.citing(chosen) == resting
+        for each in (reference, store):
+            await each.purges.bury([*chosen, *resting] if with_crystals else chosen, TOLD)
+        right_answers = await answers(reference, taken)
+        assert await answers(store, taken) == right_answers
+        assert not with_crystals or await store.files.verify() == []
+        for each in (store, reference):
+            await each.files.rebuild()
+            assert await answers(each, taken) == right_answers
+    finally:
+        await store.close()
+
+
+PROPOSALS = {"proposed": proposals(), "purged": st.sets(st.integers(0, 15), max_size=4), "with_crystals": st.booleans()}
+
+
+@given(**PROPOSALS)
+async def test_random_crystals_keep_every_law_in_memory(
+    proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05. What is taken stands the same when it is derived again."""
+    await judge_alike(EphemeralStore(), proposed, purged, with_crystals=with_crystals)
+
+
+@settings(max_examples=50)
+@given(**PROPOSALS)
+async def test_random_crystals_are_judged_alike_by_sqlite(
+    proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16. Taken or refused by the same law, also when aged."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = await SqliteStore.open(Path(folder) / "space.db")
+        await judge_alike(store, proposed, purged, with_crystals=with_crystals)
+
+
+@settings(max_examples=15)
+@given(**PROPOSALS)
+async def test_random_crystals_are_judged_alike_by_postgresql(
+    server: LocalPostgres, proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16.
+
+    Taken or refused by the same law, also after rebuilds.
+    """
+    store = await PostgresStore.open(server.address())
+    await judge_alike(store, proposed, purged, with_crystals=with_crystals)

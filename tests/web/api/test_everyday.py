@@ -1,0 +1,85 @@
+"""The everyday verbs over HTTP."""
+
+from __future__ import annotations
+
+import httpx2
+
+
+async def test_what_is_marked_is_found_briefed_and_explained(client: httpx2.AsyncClient) -> None:
+    """keeps: D-12, B-66. The HTTP server does more than health."""
+    told = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout", "tags": ["gotcha"]}
+    marked = await client.post("/api/mark", json=told)
+    assert marked.status_code == 200
+
+    found = (await client.get("/api/search", params={"query": "cookie redirect"})).json()
+    brief = (await client.post("/api/brief", json={"query": "cookie", "deadline_s": 30})).json()
+    why = (await client.get("/api/why", params={"about": brief["receipt"]})).json()
+
+    assert found["hits"][0]["id"] == marked.json()["id"]
+    assert found["hits"][0]["mark"]["tags"] == ["gotcha"]
+    assert "The cookie is set before the redirect" in brief["text"]
+    assert why["why"][0]["because"][0]["evidence"][0]["id"] == marked.json()["id"]
+
+
+async def test_a_query_without_a_word_is_refused(client: httpx2.AsyncClient) -> None:
+    for query in ("", "?!"):
+        answer = await client.get("/api/search", params={"query": query})
+
+        assert answer.status_code == 422
+        assert "no word to search for" in answer.json()["detail"]
+
+
+async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/mark", json={"text": "We called it hunter2", "session": "s1"})
+    tried = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    assert (tried["events"], tried["record"], tried["spellings"]) == (1, None, {"hunter2": 1})
+
+    await client.post("/api/mark", json={"text": "hunter2 again", "session": "s1"})
+    other = await client.post("/api/purge", json={"value": "hunter2", "confirm": tried["confirm"]})
+    assert other.status_code == 422  # one more would go than was shown
+    seen = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": seen["confirm"]})).json()
+
+    assert (done["events"], done["confirm"]) == (2, None)
+    assert "hunter2" not in (await client.get("/api/events/query")).text
+
+
+async def test_a_purge_says_what_it_made_anew(client: httpx2.AsyncClient) -> None:
+    """keeps: K-53"""
+    for word in ("first", "second", "third", "fourth", "fifth", "sixth", "hunter2"):
+        text = f"The {word} cookie is set before the redirect, so the session of {word} is lost on every login"
+        await client.post("/api/mark", json={"text": text, "session": "s1"})
+    [before] = (await client.post("/api/crystals/make", json={})).json()["crystals"]
+
+    seen = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": seen["confirm"]})).json()
+
+    assert (seen["remade"], seen["ended"], done["ended"]) == ([], [], [])
+    assert [(each["period"], each["marks"]) for each in done["remade"]] == [(before["period"], before["marks"] - 1)]
+
+
+async def test_a_retracted_mark_is_no_longer_used_and_stays_in_the_log(client: httpx2.AsyncClient) -> None:
+    """keeps: B-66"""
+    text = "The cookie is set before the redirect"
+    marked = (await client.post("/api/mark", json={"text": text, "session": "s1"})).json()["id"]
+
+    answer = await client.post("/api/retract", json={"reference": marked, "reason": "wrong file"})
+
+    assert (answer.status_code, answer.json()["retracted"]) == (200, marked)
+    assert (await client.get("/api/search", params={"query": "cookie redirect"})).json()["hits"] == []
+    assert text not in (await client.post("/api/brief", json={"query": "cookie", "deadline_s": 30})).json()["text"]
+    kept = (await client.get("/api/events/get", params={"reference": marked})).json()
+    retracting = (await client.get("/api/events/get", params={"reference": answer.json()["event"]})).json()
+    assert kept["data"]["text"] == text
+    assert (retracting["data"]["mark"], retracting["data"]["reason"]) == (marked, "wrong file")
+
+
+async def test_retracting_needs_a_reason_and_an_event(client: httpx2.AsyncClient) -> None:
+    marked = (await client.post("/api/mark", json={"text": "The cookie is set late"})).json()["id"]
+
+    refused = [
+        await client.post("/api/retract", json={"reference": reference, "reason": reason})
+        for reference, reason in ((marked, ""), (marked, "  "), ("9999", "wrong file"))
+    ]
+
+    assert [each.status_code for each in refused] == [400, 422, 404]

@@ -1,0 +1,21 @@
+"""A space with work, behind the server of the tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import mica
+from mica.testing.sample_work import work
+from mica.web.memory_pool import MemoryPool
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+async def memory(pool: MemoryPool) -> mica.Memory:
+    """The server's own space, after some work."""
+    opened = await pool.memory()
+    await work(opened, now=NOW, weeks=2)
+    return opened

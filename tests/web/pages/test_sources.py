@@ -1,0 +1,36 @@
+"""The page Sources."""
+
+from __future__ import annotations
+
+import html
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import httpx2
+from tests.web.pages.dashboard import page
+
+from mica.model.event import utc_now
+from mica.sources.protocol import Concept, Question
+from mica.testing.sources import declared
+
+
+async def test_the_source_that_the_empty_page_shows_works_as_it_stands(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    said = await page(client, "/sources/declared")
+    shown = re.search(r"<pre>(.*?)</pre>", said, re.DOTALL)
+    assert shown is not None
+    with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection, connection:
+        connection.execute("CREATE TABLE reviews (id TEXT, verdict TEXT, note TEXT)")
+        connection.execute("INSERT INTO reviews VALUES ('abc123', 'GROWL', 'no types')")
+
+    sources = declared(html.unescape(shown[1]), folder=tmp_path)
+    (found,) = await sources["reviews"].fragments(
+        Question(concept=Concept.parse("judgment:code_review:abc123"), now=utc_now())
+    )
+    await sources.close()
+
+    assert (found.key, found.value, found.text) == ("verdict", "GROWL", "GROWL: no types")
+    assert "mica/config.toml" in said

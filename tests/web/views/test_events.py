@@ -1,0 +1,105 @@
+"""Rows of events, and chains as trees."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+import mica
+from mica.model.event import EventQuery
+from mica.web.views import events
+
+NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
+
+
+async def test_a_tail_takes_up_after_the_last_position_and_obeys_its_filters(memory: mica.Memory) -> None:
+    asked = events.EventFilter(names="mark", agent="codex")
+    tail = await events.latest(memory, asked)
+    with memory.context(agent="codex"):
+        memory.mark("a new one")
+        memory.emit("file.read", {"path": "x.py"})
+    memory.mark("of somebody else")
+
+    later = await events.later(memory, asked, after=tail.position)
+
+    assert [row.said for row in later.rows] == ["a new one"]
+    assert {row.name for row in tail.rows} == {"mark"}
+
+
+async def test_a_tail_that_was_away_long_is_shown_the_last_events_only(empty: mica.Memory) -> None:
+    empty.emit("tick", {"text": "seven"})
+    for number in range(events.BEHIND_MAX + 50):
+        empty.emit("tick", {"text": str(number)})
+
+    later = await events.later(empty, events.EventFilter(), after=0)
+    older = await events.later(empty, events.EventFilter(text="seven"), after=0)
+
+    assert older.rows == ()  # what is that far behind is not looked for
+    assert len(later.rows) == events.ROWS_MAX
+    assert later.rows[0].said == str(events.BEHIND_MAX + 49)
+
+
+async def test_older_events_follow_one_another_without_a_gap_whatever_their_times(empty: mica.Memory) -> None:
+    for number in range(250):
+        empty.emit("tick", {"text": str(number)}, at=NOW - timedelta(seconds=number // 80))
+    asked = events.EventFilter(names="tick")
+
+    tail = await events.latest(empty, asked)
+    seen = [*tail.rows]
+    while tail.has_older:
+        tail = await events.older(empty, asked, before=seen[-1].id)
+        seen += tail.rows
+
+    wanted = await empty.events.query(EventQuery(names=("tick",), limit=None))
+    assert [row.id for row in seen] == [event.id for event in reversed(wanted)]
+
+
+async def test_a_chain_is_a_tree_in_order_with_times_since_its_beginning(memory: mica.Memory) -> None:
+    walk = (await memory.events.query(EventQuery(session="now", names=("mark",))))[0]
+
+    chain = await events.chain_of(memory, walk)
+
+    assert chain.events == len(await memory.events.chain(walk))
+    assert chain.links[0].row.id == walk.id
+    assert chain.links[0].is_asked
+    assert [link.indent for link in chain.links][:2] == [0, 1]
+    assert all(link.after_s >= 0 for link in chain.links)
+
+
+def test_filters_come_from_an_address_and_unknown_ones_are_left_out() -> None:
+    asked = events.EventFilter.of({"names": "file.*, mark", "errors": "1", "bundle": "nonsense", "space": "x"})
+
+    assert asked.query() == EventQuery(names=("file.*", "mark"), errors=True, limit=events.ROWS_MAX)
+    assert asked.bundle == ""
+    assert asked.is_narrowed
+
+
+async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) -> None:
+    mark = (await memory.events.query(EventQuery(names=("mark",), limit=1)))[0]
+
+    await memory.purge(ids=[mark.id])
+
+    row = events.row_of(await memory.events.get(mark.id))
+    assert row.said == "purged"
+    assert msgspec.json.encode(row).find(b"discounts") == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("model.answer", {"model": "m-1", "output_tokens": 1_234}, "m-1, 1,234 tokens"),
+        ("model.answer", {"model": "m-1"}, "m-1"),
+        ("defrag", {"concept": "judgment:code_review:1"}, "judgment:code_review:1"),
+        ("brief.switched", {"on": True}, "on"),
+        ("brief.switched", {"on": False}, "off"),
+    ],
+)
+async def test_an_event_without_a_text_says_what_it_is_about(
+    empty: mica.Memory, name: str, data: dict[str, object], told: str
+) -> None:
+    empty.emit(name, data)
+    [event] = await empty.events.query()
+
+    assert events.said_by(event) == told

@@ -1,0 +1,22 @@
+"""The health of a space."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import mica
+from mica.web.views import health
+
+NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
+
+
+async def test_health_tells_what_is_due_and_what_failed(memory: mica.Memory) -> None:
+    memory.emit("job.failed", {"kind": "evolve", "text": "no space left"}, error=True)
+    await memory.upkeep.tick()
+
+    found = await health.health(memory, now=NOW)
+
+    assert {each.kind for each in found.work} >= {"crystallize", "evolve"}
+    assert [event.data["text"] for event in found.ours] == ["no space left"]
+    assert any("failed in the last week" in line for line in found.advice)
+    assert await health.laws(memory) == []
