@@ -77,6 +77,14 @@ async def everything(memory: Memory, known: list[Ref]) -> list[object]:
     return found
 
 
+async def stop_folding(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be stored in the background any more; a batch under way is finished first."""
+    monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
+    memory._log._folding._task.cancel()
+    await asyncio.wait([memory._log._folding._task])
+    await memory._log._folding.flush()
+
+
 def unplaced(value: object) -> object:
     """The same without positions, lists of events in an order that positions have no part in."""
     if isinstance(value, Event):
@@ -98,8 +106,7 @@ async def test_pending_events_are_read_like_stored_ones(
     emit_some(memory, chance, known, 150)
     await memory.events.position()  # all of that is stored
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
-    monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
-    memory._log._folding._task.cancel()
+    await stop_folding(memory, monkeypatch)
     emit_some(memory, chance, known, 150)
     before = await everything(memory, known)
     assert memory._journal.waiting > 0
@@ -250,8 +257,7 @@ async def test_pending_events_purged_by_another_process_are_not_read(
 ) -> None:
     """keeps: U-08, E-25. They appear as they will be stored: as tombstones that no content query matches."""
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
-    monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
-    memory._log._folding._task.cancel()
+    await stop_folding(memory, monkeypatch)
     with memory.context(session="s1", correlation="c1"):
         gone = memory.emit("tool.ran", {"text": "hunter2"})
         memory.emit("tool.ran", {"text": "below"}, parent=gone)
