@@ -1,4 +1,4 @@
-"""Scenarios of `bench/continuity.py`: what happened in a project, what the next agent must hear, and the score."""
+"""Scenarios of `bench/continuity.py`: the history of a project, the facts that the next agent needs, and the score."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Session(msgspec.Struct, frozen=True):
     branch: str = "main"
 
     def times(self) -> list[datetime]:
-        """When each turn happened: a person takes minutes, a tool half a minute."""
+        """The time of each turn: a person takes minutes, a tool half a minute."""
         at, found = self.start.astimezone(UTC), []
         for number, turn in enumerate(self.turns):
             if number:
@@ -53,7 +53,7 @@ class Session(msgspec.Struct, frozen=True):
         return found
 
     def closes(self, number: int) -> bool:
-        """Whether the turn of this number is the last before the next prompt."""
+        """True if the turn of this number is the last before the next prompt."""
         return number + 1 == len(self.turns) or self.turns[number + 1].user is not None
 
 
@@ -75,7 +75,7 @@ class NotedMark(msgspec.Struct, frozen=True):
 
 
 class Gold(msgspec.Struct, frozen=True):
-    """Something that a brief must say, or must not say."""
+    """A statement that a brief must contain, or must not contain."""
 
     id: str
     any_of: Alternatives
@@ -85,7 +85,7 @@ class Gold(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A question to mica after a session, and what a truthful answer holds."""
+    """A question to mica after a session, and the contents of a correct answer."""
 
     id: str
     after: str
@@ -98,7 +98,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """The life of one project over several days."""
+    """The history of one project over several days."""
 
     name: str
     kind: Literal["coding", "assistant"]
@@ -109,12 +109,12 @@ class Scenario(msgspec.Struct, frozen=True):
     marks: list[NotedMark] = []
 
     def moments(self) -> list[Moment]:
-        """The moments at which something is stored and asked, in order."""
+        """The moments at which something is stored and checked, in order."""
         return _with_checks(self, _after_sessions(self) if self.kind == "coding" else _after_marks(self))
 
 
 class Moment(msgspec.Struct):
-    """The end of a session or of a run of marks, and the checks that are asked then."""
+    """The end of a session or of a run of marks, and the checks that run then."""
 
     session: str
     end: datetime
@@ -159,7 +159,7 @@ def _with_checks(scenario: Scenario, moments: list[Moment]) -> list[Moment]:
 
 
 class Score(msgspec.Struct, frozen=True):
-    """How true an answer is: shares of what it says of each kind, and which of the gold it says."""
+    """The correctness of an answer: shares by kind of statement, and the expected statements it contains."""
 
     must: float
     stale: float
@@ -172,7 +172,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 def score(check: Check, answer: str) -> Score:
-    """Score an answer. The fence, headings, letter case and white space do not count."""
+    """Score an answer, ignoring the fence, headings, letter case and white space."""
     lines = [line for line in answer.splitlines() if not re.match(r"(</?memory\b|#{1,6} )", line)]
     text = _folded(" ".join(lines))
     says = frozenset(gold.id for gold in check.must if _has(text, gold.any_of))
@@ -195,11 +195,11 @@ def _has(text: str, alternatives: Alternatives) -> bool:
     return any(all(_folded(each) in text for each in together) for together in alternatives)
 
 
-# -- The newest words, a rival -------------------------------------------------------------------------------------
+# -- Baseline: newest words ----------------------------------------------------------------------------------------
 
 
 def conversation(scenario: Scenario, check: Check) -> list[str]:
-    """Prompts and closing words up to a check, oldest first; of one session or one week where that is asked."""
+    """Prompts and closing words up to a check, oldest first; of one session or one week if the check says so."""
     spoken = list(_spoken_before(scenario, check))
     if check.ask == "handoff":
         session = next((mark.session for mark in scenario.marks if mark.id == check.after), check.after)
@@ -237,7 +237,7 @@ def _identifier(*parts: object) -> str:
 
 
 def make_tree(scenario: Scenario, folder: Path) -> Path:
-    """A git working tree with the files that a scenario names; their contents are no part of any question."""
+    """A git working tree with the files that a scenario names; no check depends on their contents."""
     tree = folder / scenario.name / (Path(scenario.cwd).name or scenario.project)
     tree.mkdir(parents=True)
     names = {name for session in scenario.sessions for turn in session.turns for name in (turn.read, turn.edit) if name}
@@ -259,7 +259,7 @@ def _commit_all(tree: Path, at: datetime) -> None:
 
 
 class Transcript:
-    """One session as Claude Code writes it down."""
+    """One session in the transcript format of Claude Code."""
 
     def __init__(self, scenario: Scenario, session: Session, tree: Path) -> None:
         self._tree, self._branch = tree, session.branch
@@ -272,7 +272,7 @@ class Transcript:
             self._add(turn, number, ends=session.closes(number))
 
     def save(self, home: Path) -> Path:
-        """Write the transcript where Claude Code keeps it below a home folder, as old as its last record."""
+        """Write the transcript to Claude Code's place below a home folder, with the time of its last record."""
         folder = home / ".claude" / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(self._tree))
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.name}.jsonl"

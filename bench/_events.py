@@ -1,7 +1,7 @@
 """A seeded stream of events in the shape of an agent daemon's log, and the naive record of one.
 
-Live sessions take turns. Each has a few agents and one chain of events at a time; eight events in a row share who and
-where (a scope), and a scope descends from the last event of the scope before it in its chain. The naive record embeds
+Live sessions take turns. Each has a few agents and one chain of events at a time; eight events in a row share a
+context (a scope), and a scope descends from the last event of the scope before it in its chain. The naive record embeds
 the whole context in every event, built as KSI builds it: a copy of the parent's, a new id, a depth and a time.
 """
 
@@ -23,12 +23,12 @@ from _table import uncounted
 SEED = 20261115
 SCOPE_EVENTS = 8
 CHAIN_SCOPES = 2, 6  # about 30 events
-SESSION_SCOPES = 50, 110  # then another session takes its place
+SESSION_SCOPES = 50, 110  # then another session replaces it
 AGENTS = 2, 6
 LASTING_SHARE = 0.02  # of all scopes belong to one session that never ends, as a daemon's own does
 TEXT_BYTES = 74  # of free text in the middle; together with what is named, about 146 bytes of JSON
 LASTING = "sess_daemon"
-FRESH_SCOPES = 32  # so many are made at once
+FRESH_SCOPES = 32  # created at once
 
 Data = dict[str, object]
 Embedded = dict[str, object]
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 class Scope(NamedTuple):
     """Eight events that share a context."""
 
-    chain: int  # the number of the chain that they belong to
+    chain: int  # the number of their chain
     session: str
     agent: str
     user: str
@@ -81,14 +81,14 @@ TOOLS = "Read Bash Edit Grep Write Fetch".split()
 
 
 def stream(events: int, *, seed: int = SEED, live: int = 200, field: str = "note") -> list[Scope]:
-    """So many events, in whole scopes. `field` names the free text; `text` is what full text finds."""
+    """This many events, in whole scopes. `field` is the name of the free-text field; only `text` is indexed."""
     return list(scopes(events // SCOPE_EVENTS, seed=seed, live=live, field=field))
 
 
 class Fresh(Sequence[Scope]):
-    """A stream whose events are made again just before they are recorded, as in life; making them is nobody's cost.
+    """A stream whose events are created just before they are recorded; creating them is not measured.
 
-    Otherwise fetching old objects from memory would be a third of what is measured.
+    Otherwise fetching old objects from memory would be a third of the measured time.
     """
 
     def __init__(self, stretch: Sequence[Scope]) -> None:
@@ -173,7 +173,7 @@ def _text(chance: random.Random) -> str:
 
 @cache
 def library() -> str:
-    """Text as people write it: the standard library's own modules, about 4 MB, the same for one version of Python."""
+    """Natural text: the modules of the standard library, about 4 MB, the same for one version of Python."""
     folder = Path(sysconfig.get_path("stdlib"))
     return "".join(path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py")))
 
@@ -182,7 +182,7 @@ def library() -> str:
 
 
 def embedded(scope: Scope, above: Embedded | None) -> Embedded:
-    """The context of one more event, whole, below the event that `above` is the context of."""
+    """The complete context of an event whose parent has the context `above`."""
     now = time.time()
     identifier = f"evt_{uuid.uuid4().hex}"
     if above is None:

@@ -1,8 +1,8 @@
-"""How good is a digest made of sentences? Its overlap with what the author wrote afterwards, behind gates.
+"""Score extractive digests by their overlap with the author's own summary, subject to gates.
 
 A text is a set of units: stems of content words, identifiers, numbers. A unit weighs more the fewer instances have
-it. *Recall* is the weight of the reference's units that the marks have and the digest kept; *focus* the weight of
-the digest's units that the reference has, too. The score is their harmonic mean, and 0 where a gate fails: over the
+it. *Recall* is the share of the reference's units in the marks that the digest kept; *focus* the share of
+the digest's units that the reference has too. The score is their harmonic mean, and 0 where a gate fails: over the
 budget, not verbatim from the cited marks, cut to fragments, a template, or empty.
 """
 
@@ -55,9 +55,9 @@ FAMILIES = {
     "now-page": "day",
     "changelog": "release",
 }
-ASKING = {"prompt", "plan"}  # marks that say what was wanted, not what was done
-OTHERS = 8  # references of other instances that a digest is compared with
-RUN_TOKENS_MIN = 4  # a shorter stretch in common is chance
+ASKING = {"prompt", "plan"}  # tags of marks that state requests, not work
+OTHERS = 8  # number of other references that a digest is compared with
+RUN_TOKENS_MIN = 4  # a shorter common run is chance
 GROUNDED_MIN, WHOLE_MIN, TEMPLATE_MAX = 0.85, 0.8, 0.25
 FRAME_SHARE, FRAMES_MIN = 0.05, 3  # of the other digests that must have a pair of words, for it to be a template's
 
@@ -96,7 +96,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sentence(msgspec.Struct, frozen=True):
-    """A sentence of a digest, and the marks that it is said to be from."""
+    """A sentence of a digest, and the marks it cites."""
 
     text: str
     marks: Sequence[str]
@@ -111,7 +111,7 @@ def read(path: Path) -> list[Instance]:
 
 
 def tokens(text: str) -> int:
-    """What a text costs here: words and punctuation marks."""
+    """The number of words and punctuation marks in a text."""
     return len(_TOKEN.findall(text))
 
 
@@ -187,7 +187,7 @@ def _pieces(name: str) -> list[str]:
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """How one digest did; shares of 1."""
+    """The scores of one digest, from 0 to 1."""
 
     id: str
     family: str
@@ -214,7 +214,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class Judge:
-    """Scores digests of the instances of one file, whose marks say how rare a unit is."""
+    """Scores digests of the instances of one file, whose marks define how rare a unit is."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.instances = {instance.id: instance for instance in instances}
@@ -318,7 +318,7 @@ class Judge:
 
 
 def _others(instances: Sequence[Instance]) -> Iterator[tuple[str, list[str]]]:
-    """For each instance some others of its project and kind."""
+    """For each instance, some others of its project and kind."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for instance in instances:
         groups[instance.source, instance.kind].append(instance.id)
@@ -393,7 +393,7 @@ def _longest_run(words: Sequence[str], start: int, marks: Iterable[tuple[list[st
 
 
 def mark_templates(rows: Sequence[Row]) -> None:
-    """Fail the digests whose words outside verbatim runs are mostly pairs that other digests have, too."""
+    """Fail the digests whose words outside verbatim runs are mostly pairs that other digests share."""
     skeletons = [[_skeleton(frame) for frame in row.frames] for row in rows]
     users: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row, frames in zip(rows, skeletons, strict=True):

@@ -1,7 +1,7 @@
-"""What the counts of a unit are worth, learned from what authors wrote: a logistic regression of a few signals.
+"""Learn the weights of unit counts from authors' summaries, by logistic regression on a few signals.
 
 For every unit of an instance's marks: does the reference have it? Each instance weighs the same. The rarity of common
-units and how much a unit's own name says come from the same instances, and only where three projects have it.
+units and the weight of a unit's own name come from the same instances, if three projects have the unit.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Numbers: TypeAlias = NDArray[numpy.float64]
 
 
 class Lesson(NamedTuple):
-    """One instance, counted once for all folds."""
+    """The counts of one instance, computed once for all folds."""
 
     instance: Instance
     units: list[str]
     signals: Numbers  # a row for each unit; rarity is filled in when it is known what is common
-    told: Numbers  # 1 for a unit that the reference has
+    in_reference: Numbers  # 1 for a unit in the reference
 
 
 def sources(instance: Instance) -> list[DigestSource]:
@@ -49,18 +49,18 @@ def lessons(instances: Iterable[Instance]) -> list[Lesson]:
 
 def read(instance: Instance) -> Lesson:
     counted = count_mentions(sources(instance))
-    told = frozenset(units(instance.reference))
+    in_reference = frozenset(units(instance.reference))
     rows = [signals(unit, found, counted, 0.0) for unit, found in counted.units.items()]
     return Lesson(
         instance=instance,
         units=list(counted.units),
         signals=numpy.array(rows, dtype=float),
-        told=numpy.array([unit in told for unit in counted.units], dtype=float),
+        in_reference=numpy.array([unit in in_reference for unit in counted.units], dtype=float),
     )
 
 
 def fold(instance: Instance, alone: Iterable[str]) -> str:
-    """What must not be learned from to score this: its project, or a quarter of a project that has no peers."""
+    """The name of the fold to exclude when this is scored: its project, or a quarter of a project without peers."""
     if instance.source not in alone:
         return instance.source
     return f"{instance.source}/{int(fingerprint(instance), 16) % PARTS}"
@@ -78,32 +78,32 @@ def fingerprint(instance: Instance) -> str:
     return hashlib.sha256(instance.id.encode()).hexdigest()[:10]
 
 
-def learn(given: Sequence[Lesson]) -> Table:
+def learn(training: Sequence[Lesson]) -> Table:
     """The table of these lessons."""
-    rarities, rare = rarity_table(given)
+    rarities, rare = rarity_table(training)
     plain = Table(0.0, {}, {unit: (rarity, 0.0) for unit, rarity in rarities.items()}, rare)
-    signal = numpy.vstack([lesson.signals for lesson in given])
-    signal[:, SIGNALS.index("rarity")] = [plain.rarity(unit) for lesson in given for unit in lesson.units]
-    told = numpy.concatenate([lesson.told for lesson in given])
-    share = numpy.concatenate([numpy.full(len(lesson.units), 1 / len(lesson.units)) for lesson in given])
-    intercept, weights = regress(signal, told, share * (SAMPLE * len(told) / share.sum()))
-    own = own_names(given, told, 1 / (1 + numpy.exp(-(intercept + signal @ weights))))
+    signal = numpy.vstack([lesson.signals for lesson in training])
+    signal[:, SIGNALS.index("rarity")] = [plain.rarity(unit) for lesson in training for unit in lesson.units]
+    in_reference = numpy.concatenate([lesson.in_reference for lesson in training])
+    share = numpy.concatenate([numpy.full(len(lesson.units), 1 / len(lesson.units)) for lesson in training])
+    intercept, weights = regress(signal, in_reference, share * (SAMPLE * len(in_reference) / share.sum()))
+    own = own_names(training, in_reference, 1 / (1 + numpy.exp(-(intercept + signal @ weights))))
     return Table(
         intercept=round(intercept, 4),
         weights={name: round(float(weight), 4) for name, weight in zip(SIGNALS, weights, strict=True)},
         words={unit: (rarity, own[unit]) for unit, rarity in sorted(rarities.items())},
         rare=rare,
-        learned_from=tuple(sorted(fingerprint(lesson.instance) for lesson in given)),
+        learned_from=tuple(sorted(fingerprint(lesson.instance) for lesson in training)),
     )
 
 
-def rarity_table(given: Sequence[Lesson]) -> tuple[dict[str, float], float]:
+def rarity_table(training: Sequence[Lesson]) -> tuple[dict[str, float], float]:
     """The rarity of units that many instances of several projects have, and of all others."""
     having: dict[str, list[str]] = defaultdict(list)
-    for lesson in given:
+    for lesson in training:
         for unit in lesson.units:
             having[unit].append(lesson.instance.source)
-    total = len(given)
+    total = len(training)
 
     def rarity(count: float) -> float:
         return round(math.log(1 + total / (1 + count)) / math.log(1 + total), 3)
@@ -116,7 +116,7 @@ def rarity_table(given: Sequence[Lesson]) -> tuple[dict[str, float], float]:
     return common, rarity(COMMON_SHARE * total / 2)
 
 
-def regress(signal: Numbers, told: Numbers, share: Numbers) -> tuple[float, Numbers]:
+def regress(signal: Numbers, in_reference: Numbers, share: Numbers) -> tuple[float, Numbers]:
     """Logistic regression with a ridge on standardised signals, by Newton's method."""
     mean = numpy.average(signal, axis=0, weights=share)
     spread = numpy.sqrt(numpy.average((signal - mean) ** 2, axis=0, weights=share)) + 1e-9
@@ -126,19 +126,19 @@ def regress(signal: Numbers, told: Numbers, share: Numbers) -> tuple[float, Numb
     weights = numpy.zeros(matrix.shape[1])
     for _ in range(ROUNDS):
         likely = 1 / (1 + numpy.exp(-matrix @ weights))
-        slope = matrix.T @ (share * (told - likely)) - ridge @ weights
+        slope = matrix.T @ (share * (in_reference - likely)) - ridge @ weights
         curve = (matrix * (share * likely * (1 - likely))[:, None]).T @ matrix + ridge
         weights += numpy.linalg.solve(curve, slope)
     plain = weights[1:] / spread
     return float(weights[0] - mean @ plain), plain
 
 
-def own_names(given: Sequence[Lesson], told: Numbers, likely: Numbers) -> dict[str, float]:
-    """How much likelier than its counts say a unit is told, in log odds, shrunk towards 0."""
+def own_names(training: Sequence[Lesson], in_reference: Numbers, likely: Numbers) -> dict[str, float]:
+    """How much likelier a unit is in the reference than its counts predict, in log odds, shrunk towards 0."""
     surplus: dict[str, float] = defaultdict(float)
     doubt: dict[str, float] = defaultdict(float)
-    every = (unit for lesson in given for unit in lesson.units)
-    for unit, was_told, chance in zip(every, told, likely, strict=True):
-        surplus[unit] += was_told - chance
+    every = (unit for lesson in training for unit in lesson.units)
+    for unit, is_in, chance in zip(every, in_reference, likely, strict=True):
+        surplus[unit] += is_in - chance
         doubt[unit] += chance * (1 - chance)
     return {unit: round(float(surplus[unit] / (doubt[unit] + NAME_RIDGE)), 3) for unit in surplus}

@@ -1,11 +1,11 @@
-"""Make the prior of navigation from a public history: what signals are worth before anything was seen.
+"""Build the navigation prior from a public history: the weights of signals without any local data.
 
     python bench/_prior.py HISTORY.jsonl --releases FOLDER
 
 HISTORY has a commit a line: {h, t, merge, bot, s, files: [[status, path, (new path)], …]}. FOLDER has the unpacked
 releases of the project, each a folder; the words of a file at a commit are those of the last release before it. Every
 second commit plays a task, the others play commits; what was committed within the hour before plays the session. Only
-numbers are written: scales, weights and how sure they are.
+numbers are written: scales, weights and their certainty.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mica.navigation.regression import VERSION, SignalModel, TrainingTask, make_
 from mica.navigation.tree_index import index_text
 
 TARGET = Path(__file__).parent.parent / "src/mica/navigation/prior.json"
-COMMITS = 1_200  # the latest, of which lessons are made
+COMMITS = 1_200  # the latest commits, used for training
 FILES_MAX = 20
 LEARNED_FILES_MAX = 40
 SESSION_S = 3_600
-SCALE_MIN = 0.15  # a feature that hardly ever speaks in a history of commits may speak often elsewhere
+SCALE_MIN = 0.15  # a feature that is rare in commits may be frequent elsewhere
 PENALTY = 30.0  # of the fit itself
-STRENGTH = 0.07  # how much of the history's certainty is handed down: here are commits, there will be prompts
+STRENGTH = 0.07  # share of the certainty that is kept, because prompts differ from commits
 FLOOR = 30.0
 DIGITS = 4
 
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The files that it leaves behind, by their new names."""
+        """The files after the commit, by their new names."""
         names = dict(self.renamed)
         kept = (names.get(path, path) for path in self.changed if path not in self.removed)
         return tuple(dict.fromkeys((*kept, *self.added)))
@@ -92,7 +92,7 @@ class Releases:
         self._by_hash: dict[str, IndexedFile] = {}
 
     def move(self, at: int) -> bool:
-        """Go on to this moment; whether another release is the last one now."""
+        """Advance to this moment; True if another release is now the latest."""
         place = self._place
         while self._place + 1 < len(self._folders) and self._folders[self._place + 1][0] < at:
             self._place += 1
@@ -131,7 +131,7 @@ def move_tree(tree: FileTree, change: Change, releases: Releases) -> None:
 
 
 def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator[TrainingTask]:
-    """What the last usable commits teach, each with what was known before it."""
+    """Lessons from the last usable commits, each based only on earlier ones."""
     tree, past = FileTree(), TaskHistory()
     first = sum(change.usable for change in changes) - last
     count = 0
@@ -162,7 +162,7 @@ def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator
 
 
 def fit(taught: list[TrainingTask], *, source: str) -> SignalModel:
-    """The weights that explain these lessons best, and the curvature there, as far as it is handed down."""
+    """The best weights for these lessons, and the curvature there, scaled for the prior."""
     rows = numpy.array([row for each in taught for row in each.rows])
     needed = numpy.array([hit for each in taught for hit in each.needed], float)
     counts = numpy.array([count for each in taught for count in each.counts])

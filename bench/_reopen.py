@@ -1,4 +1,4 @@
-"""One process that opens a space which a killed one has left, reads it, and prints what that cost; for `log.py`."""
+"""Open and read a space that a killed process left, and print the cost; used by `log.py`."""
 
 from __future__ import annotations
 

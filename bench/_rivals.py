@@ -1,4 +1,4 @@
-"""What `emit` is compared with: each records the same stream in its own way and says what it cost."""
+"""The rivals of `emit`: each records the same stream in its own way and returns the cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from _table import Cost, check, measured
 
 
 class Rival(NamedTuple):
-    """Something that records a stream; returns what it cost and how many bytes it left, if it leaves any."""
+    """A way to record a stream; it returns the cost and the number of bytes written, if any."""
 
     name: str
     run: Callable[[Sequence[Scope], Path], tuple[Cost, int]]
@@ -34,7 +34,7 @@ def count_of(stretch: Sequence[Scope]) -> int:
 
 
 def contexts_of(stretch: Iterable[Scope]) -> Iterator[tuple[Scope, int, Embedded]]:
-    """The context of every event, embedded: the way of a log that knows no other."""
+    """The context of every event, embedded as in a plain log."""
     last: dict[int, Embedded] = {}
     for scope in stretch:
         above = last.get(scope.chain)
@@ -95,7 +95,7 @@ def run_structlog(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
         def run() -> None:
             bound: Scope | None = None
             for scope, number, context in contexts_of(stretch):
-                if scope is not bound:  # who and where, once for eight events; the rest is each event's own
+                if scope is not bound:  # the context, once for eight events
                     bound = scope
                     variables.clear_contextvars()
                     variables.bind_contextvars(

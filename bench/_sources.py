@@ -1,4 +1,4 @@
-"""Six real sources and what each knows: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
+"""Six real sources and their contents: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
 
 Every concept has 54 fragments, of which some say the same thing in other words: the six agree, or do not, on `facet 0`.
 Both tables of PostgreSQL hold a history, of which the latest version of each row is asked for: `verdicts` by an index,
@@ -26,7 +26,7 @@ from mica.testing.postgres import LocalPostgres, postgres_server
 KIND = "code_review"
 FACETS = {"verdicts": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
 VERDICTS = ("HOWL", "WAG", "GROWL", "BARK")
-SETTLED_S = 1_700_000_000  # a time long ago: a file that has just changed is read each time
+SETTLED_S = 1_700_000_000  # long ago, because a file that has just changed is read each time
 JUDGMENTS = """SELECT DISTINCT ON (number) facet, verdict, confidence, at
     FROM bench.judgments WHERE kind = $1 AND id = $2 ORDER BY number, at DESC"""
 LEARNING = """SELECT DISTINCT ON (number) learned ->> 'facet' AS facet, learned ->> 'signal' AS signal,
@@ -110,18 +110,18 @@ class Six:
 
     @property
     def fragments(self) -> int:
-        """Of one concept, from all six."""
+        """The number of fragments of one concept, from all six."""
         return sum(FACETS.values())
 
     def register(self, memory: mica.Memory) -> None:
-        """Let the live object answer in this memory."""
+        """Register the live object in this memory."""
         memory.sources.register("patterns", self.patterns)
 
     def patterns(self, concept: object) -> list[dict[str, object]]:
         return self.live.get(getattr(concept, "id", ""), [])
 
     async def change(self, identifier: str, verdict: str) -> None:
-        """Decide something else in the database; whoever gathers must be told by an event of `judgment.*`."""
+        """Change a verdict in the database; the caller must emit an event of `judgment.*`."""
         connection = await asyncpg.connect(self.server.dsn(), statement_cache_size=0)
         try:
             await connection.execute(
@@ -131,7 +131,7 @@ class Six:
             await connection.close()
 
     async def drop_index(self) -> None:
-        """From now on every question to `learning` reads the whole table."""
+        """Drop the index, so that every query of `learning` reads the whole table."""
         connection = await asyncpg.connect(self.server.dsn(), statement_cache_size=0)
         try:
             await connection.execute("DROP INDEX bench.learned")
@@ -139,7 +139,7 @@ class Six:
             await connection.close()
 
     def fill(self) -> None:
-        """Make the tables and files."""
+        """Create the tables and files."""
         rows = {name: [row for each in self.identifiers for row in _rows(each, name)] for name in FACETS}
         asyncio.run(_fill_postgres(self.server, rows, versions=self._versions))
         with closing(sqlite3.connect(self.folder / "arms.db")) as connection:
@@ -157,7 +157,7 @@ class Six:
 
 
 def _rows(identifier: str, source: str) -> list[dict[str, object]]:
-    """What a source knows of a concept: always the same."""
+    """The fixed rows of a source about a concept."""
     rows: list[dict[str, object]] = []
     for number in range(FACETS[source]):
         facet = "facet 0" if number == 0 else f"{source} {number}"
@@ -212,7 +212,7 @@ async def _fill_postgres(server: LocalPostgres, rows: Mapping[str, list[dict[str
 
 @asynccontextmanager
 async def six_sources(folder: Path, *, concepts: int = 500, versions: int = 1, more: str = "") -> AsyncIterator[Six]:
-    """A server of its own and everything filled; all of it goes with the block. `more` are other tables to declare."""
+    """A separate server with all sources filled, removed after the block. `more` are other tables to declare."""
     opened = await asyncio.to_thread(_Opened, folder, concepts, versions, more)
     try:
         yield opened.six
@@ -231,9 +231,9 @@ class _Opened:
 
 
 class Plain:
-    """The same questions by hand, as a careful application asks: a pool, threads, files read when they changed.
+    """The same queries by hand, as in a careful application: a pool, threads, files read when they changed.
 
-    No deadline, no cache of answers, no account of them.
+    No deadline, no cache and no record of answers.
     """
 
     def __init__(self, six: Six, *, threads: int = 8) -> None:
@@ -247,11 +247,11 @@ class Plain:
         return self
 
     async def ask(self, identifier: str) -> int:
-        """How many rows the six have for a concept, all asked at once."""
+        """The number of rows of all six for a concept, queried concurrently."""
         return sum(await asyncio.gather(*(self.of(name, identifier) for name in FACETS)))
 
     async def of(self, source: str, identifier: str) -> int:
-        """How many rows one of them has."""
+        """The number of rows of one source."""
         if source == "verdicts":
             return len(await self._rows(JUDGMENTS, KIND, identifier))
         if source == "learning":

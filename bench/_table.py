@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, costs of a call, rounds in turn, tables, and the JSON line at the end."""
+"""Shared parts of the benchmarks: options, cost of a call, tables, and the JSON line at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """What a call took; CPU is that of all threads of the process."""
+    """The time of a call; CPU time is that of all threads of the process."""
 
     wall_s: float
     cpu_s: float
@@ -27,7 +27,7 @@ _uncounted = [0.0, 0.0]
 
 
 def taking(about: str | None, *, quick: str) -> argparse.ArgumentParser:
-    """The options of a script: at least `--quick`, which ends within 40 s; `quick` says by doing what less of."""
+    """The options of a script: at least `--quick`, which ends within 40 s; `quick` describes what it reduces."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     return parser
@@ -42,7 +42,7 @@ def measured(call: Callable[[], T]) -> tuple[T, Cost]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """What is done here is no part of what is being measured."""
+    """A block whose time is not measured."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
     _uncounted[0] += time.perf_counter() - wall
@@ -60,7 +60,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def spread(values: Sequence[float], *, digits: int = 2) -> str:
-    """The minimum and the median, which say more of a busy machine than a mean."""
+    """The minimum and the median, which are more robust on a busy machine than a mean."""
     return f"{min(values):,.{digits}f} – {median(values):,.{digits}f}"
 
 
@@ -74,7 +74,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def machine() -> str:
-    """What the numbers were measured with."""
+    """The machine and versions of a measurement."""
     return f"mica {version('mica')}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
@@ -87,6 +87,6 @@ def finish(numbers: Mapping[str, float | int]) -> None:
 
 
 def check(holds: bool, promise: str) -> None:  # noqa: FBT001  # reads like an assert, and `python -O` keeps it
-    """End the run when a promise does not hold: a fast number over lost events is worth nothing."""
+    """End the run if a promise does not hold: a fast result with lost events is worth nothing."""
     if not holds:
         raise SystemExit(f"broken promise: {promise}")

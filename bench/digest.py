@@ -1,4 +1,4 @@
-"""How much of what an author tells of his work does a digest made without a model keep?
+"""How much of an author's own summary does a digest made without a model contain?
 
     python bench/digest.py digest.jsonl
     python bench/digest.py digest.jsonl --quick
@@ -6,8 +6,8 @@
 
 Each line of the file is a stretch of work: its marks, and the text that its author wrote about it afterwards. mica and
 six baselines make digests of 5 % and 10 % of the marks' tokens, of the same sentences. The judge is `_judge.py`. No
-model is used. What mica knows of salience is learned, so nothing is scored with what it taught: an instance that the
-shipped table has seen is digested with a table made from the other projects of the file. `--learn` makes the
+model is used. mica's salience table is learned, so no instance is scored with a table trained on it: an instance that
+the shipped table was trained on is digested with a table made from the other projects of the file. `--learn` makes the
 shipped table again, from the whole file. Without a file a made-up stretch is digested, which shows that the script
 works and nothing else. The last line of the output is one JSON object.
 """
@@ -33,7 +33,7 @@ from mica.model.event import EventId
 
 SHARES = (0.05, 0.10)
 DRAWS, QUICK_DRAWS, SEED = 10_000, 1_000, 7
-MMR_NEWNESS = 0.3  # how much likeness to what is taken costs, against likeness to the whole
+MMR_NEWNESS = 0.3  # weight of redundancy against relevance
 GROUP_MARKS, GROUPED_MIN = 12, 30  # of a lower crystal; marks of an instance that is worth levels
 LOWER_SHARE = 0.2
 TABLE = Path(__file__).parent.parent / "src" / "mica" / "crystals" / "salience.json"
@@ -44,7 +44,7 @@ Digests = dict[str, list[Sentence]]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of the marks, once, with what it costs."""
+    """A distinct sentence of the marks, with its token cost."""
 
     text: str
     marks: tuple[str, ...]
@@ -72,7 +72,7 @@ Picker = Callable[[Sequence[Line], int, Instance, Judge], list[Line]]
 
 
 def pack(lines: Iterable[Line], budget: int) -> list[Line]:
-    """Whatever fits, in this order."""
+    """The lines that fit, in this order."""
     packed = []
     for line in lines:
         if line.tokens <= budget:
@@ -98,7 +98,7 @@ def at_random(lines: Sequence[Line], budget: int, instance: Instance, judge: Jud
 
 
 def mmr(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) -> list[Line]:
-    """Maximal marginal relevance: near the middle of all, far from what is taken."""
+    """Maximal marginal relevance: close to the centroid, far from the lines already chosen."""
     vectors = [_unit_length({unit: judge.weight(unit) for unit in line.units}) for line in lines]
     middle = _unit_length(_sum(vectors))
     near = [_cosine(vector, middle) for vector in vectors]
@@ -116,7 +116,7 @@ def mmr(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) ->
 
 
 def coverage(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) -> list[Line]:
-    """Greedily the most weight of units that are new, for each token; a unit of many marks weighs more."""
+    """Greedily the most weight of new units per token; a unit of many marks weighs more."""
     marks = Counter(unit for found in judge.marked[instance.id] for unit in found)
     worth = {unit: math.log1p(count) * judge.weight(unit) for unit, count in marks.items()}
     covered: set[str] = set()
@@ -171,7 +171,7 @@ def _cosine(one: Mapping[str, float], other: Mapping[str, float]) -> float:
 
 
 class Tables:
-    """For each instance the table to digest it with, none of which it taught."""
+    """The salience table for each instance, never trained on the instance itself."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.shipped = salience.load_table()
@@ -259,7 +259,7 @@ def levels(judge: Judge, tables: Tables) -> dict[str, list[Row]]:
 
 
 def run(judge: Judge, tables: Tables) -> dict[float, dict[str, list[Row]]]:
-    """For each share of the tokens, for each system, a row for each instance."""
+    """The rows of all instances, by token share and system."""
     lines = {name: lines_of(instance) for name, instance in judge.instances.items()}
     found: dict[float, dict[str, list[Row]]] = {}
     for share in SHARES:
@@ -281,7 +281,7 @@ def percent(rows: Iterable[Row], value: Callable[[Row], float | None]) -> float:
 
 
 def difference(ours: Sequence[Row], theirs: Sequence[Row], draws: int) -> tuple[float, float, float]:
-    """Points of score more than another system, paired, with the 95 % interval."""
+    """The paired difference of two systems in points, with its 95 % interval."""
     other = {row.id: row.score for row in theirs}
     gains = _judge.by_family(ours, lambda row: 100 * (row.score - other[row.id]))
     return _judge.interval(gains, draws=draws, seed=SEED)
@@ -400,7 +400,7 @@ def made_up() -> list[Instance]:
 
 
 def written(table: salience.Table) -> bytes:
-    """The table as JSON, a unit on each line: two tables can be compared."""
+    """The table as JSON with one unit per line, so that two tables can be compared."""
     return msgspec.json.encode(table).replace(b"],", b"],\n").replace(b":{", b":{\n").replace(b"},", b"},\n") + b"\n"
 
 

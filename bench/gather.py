@@ -1,17 +1,17 @@
-"""What does one account of scattered state cost, does it come in time whatever fails, and is it ever out of date?
+"""What does one gather over several sources cost, is it in time despite failures, and is it ever stale?
 
     python bench/gather.py
 
 Six real sources: PostgreSQL twice, SQLite, a JSON file, a file of lines and a live object, 54 fragments for each
 question (bench/_sources.py). First every question is new; beside it the same queries are asked by hand with a plain
-`asyncio.gather`, and by mica's drivers alone, without a deadline, a cache or an account. They take turns in rounds of
-20 questions, two at once; told is the median of the rounds' ratios. The load: tables of 30,000 rows, one of which a
-query reads wholly for want of an index, some 3 ms of an idle core (`overhead_vs_plain`). The same is measured where
+`asyncio.gather`, and by mica's drivers alone, without a deadline, a cache or a record. They take turns in rounds of
+20 questions, two at once; the result is the median of the rounds' ratios. The load: tables of 30,000 rows, one of which
+a query reads completely without an index, some 3 ms of an idle core (`overhead_vs_plain`). The same is measured where
 every query finds its rows by an index (`overhead_vs_plain_lookups`) within a tenth of a millisecond, and nearly all of
 the time is that of clients and drivers. CPU is that of the loop's thread, for mica with what it writes afterwards. Then
-one source hangs for ever and another fails. Then 10,000 questions (600 with `--quick`), after which nothing may be
-left behind. Then a stated workload: 500 concepts, asked by Zipf's law with a seed, whose rows really change now and
-then, with an event that says so; an answer that tells an old row, and does not say that it is old, is counted. Last,
+one source hangs and another fails. Then 10,000 questions (600 with `--quick`), after which nothing may be
+left behind. Then a stated workload: 500 concepts, asked by Zipf's law with a seed, whose rows change now and then,
+with an event that announces it; an answer with an old row that is not marked as old is counted. Last,
 PostgreSQL is killed and started again under load. The last line of the output is one JSON object.
 """
 
@@ -41,17 +41,17 @@ from mica.tokens import estimate
 
 CONCEPTS, ZIPF, SEED = 500, 1.1, 6  # of the workload, with its exponent and its seed
 CHANGE_EVERY = 20  # questions between two changes of a row
-WORKERS = 2  # who ask at once
+WORKERS = 2  # concurrent callers
 DEADLINE_S = 0.1
 VERSIONS = 5  # of each row: 30,000 rows in a table of PostgreSQL
 BLOCK = 20  # questions of one round
-# After which connections are given back, events are stored, and replies saved.
+# Time until connections are returned, events stored and replies saved.
 SETTLE_S = {"by hand": 0.05, "drivers alone": 0.05, "defrag": 0.6, "defrag, asked before": 0.2}
 CHANGED = "judgment.changed"  # the event after which replies are old
 
 
 async def opened(six: Six, name: str) -> Memory:
-    """A memory with all six sources, which have answered once."""
+    """A memory with all six sources, each queried once."""
     memory = await mica.open(six.folder / f"{name}.db", settings=six.settings)
     six.register(memory)
     for concept in six.concepts[:3]:
@@ -60,7 +60,7 @@ async def opened(six: Six, name: str) -> Memory:
 
 
 async def drivers(memory: Memory, concept: str) -> list[Fragment]:
-    """The same sources, asked at once, and nothing else."""
+    """The drivers of the same sources, queried concurrently, without the rest of mica."""
     asked, now = Concept.parse(concept), datetime.now(UTC)
     found = await asyncio.gather(*(memory.sources[name].fragments(Question(concept=asked, now=now)) for name in FACETS))
     return [fragment for some in found for fragment in some]
@@ -85,19 +85,19 @@ def is_complete(answer: GatheredAccount) -> bool:
     return not {*answer.missing, *(each.source for each in answer.degraded)} & set(FACETS)
 
 
-class Took(NamedTuple):
-    """What a round of questions took: milliseconds of each, and CPU milliseconds of the loop for each."""
+class RoundCost(NamedTuple):
+    """The cost of a round: milliseconds and CPU milliseconds of the loop, per question."""
 
     ms: list[float]
     cpu_ms: float
 
 
 async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
-    """Every question new, in turn with the rivals: in each round all are asked the same, in an order that is drawn."""
+    """New questions only, in turn with the rivals: each round asks all of them the same, in random order."""
     memory, plain = await opened(six, what.replace(" ", "-")), await Plain(six).open()
     draw = random.Random(SEED)
     answers: list[GatheredAccount] = []
-    took: dict[str, list[Took]] = {name: [] for name in SETTLE_S}
+    took: dict[str, list[RoundCost]] = {name: [] for name in SETTLE_S}
 
     async def answered(concept: str) -> None:
         answers.append(await memory.sources.gather(concept, deadline_s=DEADLINE_S))
@@ -105,8 +105,8 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
     async def take(name: str, asked: Sequence[str], ask: Callable[[str], Awaitable[object]]) -> None:
         began = time.thread_time()
         ms = await timed([lambda each=each: ask(each) for each in asked])  # type: ignore[misc]
-        await asyncio.sleep(SETTLE_S[name])  # what goes on in the background is counted, and not in another's turn
-        took[name].append(Took(ms, (time.thread_time() - began) * 1000 / len(asked)))
+        await asyncio.sleep(SETTLE_S[name])  # background work is counted, and ends before the next turn
+        took[name].append(RoundCost(ms, (time.thread_time() - began) * 1000 / len(asked)))
 
     for _ in range(0, calls, BLOCK):
         some = draw.sample(six.identifiers, BLOCK)
@@ -173,7 +173,7 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
 
 
 async def hung(six: Six, *, calls: int) -> dict[str, float]:
-    """One source hangs for ever, another fails."""
+    """Measure with one source that hangs and one that fails."""
     memory = await opened(six, "hung")
 
     async def never(concept: Concept) -> None:
@@ -222,7 +222,7 @@ async def connections(six: Six) -> int:
 
 
 async def leaking(six: Six, *, calls: int) -> dict[str, float]:
-    """What is left behind after very many questions: tasks, threads, connections."""
+    """Count tasks, threads and connections that remain after very many questions."""
     memory = await opened(six, "leaking")
 
     async def never(concept: Concept) -> None:
@@ -258,7 +258,7 @@ async def leaking(six: Six, *, calls: int) -> dict[str, float]:
 
 
 async def killed(six: Six, *, for_s: float) -> dict[str, float]:
-    """PostgreSQL is killed and started again while questions come."""
+    """Kill and restart PostgreSQL under load."""
     memory = await opened(six, "killed")
     raised, answered, is_over = [], [], asyncio.Event()
     numbers = count()
@@ -315,7 +315,7 @@ async def killed(six: Six, *, for_s: float) -> dict[str, float]:
 
 
 async def popular(six: Six, *, calls: int) -> dict[str, float]:
-    """Zipf's law over 500 concepts, whose rows change."""
+    """Ask for 500 concepts by Zipf's law while their rows change."""
     memory = await opened(six, "popular")
     draw = random.Random(SEED)
     weights = [1 / rank**ZIPF for rank in range(1, CONCEPTS + 1)]

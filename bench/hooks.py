@@ -1,13 +1,13 @@
-"""What does a hook cost the agent that waits for it, beside a bare interpreter?
+"""What does a hook cost the waiting agent, compared with a bare interpreter?
 
     python bench/hooks.py
 
 Every round runs each hook once, in turn with `python -I -S -c pass` of the same interpreter, and takes the CPU time of
 the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters, or
-rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and say the best
+rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and print the best
 with their lines. `file` is the program run as one file, which Python compiles each time; `launcher`
-imports it compiled. Every line must be in the spool, and an ingest must store each once. What an ingest in the
-background costs is shown beside it: nobody waits for it. The last line of the output is one JSON object.
+imports it compiled. Every line must be in the spool, and an ingest must store each once. The cost of a background
+ingest is shown separately, because the agent does not wait for it. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Stage:
         (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
 
     def write(self, chance: random.Random) -> None:
-        """The files, and their repository."""
+        """Write the files and their repository."""
         git = ["git", "-C", str(self.project), "-c", "user.name=a", "-c", "user.email=a@example.org"]
         subprocess.run([*git, "init", "-q"], check=True)
         for path in self.paths:
@@ -67,13 +67,11 @@ class Stage:
             (self.project / path).parent.mkdir(parents=True, exist_ok=True)
             (self.project / path).write_text(text)
         subprocess.run([*git, "add", "-A"], check=True)
-        before = {
-            "GIT_COMMITTER_DATE": (BEGIN - timedelta(days=1)).isoformat()
-        }  # tasks are asked of files as they were
+        before = {"GIT_COMMITTER_DATE": (BEGIN - timedelta(days=1)).isoformat()}  # tasks refer to the original files
         subprocess.run([*git, "commit", "-qm", "Begin"], check=True, env=os.environ | before)
 
     async def fill(self, chance: random.Random) -> None:
-        """Tasks and commits to learn from, and what hooks look up of them."""
+        """Record tasks and commits to learn from, and prepare the hooks' lookup files."""
         async with self.opened() as memory:
             memory.emit("session.started", {"cwd": str(self.project)})
             for number in range(TASKS):
@@ -117,13 +115,13 @@ class Stage:
 
 
 def searched(paths: Sequence[str]) -> list[dict[str, object]]:
-    """A search, and what it led to."""
+    """A search and its results."""
     search: dict[str, object] = {"path": paths[0], "operation": "search", "tokens": 700}
     return [search, *({"path": path, "operation": "read", "tokens": 900} for path in paths)]
 
 
 def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: Stage, *, folder: Path) -> float:
-    """CPU milliseconds of a child that reads a payload; its output is thrown away, as an agent would read it."""
+    """CPU milliseconds of a child that reads a payload; its output is read and discarded."""
     environment = {"HOME": str(stage.home), "MICA_HOME": str(stage.home), "MICA_SEMANTIC": "off"}
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # the hook ignores it
     raw = b"" if payload is None else json.dumps({**payload, "cwd": str(folder)}, separators=(",", ":")).encode()
@@ -217,7 +215,7 @@ def main() -> None:
     print(f"\n  an ingest in the background, for which nobody waits: {ingest:.0f} ms CPU")
 
     def worst(kind: str, way: str, share: float) -> float:
-        """The dearest hook of a kind, as a multiple of the bare interpreter."""
+        """The most expensive hook of a kind, as a multiple of the bare interpreter."""
         costs = [percentile(times[f"{event} ({way})"], share) for event, of in events.items() if of == kind]
         return max(costs) / percentile(bare, share)
 

@@ -1,4 +1,4 @@
-"""How fast are transcripts read into a space, beside plain `json.loads` of the same bytes?
+"""How fast are transcripts imported, compared with plain `json.loads` of the same bytes?
 
     python bench/import.py
     python bench/import.py --size 200 --out corpus      # keeps the corpus in a folder
@@ -6,8 +6,8 @@
 A seeded generator makes the corpus from recorded transcripts: the recorded records in their recorded order, with
 fresh ids, other paths, prompts, commands and files, and tool results as long as real ones. Vendor texts that the
 recordings cut stay cut: they would only add bytes that both sides skip. Every round measures, one after the other,
-`json.loads` of every line, the import into a new file, and the import of the same files again. What went in is
-counted by the generator and must come out of the store. The last line of the output is one JSON object.
+`json.loads` of every line, the import into a new file, and the import of the same files again. The generator
+counts its records, and all of them must be in the store. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mica.clients.importer import Imported
 SEED = 20261115
 RECORDINGS = Path(__file__).parent.parent / "tests" / "fixtures" / "claude-code"
 PROJECT = "/home/dev/shop"
-SETUPS = ("prompt_snapshot", "api-request-shape")  # the system prompt and the tools, long and seldom written
+SETUPS = ("prompt_snapshot", "api-request-shape")  # the system prompt and the tools, long and rare
 SETUPS_MAX = 2  # of each in a session, as recorded
 SUBAGENT_SHARE = 0.5  # of the sessions that hand something to a subagent; what it did stands in a file of its own
 HOOKED_SHARE = 0.5  # of the sessions that ran with hooks, as the recorded ones did; each leaves records behind
@@ -100,14 +100,14 @@ class Author:
         )
 
     def text(self, middle: int) -> str:
-        """Some sentences, most often about as many as `middle`, now and then ten times as many."""
+        """Some sentences, usually about `middle`, sometimes ten times as many."""
         return " ".join(self.sentence() for _ in range(self.size(middle, most=middle * 12)))
 
     def size(self, middle: int, *, most: int) -> int:
         return max(1, min(most, round(middle * self.chance.lognormvariate(0, 0.9))))
 
     def lines(self, count: int) -> list[str]:
-        """Code. A line is rarely seen twice."""
+        """Lines of code, rarely repeated."""
         pick, made = self.chance.choice, []
         for name, other in zip(self.names(count), self.names(count), strict=True):
             verb, noun, number = pick(VERBS), pick(NOUNS), self.chance.randint(0, 9_999)
@@ -134,7 +134,7 @@ class Author:
         return path, self.lines(self.size(260, most=1_800))
 
     def stretch(self, path: str, middle: int) -> tuple[int, int]:
-        """Lines of a file, as somebody would ask for them."""
+        """A plausible range of lines of a file."""
         whole = len(self.files[path])
         count = min(whole, self.size(middle, most=whole))
         start = self.chance.randint(1, whole - count + 1)
@@ -145,7 +145,7 @@ class Author:
 
 
 class Done(NamedTuple):
-    """A tool call with what it returned: to the model, and beside the message."""
+    """A tool call with its results: for the model, and beside the message."""
 
     given: Record
     text: str
@@ -325,7 +325,7 @@ COMMAND_ARGS = re.compile(r"<command-args>(.*?)</command-args>")
 
 
 class Corpus:
-    """Writes sessions into a folder and counts what they hold."""
+    """Writes sessions into a folder and counts their contents."""
 
     def __init__(self, folder: Path, recordings: Sequence[Recording]) -> None:
         self.chance = random.Random(SEED)
@@ -394,7 +394,7 @@ class Session:
         self.prompt: str = parent.prompt if parent else ""
         self._setups: Counter[str] = Counter()
         self._last = ""  # the uuid that the next record follows
-        self._request = ""  # what the host called the request that the next answer belongs to
+        self._request = ""  # the request id of the next answer
 
     def open(self, records: Sequence[Record]) -> None:
         prompts = dict.fromkeys(record["promptId"] for record in records if "promptId" in record)
@@ -431,7 +431,7 @@ class Session:
         self._add([_with_usage(record, usage) if record["type"] == "assistant" else record for record in records])
 
     def _filled(self, record: Record, done: dict[str, Done]) -> Record:
-        """A record of an exchange with what its calls were given and returned."""
+        """A record of an exchange with the inputs and results of its calls."""
         if calls := _blocks(record, "tool_use"):
             blocks = [call | {"input": done[call["id"]].given} if call["id"] in done else call for call in calls]
             return _with_content(record, blocks)
@@ -459,7 +459,7 @@ class Session:
                 self._write(record, names, said or {})
 
     def _belongs(self, record: Record) -> bool:
-        """Whether this session would have the record: pieces are used more often than they were recorded."""
+        """True if the record belongs in this session, because pieces are reused more often than recorded."""
         kind = record.get("attachment", record)["type"]
         self._setups[kind] += kind in SETUPS
         return self._setups[kind] <= SETUPS_MAX and (self.has_hooks or not kind.startswith("hook_"))
@@ -502,7 +502,7 @@ def _prompt_only(opening: Sequence[Record]) -> list[Record]:
 
 
 def _typed(records: Sequence[Record]) -> Iterator[str]:
-    """What was typed into an opening: its prompts and the arguments of its commands."""
+    """The typed texts of an opening: its prompts and the arguments of its commands."""
     for record in records:
         content = record["message"]["content"] if record["type"] == "user" and not record.get("isMeta") else None
         if isinstance(content, str):
@@ -522,7 +522,7 @@ def _with_usage(record: Record, usage: dict[str, int]) -> Record:
 
 
 def _child(record: Record) -> str:
-    """The subagent that a result reports of."""
+    """The subagent that a result is about."""
     result = record.get("toolUseResult")
     return str(result.get("agentId", "")) if isinstance(result, dict) else ""
 
@@ -531,7 +531,7 @@ def _child(record: Record) -> str:
 
 
 def load(files: Sequence[Path]) -> int:
-    """The rival: every line through `json.loads`, and nothing kept."""
+    """The rival: `json.loads` of every line, discarding the result."""
     count = 0
     for path in files:
         with path.open("rb") as file:
@@ -550,11 +550,11 @@ def imported(files: Sequence[Path], store: Path) -> Imported:
 
 
 def settings(folder: Path) -> mica.Settings:
-    return mica.Settings(home=folder, transcripts=folder)  # nothing of this machine's own settings
+    return mica.Settings(home=folder, transcripts=folder)  # independent of the settings of this machine
 
 
 async def counted(store: Path) -> Counter[str]:
-    """What can be queried, by what it is."""
+    """The number of stored records by kind."""
     found: Counter[str] = Counter()
     calls: set[object] = set()
     async with mica.open(store, settings=settings(store.parent)) as memory:
@@ -573,7 +573,7 @@ async def counted(store: Path) -> Counter[str]:
 
 
 def first_value_s(folder: Path, scratch: Path) -> tuple[float, bool]:
-    """Seconds from starting `mica up` to the first line after its announcement; whether it was still importing."""
+    """Seconds from starting `mica up` to the first line after its announcement; True if it was still importing."""
     command = [sys.executable, "-m", "mica", "up", "--yes", "--transcripts", str(folder)]
     started = time.perf_counter()
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Does the log keep what it is given: at what cost, in how many bytes, and after any kill?
+"""What does the log cost in time and bytes, and does it survive kills without loss?
 
     python bench/log.py
     python bench/log.py --quick                         # smaller, says what was scaled down
@@ -6,10 +6,10 @@
     python bench/log.py --large --only growth           # nothing else: some ten minutes, and 4 GB of disk
 
 Seven questions of one seeded stream (`_events.py`), each beside its rivals in the same run: what `emit` costs, what
-emitting without a pause costs while `durable()` is asked for again and again, how many bytes all files take, how long
-one call takes in bursts, whether `kill -9` loses or doubles anything, how soon the next process reads what a killed one
-left, and whether queries slow down as the log grows. What went in must be durable and must come out of a query, or the
-run ends with an error. A number below its bar is printed as it is. The last line of the output is one JSON object.
+sustained emitting costs with repeated `durable()` calls, how many bytes all files take, how long
+one call takes in bursts, whether `kill -9` loses or doubles anything, how soon the next process reads the events of a
+killed one, and whether queries slow down as the log grows. The input must be durable and returned by a query, or the
+run ends with an error. A number below its bar is printed unchanged. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BELOW = "«below the bar»"
 
 
 class Bar(NamedTuple):
-    """What a number must reach, and what it should."""
+    """The required and the desired value of a number."""
 
     least: float
     goal: float
@@ -73,7 +73,7 @@ BARS = {
 
 
 class Plan(NamedTuple):
-    """How much is measured."""
+    """The size of a run."""
 
     rounds: int
     emit_events: int  # in a round
@@ -135,7 +135,7 @@ def opened(path: Path) -> mica.memory.Opening:
 
 
 async def stored(memory: mica.Memory) -> int:
-    """How many events there are, by the store's own count and by asking for all of them."""
+    """The number of events, by the store's count and by querying all of them."""
     found = await memory.events.query(mica.EventQuery(limit=None))
     counted = (await memory.upkeep.sizes()).events
     check(len({event.id for event in found}) == len(found) == counted, f"{counted} stored, {len(found)} queryable")
@@ -153,7 +153,7 @@ def files_bytes(folder: Path) -> int:
 
 
 async def empty_bytes(folder: Path) -> int:
-    """What a space takes that holds nothing."""
+    """The bytes of an empty space."""
     async with opened(folder / "space.db") as memory:
         check((await memory.upkeep.sizes()).events == 0, "a new space is empty")
     return files_bytes(folder)
@@ -170,7 +170,7 @@ STORED = "mica: emit until stored"
 
 
 def emit_plainly(memory: mica.Memory, stretch: Iterable[Scope], *, has_parents: bool) -> None:
-    """Emit the stream in the context where we are."""
+    """Emit the stream in the current context."""
     emit = memory.emit
     last: dict[int, mica.Ref] = {}
     for scope in stretch:
@@ -183,7 +183,7 @@ def emit_plainly(memory: mica.Memory, stretch: Iterable[Scope], *, has_parents: 
 
 
 def emit_prepared(memory: mica.Memory, stretch: Iterable[Scope]) -> None:
-    """Emit the stream with a new context for every scope, made before."""
+    """Emit the stream with a new, prepared context for every scope."""
     emit = memory.emit
     last: dict[int, mica.Ref] = {}
     for scope in stretch:
@@ -219,7 +219,7 @@ def emit_blocks(memory: mica.Memory, stretch: Iterable[Scope], last: dict[int, m
 
 
 async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[str, Cost]:
-    """One round of ours: each way of emitting, then storing all of it. The first way pays for the small segments."""
+    """One round of mica: each way of emitting, then storing. The first way pays for the small segments."""
     async with opened(folder / "space.db") as memory:
         ways: list[tuple[str, Callable[[], None]]] = [
             (EMIT, partial(emit_plainly, memory, stretch, has_parents=True)),
@@ -418,7 +418,7 @@ def compare_sustained(plan: Plan, scratch: Path) -> Numbers:
 
 # -- Bytes ----------------------------------------------------------------------------------------------------
 
-COLD = timedelta(days=3)  # what is this old is cold, and counted as it is then
+COLD = timedelta(days=3)  # old enough to be aged before it is measured
 
 
 async def fill(path: Path, stretch: Sequence[Scope]) -> int:
@@ -510,7 +510,7 @@ Call = Callable[[str, dict[str, object], mica.Context, mica.Ref | None], mica.Re
 
 
 async def bursts(call: Call, stretch: Sequence[tuple[Scope, mica.Context]], seconds: float) -> tuple[array[int], float]:
-    """Nanoseconds of every call, and how many calls a second there really were."""
+    """Nanoseconds of every call, and the actual number of calls per second."""
     taken = array("q")
     clock = time.perf_counter_ns
     steps = ((step, context) for scope, context in stretch for step in scope.steps)
@@ -594,7 +594,7 @@ CHAIN_EVENTS = 8
 
 
 def written(writer: int, number: int) -> tuple[str, dict[str, object]]:
-    """What this writer's event of this number is: the same in the child that emits it and in the one that looks."""
+    """This writer's event of this number: the same in the child that emits it and in the process that checks."""
     seal = blake2b(f"{writer}:{number}".encode(), digest_size=8).digest()
     size = 6_000 if number % 97 == 0 else seal[0] * 3  # now and then one that is stored beside the row
     start = int.from_bytes(seal[1:4]) % 1_000_000
@@ -611,7 +611,7 @@ def write_until_killed(path: Path, writer: int, acks: Connection, kind: str, fil
 
 
 async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, files: Sequence[Path]) -> None:
-    """Emit, and acknowledge every block by pipe when `emit` has returned; `kind` says what else goes on."""
+    """Emit, and acknowledge every block by pipe when `emit` has returned; `kind` selects the concurrent work."""
     chance = random.Random(writer)
     number = 0
     ref: mica.Ref | None = None
@@ -645,14 +645,14 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
 
 
 async def keep_ageing(memory: mica.Memory) -> None:
-    """Turn whatever is stored into blocks, all the time."""
+    """Compress stored events continuously."""
     while True:
         await memory.upkeep.age(timedelta(0))
         await asyncio.sleep(0.001)
 
 
 async def keep_purging(memory: mica.Memory, writer: int) -> None:
-    """Emit what is doomed and purge it, all the time; every other time after it has aged."""
+    """Emit and purge events continuously; every other time after ageing."""
     for number in itertools.count():
         session = f"doomed {writer} {number}"
         for _ in range(20):
@@ -673,7 +673,7 @@ class Child(NamedTuple):
         check(self.acks.poll(30), f"writer {self.writer} begins")
 
     def kill(self) -> int:
-        """Kill it now; returns the last number that it acknowledged, BUSY when it did not come to emit."""
+        """Kill it now; returns the last acknowledged number, or BUSY if it did not emit yet."""
         self.process.kill()
         self.process.join()
         check(self.process.exitcode == -9, f"writer {self.writer} is killed, it ended with {self.process.exitcode}")
@@ -733,7 +733,7 @@ def kill_round(number: int, path: Path, files: Sequence[Path], imported: int) ->
 
 
 async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event], int]:
-    """What the writers have left in the space, and how many events an import has that was killed and repeated."""
+    """The events of the writers in the space, and the number of events of an import that was killed and repeated."""
     async with opened(path) as memory:
         if files:
             await memory.clients.import_transcripts(files)
@@ -748,7 +748,7 @@ async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event]
 
 
 def compared(events: Sequence[mica.Event], acknowledged: dict[int, int]) -> tuple[int, int, int]:
-    """How many acknowledged events are lost and how many there are twice; every one that is there must be right."""
+    """The number of lost and of duplicate acknowledged events; every stored event must be correct."""
     by_writer: dict[int, dict[int, mica.Event]] = {writer: {} for writer in acknowledged}
     times: Counter[tuple[int, int]] = Counter()
     for event in events:
@@ -831,7 +831,7 @@ def emit_prepared_scope(memory: mica.Memory, scope: Scope, last: dict[int, mica.
 
 
 class Reopened(NamedTuple):
-    """What `_reopen.py` says: seconds of a new process, CPU from its start, wall from the moment of opening."""
+    """The output of `_reopen.py`: seconds of a new process, CPU from its start, wall time from opening."""
 
     begun_cpu_s: float
     opened_cpu_s: float
@@ -843,12 +843,12 @@ class Reopened(NamedTuple):
     counted: int
 
     def for_a_million(self, cpu_s: float) -> float:
-        """What starting Python costs is the same for any number of events."""
+        """CPU seconds scaled to a million events; starting Python costs the same for any number."""
         return self.begun_cpu_s + (cpu_s - self.begun_cpu_s) * 1e6 / self.counted
 
 
 def in_process(target: Callable[..., None], *args: object) -> tuple[BaseProcess, Connection]:
-    """A new interpreter that does this, and where its answer comes from."""
+    """A new interpreter that runs this, and the pipe for its answer."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     process = spawn.Process(target=target, args=(*args, sender))
@@ -902,7 +902,7 @@ async def grow(path: Path, events: int) -> None:
 
 
 class Questions(NamedTuple):
-    """What is asked of a space, one after the other."""
+    """The queries for a space."""
 
     by_id: list[mica.Event]
     ranges: list[tuple[datetime, datetime]]
@@ -949,7 +949,7 @@ async def ask(memory: mica.Memory, kind: str, asked: Questions, number: int) -> 
 
 
 async def query_costs(paths: Sequence[Path], count: int) -> list[dict[str, list[Cost]]]:
-    """What each kind of query costs in each space; the spaces take turns."""
+    """The cost of each kind of query in each space; the spaces take turns."""
     memories = [await opened(path) for path in paths]
     try:
         asked = [await questions(memory, count, random.Random(SEED)) for memory in memories]

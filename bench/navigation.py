@@ -1,4 +1,4 @@
-"""Which files will a prompt need, asked online with nothing but the past?
+"""Which files will a prompt need, predicted online from the past only?
 
     python bench/navigation.py sessions.jsonl
     python bench/navigation.py sessions.jsonl --rows baseline-rows.jsonl --out rankings.jsonl
@@ -46,7 +46,7 @@ LEVELS = ("session", "task", "task-human")
 METRICS = ("r@5", "r@10", "r@20", "hit@5", "hit@10", "all@10", "mrr")
 RANKED = 200
 BINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-OFFERED = 10  # places of a task whose probability counts for the calibration error
+OFFERED = 10  # best places of a task that count for the calibration error
 TOUCHING = ("Read", "Edit", "Write", "MultiEdit", "NotebookEdit")
 CHANGING = ("Edit", "Write", "MultiEdit", "NotebookEdit")
 CHANGED_FILES_MAX = 40  # between two trees; more are a merge of many things
@@ -86,7 +86,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    repository: str = ""  # its wall: nothing is learned from another
+    repository: str = ""  # the boundary: nothing is learned from another
     split: str
     query: int | None
     tree: str | None
@@ -207,7 +207,7 @@ def made_up() -> Data:
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happens: an action ends, a task ends, a prompt is asked. At one instant, in this order."""
+    """The end of an action, the end of a task, or a prompt; at the same instant in this order."""
 
     at: float
     order: int  # 0 action, 1 end of a task, 2 prompt
@@ -230,7 +230,7 @@ def moments(sessions: Sequence[Session]) -> list[Moment]:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered to one prompt, and how long it took."""
+    """The answer to one prompt, and its duration."""
 
     session: Session
     turn: int
@@ -240,7 +240,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walked:
-    """The engine of the product, moved through the sessions by event time."""
+    """The real engine, run through the sessions in order of time."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -301,7 +301,7 @@ class Walked:
             self.learn_ms.append(1_000 * (time.perf_counter() - started))
 
     def _move_tree(self, name: str) -> None:
-        """Make the tree that of a session; what changed on the way forward is a commit whose subject is not known."""
+        """Switch to the tree of a session; forward changes count as a commit with an unknown subject."""
         at, wanted = self.data.trees[name]
         tree = self.navigator.tree
         for path in [path for path in self._blobs if path not in wanted]:
@@ -344,7 +344,7 @@ def scored(ranking: Sequence[str], needed: Sequence[str]) -> dict[str, float]:
 
 
 def levels_of(answer: Answer) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """At which levels a prompt counts, and what it needed there."""
+    """The levels at which a prompt counts, with the files needed there."""
     session, turn = answer.session, answer.session.turns[answer.turn]
     if session.split != "test":
         return
@@ -463,7 +463,7 @@ def show_calibration(answers: Sequence[Answer]) -> float:
 
 
 def calibration_error(outcomes: Sequence[tuple[float, bool]]) -> float:
-    """By tenths: how far what was said is from what came true, weighed by how often."""
+    """The mean distance of predicted and observed frequency by tenths, weighted by count."""
     tenths: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for sure, hit in outcomes:
         tenths[min(9, int(sure * 10))].append((sure, hit))
@@ -476,7 +476,7 @@ def calibration_error(outcomes: Sequence[tuple[float, bool]]) -> float:
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session read and searched before its first edit."""
+    """The reads and searches of a session before its first edit."""
 
     tokens: int
     search_tokens: int
@@ -538,7 +538,7 @@ def cost_of(places: Sequence[Place]) -> int:
 
 
 def replay(answers: Sequence[Answer]) -> dict[str, float]:
-    """What lists of paths at the start of each test session would have cost and saved."""
+    """The tokens that path lists at the start of each test session would have cost and saved."""
     asked = [answer for answer in answers if answer.turn == answer.session.query]
     sessions = [(answer, before) for answer in asked if (before := before_edit(answer.session)) is not None]
     tested = [(answer, before) for answer, before in sessions if answer.session.split == "test"]
@@ -663,7 +663,7 @@ def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
 
 
 def large() -> dict[str, float]:
-    """What a question costs in a large repository after a long history."""
+    """The cost of a query in a large repository with a long history."""
     draw = numpy.random.default_rng(SEED)
     words = [f"w{number}" for number in range(20_000)]
     weights = 1 / numpy.arange(1, len(words) + 1)

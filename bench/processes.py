@@ -1,9 +1,9 @@
-"""Do eight processes that append to one space get in each other's way?
+"""Do eight processes that append to one space block each other?
 
     python bench/processes.py
 
 Eight processes open the same new space and append for 30 s, one event and one `durable()` at a time. The rival does
-the same in the same run with what is at hand: the standard library's sqlite3, its default journal and timeout, one
+the same in the same run with the standard library's sqlite3, its default journal and timeout, one
 commit for each event. Afterwards every event must be there, once. The last line of the output is
 one JSON object.
 """
@@ -36,7 +36,7 @@ CREATE INDEX events_by_session ON events (session, at);
 
 
 class Report(NamedTuple):
-    """What one process did."""
+    """The result of one process."""
 
     wanted: int = 0  # events that it had to store
     lock_errors: int = 0
@@ -45,7 +45,7 @@ class Report(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What all processes did together, and what was found afterwards."""
+    """The results of all processes, and the stored events afterwards."""
 
     reports: list[Report]
     found: Counter[tuple[int, int]]  # writer and number, and how often they are stored

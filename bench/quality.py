@@ -3,7 +3,7 @@
     python bench/quality.py locomo.json
 
 Every conversation becomes a space, every turn a mark. With memory, an agent sees a brief of 1,000 tokens about the
-question; without, the last 1,000 tokens of the conversation, which is what is left in a window. Both are asked the same
+question; without, the last 1,000 tokens of the conversation, as in a limited window. Both are asked the same
 questions, and beside the gain stands the share of questions that memory made worse. Without a file a small made-up
 conversation is asked, which shows that the script works and nothing else. The last line of the output is one JSON
 object.
@@ -26,8 +26,8 @@ DEADLINE_S = 60.0  # long enough that the machine's load cannot change what is m
 QUICK_QUESTIONS = 60
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What share of a question's evidence was seen, and what that took."""
+class EvidenceShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of a question's evidence in the context, and its cost."""
 
     on: float
     off: float
@@ -48,7 +48,7 @@ def latest(conversation: Conversation) -> tuple[set[str], int]:
     return seen, tokens
 
 
-async def asked(conversation: Conversation, *, is_compressed: bool) -> list[Seen]:
+async def ask_all(conversation: Conversation, *, is_compressed: bool) -> list[EvidenceShare]:
     """Every question of a conversation, with and without memory."""
     settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
     window, window_tokens = latest(conversation)
@@ -58,13 +58,13 @@ async def asked(conversation: Conversation, *, is_compressed: bool) -> list[Seen
             with memory.context(session=turn.session, agent=turn.speaker):
                 turn_of[memory.mark(turn.text, origin="user", at=turn.at).id] = turn.id
 
-        async def one(question: Question) -> Seen:
+        async def one(question: Question) -> EvidenceShare:
             brief = await memory.brief(
                 question.text, budget_tokens=BUDGET, deadline_s=DEADLINE_S, now=question.now, compress=is_compressed
             )
-            told = {turn_of[each] for passage in brief.passages for each in passage.sources if each in turn_of}
-            return Seen(
-                on=len(told & question.evidence) / len(question.evidence),
+            shown = {turn_of[each] for passage in brief.passages for each in passage.sources if each in turn_of}
+            return EvidenceShare(
+                on=len(shown & question.evidence) / len(question.evidence),
                 off=len(window & question.evidence) / len(question.evidence),
                 on_tokens=line_tokens(brief.text),
                 off_tokens=window_tokens,
@@ -81,17 +81,17 @@ def main() -> None:
     conversations = list(made_up() if arguments.file is None else read_locomo(arguments.file))
     if arguments.quick:
         conversations = spread(conversations, QUICK_QUESTIONS)
-    seen = [one for each in conversations for one in asyncio.run(asked(each, is_compressed=arguments.compress))]
-    gain, low, high = interval([one.on - one.off for one in seen])
-    on, off = (sum(getattr(one, arm) for one in seen) / len(seen) for arm in ("on", "off"))
-    worse = sum(one.on < one.off for one in seen) / len(seen)
+    shares = [one for each in conversations for one in asyncio.run(ask_all(each, is_compressed=arguments.compress))]
+    gain, low, high = interval([one.on - one.off for one in shares])
+    on, off = (sum(getattr(one, arm) for one in shares) / len(shares) for arm in ("on", "off"))
+    worse = sum(one.on < one.off for one in shares) / len(shares)
     print(machine())
     show(
-        f"evidence seen within {BUDGET:,} tokens, {len(seen)} questions",
+        f"evidence seen within {BUDGET:,} tokens, {len(shares)} questions",
         ("", "seen", "tokens (max)"),
         [
-            ("with memory", f"{on:.1%}", str(max(one.on_tokens for one in seen))),
-            ("without: the last turns", f"{off:.1%}", str(max(one.off_tokens for one in seen))),
+            ("with memory", f"{on:.1%}", str(max(one.on_tokens for one in shares))),
+            ("without: the last turns", f"{off:.1%}", str(max(one.off_tokens for one in shares))),
             ("gain", f"{gain:+.1%} ({low:+.1%} to {high:+.1%})", ""),
             ("made worse", f"{worse:.1%}", ""),
         ],
@@ -104,8 +104,8 @@ def main() -> None:
             "gain_low": low,
             "gain_high": high,
             "worse": worse,
-            "n": len(seen),
-            "tokens_max": max(one.on_tokens for one in seen),
+            "n": len(shares),
+            "tokens_max": max(one.on_tokens for one in shares),
         }
     )
 

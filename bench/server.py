@@ -1,4 +1,4 @@
-"""How quickly does the server answer, how soon do listeners hear of an event, and what does a kill cost?
+"""How fast does the server answer, how soon do listeners receive an event, and what does a kill cost?
 
     python bench/server.py
 
@@ -46,7 +46,7 @@ async def answer(request: Request) -> Response:
     return Response(body, media_type="application/json")
 uvicorn.run(Starlette(routes=[Route("/api/brief", answer, methods=["POST"])]), port=int(sys.argv[1]), log_level="error")
 """
-ASKED = json.dumps({"query": "session cookie redirect", "is_preview": True}).encode()
+BRIEF_REQUEST = json.dumps({"query": "session cookie redirect", "is_preview": True}).encode()
 SPAN = timedelta(days=40)
 MARKED = 100  # of so many events one is a mark
 WRITERS = 4
@@ -56,24 +56,26 @@ PAGE = re.compile(r'<a[^>]*href="(/[^"#?{]*)"')
 
 
 class Plan(NamedTuple):
-    """How much is done."""
+    """The size of a run."""
 
     events: int
     rounds: int  # of every page
     briefs: int
     listeners: int
-    told: int  # events that all listeners hear of
+    notified: int  # events that all listeners receive
     every_s: float
     kills: int
     killed_after_s: float
 
 
-QUICK = Plan(events=10_000, rounds=5, briefs=30, listeners=500, told=20, every_s=0.1, kills=2, killed_after_s=0.7)
-FULL = Plan(events=1_000_000, rounds=20, briefs=200, listeners=500, told=300, every_s=0.1, kills=20, killed_after_s=1.5)
+QUICK = Plan(events=10_000, rounds=5, briefs=30, listeners=500, notified=20, every_s=0.1, kills=2, killed_after_s=0.7)
+FULL = Plan(
+    events=1_000_000, rounds=20, briefs=200, listeners=500, notified=300, every_s=0.1, kills=20, killed_after_s=1.5
+)
 
 
 class Running:
-    """A server that `mica up` runs, and a token that opens it."""
+    """A server started by `mica up`, and a token for it."""
 
     def __init__(self, home: Path, store: Path, port: int) -> None:
         self.port = port
@@ -98,8 +100,8 @@ class Running:
     def stop(self) -> None:
         assert self.process is not None
         self.process.terminate()
-        _, told = self.process.communicate(timeout=60)
-        check(self.process.returncode == 0, f"the server ends cleanly: {told.decode()[-500:]}")
+        _, output = self.process.communicate(timeout=60)
+        check(self.process.returncode == 0, f"the server ends cleanly: {output.decode()[-500:]}")
 
     def rss_bytes(self) -> int:
         assert self.process is not None
@@ -154,10 +156,10 @@ async def fill(store: Path, events: int) -> None:
         await memory.upkeep.age()  # as an import does
 
 
-def asked(
+def send_request(
     connection: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str], body: bytes | None
 ) -> tuple[float, bytes]:
-    """Milliseconds until the whole answer is here, and the answer."""
+    """Milliseconds until the complete answer arrived, and the answer."""
     began = time.perf_counter()
     connection.request(method, path, body=body, headers=headers)
     answer = connection.getresponse()
@@ -168,38 +170,38 @@ def asked(
 
 
 def page_times(server: Running, rounds: int) -> dict[str, list[float]]:
-    """How long every page took, and every part that pages load."""
+    """The times of every page, and of every part that pages load."""
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
-        _, first = asked(connection, "GET", "/", server.headers, None)
+        _, first = send_request(connection, "GET", "/", server.headers, None)
         pages = dict.fromkeys(["/", *PAGE.findall(first.decode())])
         parts: dict[str, None] = {}
         for page in pages:
-            _, text = asked(connection, "GET", page, server.headers, None)
+            _, text = send_request(connection, "GET", page, server.headers, None)
             parts |= dict.fromkeys(path.replace("&amp;", "&") for path in PART.findall(text.decode()))
         paths = [*pages, *(path for path in parts if path not in pages)]
-        taken: dict[str, list[float]] = {path: [] for path in paths}
+        times_ms: dict[str, list[float]] = {path: [] for path in paths}
         for _ in range(rounds):
             for path in paths:
-                taken[path].append(asked(connection, "GET", path, server.headers, None)[0])
-    return taken
+                times_ms[path].append(send_request(connection, "GET", path, server.headers, None)[0])
+    return times_ms
 
 
 def brief_times(port: int, headers: dict[str, str], count: int) -> tuple[list[float], int]:
-    """How long briefs took, and how many bytes one had."""
+    """The times of briefs, and the size of one in bytes."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        answers = [asked(connection, "POST", "/api/brief", headers, ASKED) for _ in range(count + 1)]
+        answers = [send_request(connection, "POST", "/api/brief", headers, BRIEF_REQUEST) for _ in range(count + 1)]
     return [took for took, _ in answers[1:]], len(answers[-1][1])
 
 
 async def briefs_within(store: Path, count: int) -> list[float]:
-    """The same in a process of one's own."""
-    taken = []
+    """The same within this process."""
+    times_ms = []
     async with opened(store) as memory:
         for _ in range(count + 1):
             began = time.perf_counter()
             await memory.brief("session cookie redirect", is_preview=True)
-            taken.append((time.perf_counter() - began) * 1_000)
-    return taken[1:]
+            times_ms.append((time.perf_counter() - began) * 1_000)
+    return times_ms[1:]
 
 
 @contextmanager
@@ -215,11 +217,11 @@ def bare(size_bytes: int) -> Iterator[int]:
 
 
 class Listener(asyncio.Protocol):
-    """One connection that is told of events; it notes when each came."""
+    """One connection that receives events and records their times."""
 
-    def __init__(self, request: bytes, heard: list[float], ready: asyncio.Semaphore) -> None:
+    def __init__(self, request: bytes, delays_s: list[float], ready: asyncio.Semaphore) -> None:
         self._request = request
-        self._heard = heard
+        self._delays_s = delays_s
         self._ready = ready
         self._rest = b""
         self._is_ready = False
@@ -235,7 +237,7 @@ class Listener(asyncio.Protocol):
         for line in lines:
             if line.startswith(b"data: "):
                 self.count += 1
-                self._heard.append(now - json.loads(line[6:])["data"]["sent"])
+                self._delays_s.append(now - json.loads(line[6:])["data"]["sent"])
             elif not self._is_ready and line.startswith(b"id: "):
                 self._is_ready = True
                 self._ready.release()
@@ -246,10 +248,10 @@ async def listen(server: Running, plan: Plan) -> list[float]:
     loop = asyncio.get_running_loop()
     head = f"GET /api/events/follow?names=bench.told&fields=data.sent HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
     request = f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode()
-    heard: list[float] = []
+    delays_s: list[float] = []
     ready = asyncio.Semaphore(0)
     connections = [
-        await loop.create_connection(lambda: Listener(request, heard, ready), "127.0.0.1", server.port)
+        await loop.create_connection(lambda: Listener(request, delays_s, ready), "127.0.0.1", server.port)
         for _ in range(plan.listeners)
     ]
     for _ in connections:
@@ -258,24 +260,24 @@ async def listen(server: Running, plan: Plan) -> list[float]:
 
         def tell() -> None:
             event = {"name": "bench.told", "data": {"sent": time.perf_counter()}}
-            asked(connection, "POST", "/api/emit", server.headers, json.dumps({"events": [event]}).encode())
+            send_request(connection, "POST", "/api/emit", server.headers, json.dumps({"events": [event]}).encode())
 
         began = loop.time()
-        for number in range(plan.told):
+        for number in range(plan.notified):
             await asyncio.sleep(max(0.0, began + number * plan.every_s - loop.time()))
             await asyncio.to_thread(tell)
     for _ in range(1_200):
-        if len(heard) == plan.told * plan.listeners:
+        if len(delays_s) == plan.notified * plan.listeners:
             break
         await asyncio.sleep(0.05)
-    check(len(heard) == plan.told * plan.listeners, "every listener heard of every event, once")
+    check(len(delays_s) == plan.notified * plan.listeners, "every listener heard of every event, once")
     for transport, _ in connections:
         transport.close()
-    return [seconds * 1_000 for seconds in heard]
+    return [seconds * 1_000 for seconds in delays_s]
 
 
 class Writer(threading.Thread):
-    """Writes events until it is told to stop, and keeps what was acknowledged."""
+    """Writes events until it is stopped, and records the acknowledged ones."""
 
     def __init__(self, server: Running, number: int, stopping: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -295,13 +297,13 @@ class Writer(threading.Thread):
                     number += 1
                     event = {"name": "bench.kept", "data": {"writer": self._number, "number": number}}
                     body = json.dumps({"events": [event]}).encode()
-                    _, text = asked(connection, "POST", "/api/emit", self._server.headers, body)
+                    _, text = send_request(connection, "POST", "/api/emit", self._server.headers, body)
                     self.acknowledged.append(json.loads(text)["events"][0]["id"])
             self._stopping.wait(0.02)
 
 
 class Follower(threading.Thread):
-    """One listener that goes on by `Last-Event-ID` whenever it is cut off."""
+    """One listener that resumes by `Last-Event-ID` after each disconnect."""
 
     def __init__(self, server: Running, after: int, stopping: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -334,8 +336,8 @@ async def position_of(store: Path) -> int:
         return await memory.events.position()
 
 
-async def kept(store: Path, after: int) -> tuple[set[str], list[int]]:
-    """Ids and positions of all that was stored since."""
+async def stored_since(store: Path, after: int) -> tuple[set[str], list[int]]:
+    """Ids and positions of all events stored since."""
     async with opened(store) as memory:
         found = [event async for event in memory.events.log(after=after)]
     return {event.id for event in found}, [event.position or 0 for event in found]
@@ -358,10 +360,10 @@ def killed_under_load(server: Running, store: Path, plan: Plan) -> tuple[int, in
     for writer in writers:
         writer.join()
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
-        asked(
+        send_request(
             connection, "GET", f"/api/events/log?after={2**40}", server.headers, None
-        )  # whoever reads stores what waits first
-    ids, positions = asyncio.run(kept(store, after))
+        )  # a read stores waiting events first
+    ids, positions = asyncio.run(stored_since(store, after))
     until = time.monotonic() + 60
     while follower.last < positions[-1] and time.monotonic() < until:
         time.sleep(0.05)
@@ -389,11 +391,11 @@ def main() -> None:
         server.start()
         page_times(server, 1)
         brief_times(server.port, server.headers, 5)
-        asyncio.run(listen(server, plan._replace(told=5)))
+        asyncio.run(listen(server, plan._replace(notified=5)))
         before = server.rss_bytes()  # everything was used once
         pages = page_times(server, plan.rounds)
         briefs, size_bytes = brief_times(server.port, server.headers, plan.briefs)
-        heard = asyncio.run(listen(server, plan))
+        delays_ms = asyncio.run(listen(server, plan))
         growth = server.rss_bytes() / before
         with bare(size_bytes) as port:
             plain, _ = brief_times(port, server.headers, plan.briefs)
@@ -404,20 +406,20 @@ def main() -> None:
     show(
         f"Pages over {plan.events:,} events, ms",
         ["page", "p50", "p95"],
-        [[path, f"{median(taken):,.1f}", f"{percentile(taken, 0.95):,.1f}"] for path, taken in pages.items()],
+        [[path, f"{median(times_ms):,.1f}", f"{percentile(times_ms, 0.95):,.1f}"] for path, times_ms in pages.items()],
     )
     show(
         "Briefs, ms",
         ["", "p50", "p95"],
         [
-            [name, f"{median(taken):,.2f}", f"{percentile(taken, 0.95):,.2f}"]
-            for name, taken in (("over HTTP", briefs), ("within a process", within), ("bare handler", plain))
+            [name, f"{median(times_ms):,.2f}", f"{percentile(times_ms, 0.95):,.2f}"]
+            for name, times_ms in (("over HTTP", briefs), ("within a process", within), ("bare handler", plain))
         ],
     )
     show(
         f"An event to {plan.listeners} listeners, ms",
         ["", "p50", "p99", "worst"],
-        [["until heard", f"{median(heard):,.1f}", f"{percentile(heard, 0.99):,.1f}", f"{max(heard):,.1f}"]],
+        [["until heard", f"{median(delays_ms):,.1f}", f"{percentile(delays_ms, 0.99):,.1f}", f"{max(delays_ms):,.1f}"]],
     )
     show(
         f"{plan.kills} kills under load",
@@ -427,8 +429,8 @@ def main() -> None:
     finish(
         {
             "events": plan.events,
-            "page_p95_ms": max(percentile(taken, 0.95) for taken in pages.values()),
-            "sse_p99_ms": percentile(heard, 0.99),
+            "page_p95_ms": max(percentile(times_ms, 0.95) for times_ms in pages.values()),
+            "sse_p99_ms": percentile(delays_ms, 0.99),
             "brief_vs_bare": median(briefs) / median(plain),
             "brief_vs_process": median(briefs) / median(within),
             "acknowledged": acknowledged,

@@ -99,7 +99,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
-    """A server that says where it is on a line that begins with Open; its address."""
+    """The address of a server, which prints it on a line that begins with Open."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment_of(folder), text=True
     )
@@ -114,7 +114,7 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
         process.communicate()
 
 
-def asked_over_http(client: httpx2.Client, method: str, **params: object) -> float:
+def send_over_http(client: httpx2.Client, method: str, **params: object) -> float:
     """Milliseconds until a request of the newer era is answered."""
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
     headers["mcp-method"] = method
@@ -129,7 +129,7 @@ def asked_over_http(client: httpx2.Client, method: str, **params: object) -> flo
 
 
 class Lines:
-    """A server on standard output, which stays."""
+    """A long-running server on standard input and output."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._process = subprocess.Popen(
@@ -155,15 +155,15 @@ class Lines:
 
 
 async def marked(file: Path) -> None:
-    """A space of marks to search."""
+    """Fill a space with marks to search."""
     async with mica.open(file, settings=mica.load_settings({"HOME": str(file.parent)})) as memory:
         for number in range(MARKS):
             memory.mark(f"Step {number} of the login sets its cookie before the redirect of page {number % 7}")
         await memory.durable()
 
 
-def asked(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
-    """Milliseconds of each call, by what was asked of whom."""
+def measure_calls(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
+    """Milliseconds of each call, by server and request."""
     search = {"name": "search", "arguments": {"query": "cookie redirect page", "limit": 10}}
     mica_command = [sys.executable, "-P", "-m", "mica"]
     listed = json.dumps([tool.listing() for tool in TOOLS])
@@ -187,20 +187,20 @@ def asked(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
         lines = Lines([*mica_command, "mcp", "--store", str(file)], folder)
         stack.callback(lines.leave)
         ways: dict[str, Callable[[], float]] = {
-            "http_list": lambda: asked_over_http(client, "tools/list"),
+            "http_list": lambda: send_over_http(client, "tools/list"),
             "stdio_list": lambda: lines.ask("tools/list"),
-            "http_search": lambda: asked_over_http(client, "tools/call", **search),
+            "http_search": lambda: send_over_http(client, "tools/call", **search),
             "stdio_search": lambda: lines.ask("tools/call", **search),
         }
         if with_sdk:
             there = stack.enter_context(serving([sys.executable, "-P", "-c", SDK_HTTP, listed], folder))
             other = stack.enter_context(httpx2.Client(base_url=there, timeout=60))
-            ways["sdk_http_list"] = lambda: asked_over_http(other, "tools/list")
-        taken: dict[str, list[float]] = {name: [] for name in ways}
+            ways["sdk_http_list"] = lambda: send_over_http(other, "tools/list")
+        results: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(calls + 3):  # the first ones open what is opened once
             for name, way in ways.items():
-                taken[name].append(way())
-    return {name: values[3:] for name, values in taken.items()}
+                results[name].append(way())
+    return {name: values[3:] for name, values in results.items()}
 
 
 def main() -> None:
@@ -211,23 +211,23 @@ def main() -> None:
     programs = {"python -m mica.mcp": [sys.executable, "-P", "-m", "mica.mcp"]}
     if importlib.util.find_spec("mcp") is not None:
         programs["the same tools, official SDK"] = [sys.executable, "-P", "-c", SDK, listed]
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary:
         folder = Path(temporary)
         (folder / "config.toml").touch()
         for _ in range(rounds + 1):  # the first round writes bytecode and fills caches
             for name, command in programs.items():
-                taken[name].append(start(command, folder))
+                results[name].append(start(command, folder))
 
-    waits = {name: [waited for waited, _ in values[1:]] for name, values in taken.items()}
-    costs = {name: [cpu for _, cpu in values[1:]] for name, values in taken.items()}
+    waits = {name: [waited for waited, _ in values[1:]] for name, values in results.items()}
+    costs = {name: [cpu for _, cpu in values[1:]] for name, values in results.items()}
     print(machine())
     rows = [(name, spread(waits[name], digits=0), spread(costs[name], digits=0)) for name in programs]
     show(f"{rounds} rounds in turn", ("", "ms until tools are listed (min – median)", "CPU ms (min – median)"), rows)
     ours, *others = programs
     schema = len(json.dumps([tool.listing() for tool in TOOLS], separators=(",", ":"), ensure_ascii=False)) / 4
     result = {"ready_ms": median(waits[ours]), "cpu_ms": median(costs[ours]), "schema_tokens": schema}
-    calls = asked(50 if rounds == 5 else 300, with_sdk=bool(others))
+    calls = measure_calls(50 if rounds == 5 else 300, with_sdk=bool(others))
     titles = {
         "http_list": "mica up: tools/list over HTTP",
         "sdk_http_list": "official SDK: tools/list over HTTP",
@@ -235,12 +235,12 @@ def main() -> None:
         "http_search": f"mica up: search among {MARKS:,} marks over HTTP",
         "stdio_search": "mica mcp: the same on standard output",
     }
-    told = [
+    rows = [
         (title, spread(calls[name]), f"{percentile(calls[name], 0.95):.2f}")
         for name, title in titles.items()
         if name in calls
     ]
-    show(f"{len(calls['http_list'])} calls in turn", ("", "ms (min – median)", "p95"), told)
+    show(f"{len(calls['http_list'])} calls in turn", ("", "ms (min – median)", "p95"), rows)
     result |= {f"{name}_ms": median(values) for name, values in calls.items()}
     if "sdk_http_list" in calls:
         result["http_vs_sdk"] = median(calls["http_list"]) / median(calls["sdk_http_list"])

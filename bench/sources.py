@@ -1,11 +1,11 @@
-"""What does it cost to ask a declared source, beside asking the same by hand, and does a bad one hold anybody up?
+"""What does a declared source cost compared with querying by hand, and does a bad source delay others?
 
     python bench/sources.py
 
 Six real sources with 54 fragments for each concept: two tables of a PostgreSQL, one of SQLite, a JSON file, a file of
-lines and a live object. By hand means what an application would write itself: asyncpg in a read-only transaction,
+lines and a live object. By hand means typical application code: asyncpg in a read-only transaction,
 sqlite3 and files in threads, files read when they changed; it returns rows, and maps, limits and cancels nothing.
-Then: how long the event loop stands still while a document of 1 MB is read, how long a query of a million rows takes to
+Then: how long the event loop is blocked while a document of 1 MB is read, how long a query of a million rows takes to
 be cut, and how many queries are left on the server when questions to it are cancelled. The last line of the output is
 one JSON object.
 """
@@ -30,7 +30,7 @@ from mica.sources.protocol import Concept, Question
 BLOCK = 20  # questions in turn, ours and by hand, so that a busy moment meets both
 CANCELLED = 50
 LAG_EVERY_S = 0.001
-DOCUMENT_BYTES = 950_000  # just below what a JSON source reads unless it is told to read more
+DOCUMENT_BYTES = 950_000  # just below the default limit of a JSON source
 ODD = """
 [sources.million]
 driver = "postgres"
@@ -64,7 +64,7 @@ async def timed(ask: Ask, numbers: range) -> tuple[list[float], float]:
 
 
 async def beside(ours: Ask, by_hand: Ask, *, calls: int) -> dict[str, float]:
-    """Both, in turn, about the same concepts."""
+    """Measure both in turn, with the same concepts."""
     took: dict[str, list[float]] = {"ours": [], "hand": []}
     cpu: dict[str, list[float]] = {"ours": [], "hand": []}
     for start in range(0, calls, BLOCK):
@@ -106,7 +106,7 @@ async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) ->
     for name, (ours, by_hand) in asked.items():
         found = await beside(ours, by_hand, calls=calls)
         figures = ("ms", "hand_ms", "p99_ms", "hand_p99_ms", "cpu_ms")
-        is_looked_up = name == "patterns"  # by hand, a live object is a look into a dictionary
+        is_looked_up = name == "patterns"  # by hand, a live object is a dictionary lookup
         ratio = "" if is_looked_up else f"{found['cpu_vs_hand']:.2f}"
         rows.append((name, *(f"{found[each]:.2f}" for each in figures), ratio))
         kept = ("ms", "cpu_ms") if is_looked_up else ("ms", "cpu_ms", "cpu_vs_hand")
@@ -122,7 +122,7 @@ async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) ->
 
 
 async def lag(memory: mica.Memory, six: Six, *, rounds: int) -> dict[str, float]:
-    """How long the loop stands still while a changed document is read."""
+    """How long the loop is blocked while a changed document is read."""
     row = {"key": "k", "text": "x" * 60, "id": "nobody"}
     document = json.dumps([row] * (DOCUMENT_BYTES // len(json.dumps(row) + ", ")))
     lags, idle, took = [], [], []
@@ -140,7 +140,7 @@ async def lag(memory: mica.Memory, six: Six, *, rounds: int) -> dict[str, float]
 
 
 async def _worst(work: Awaitable[object]) -> float:
-    """The longest that the loop stood still meanwhile, in milliseconds."""
+    """The longest time that the loop was blocked meanwhile, in milliseconds."""
     doing = asyncio.ensure_future(work)
     worst = 0.0
     while not doing.done():
@@ -152,7 +152,7 @@ async def _worst(work: Awaitable[object]) -> float:
 
 
 async def bounds(memory: mica.Memory, six: Six) -> dict[str, float]:
-    """What a million rows take, and what cancelled questions leave on the server."""
+    """The time of a million rows, and the queries that cancelled calls leave on the server."""
     concept, now = Concept.parse(six.concepts[0]), datetime.now(UTC)
     began = time.perf_counter()
     cut = await memory.sources["million"].fragments(Question(concept=concept, now=now))

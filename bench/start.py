@@ -4,7 +4,7 @@
 
 A hook, a command or an agent's tool call starts a process each time, so start-up is paid thousands of times a day.
 Every round starts each program once, one after the other, and takes the CPU time of the child (user and system).
-Two programs of the standard library stand beside mica as a measure. The last line of the output is one JSON object.
+Two programs of the standard library serve as a reference. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOWEST = 5
 
 
 def cpu_ms(command: Sequence[str], *, folder: Path) -> float:
-    """CPU milliseconds of a child process, with whatever it starts and waits for."""
+    """CPU milliseconds of a child process, including the processes it waits for."""
     environment = os.environ | {"MICA_HOME": str(folder), "MICA_CONFIG": str(folder / "config.toml")}
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment)
@@ -46,7 +46,7 @@ async def fill(store: Path) -> int:
 
 
 def slowest_imports(folder: Path) -> list[tuple[str, str, str]]:
-    """The modules that cost most by themselves when mica is imported: name, own time, time with what they import."""
+    """The slowest modules when mica is imported: name, own time, time including their imports."""
     command = [sys.executable, "-X", "importtime", "-c", "import mica"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
     bare = subprocess.run([*command[:3], "-c", "pass"], capture_output=True, text=True, cwd=folder, check=True)

@@ -1,4 +1,4 @@
-"""Do learned trails meet later work, where exact sets of files do not? (TA-01)
+"""Do learned trails match later work better than exact sets of files? (TA-01)
 
     python bench/trails.py SESSIONS.jsonl
     python bench/trails.py SESSIONS.jsonl --git HISTORY.jsonl
@@ -6,7 +6,7 @@
 Walks in the order of time. Before each task of the test sessions, or each of the last 500 commits, trails are learned
 from what had ended by then, and from nothing else. A task *meets* a trail when it goes on to touch all of its files;
 it meets an exact set when earlier tasks touched the same files and no others. Both must have been walked as often as a
-candidate needs, three times. Only tasks of two files or more can do either. `chosen` is told from the prompt alone,
+candidate needs, three times. Only tasks of two files or more can do either. `chosen` uses the prompt alone,
 before any file is touched: its precision is the share of a chosen trail's files that the task touched. The last line of
 the output is one JSON object. Without a file made-up sessions are replayed, which shows that the script works, and
 nothing else.
@@ -30,15 +30,15 @@ from mica.navigation.trails.matcher import choose
 from mica.settings import TrailSettings
 
 COMMITS_TESTED = 500
-COMMITS_APART = 25  # between two lessons: learning 5,000 commits anew for each of 500 shows nothing more
+COMMITS_APART = 25  # between two lessons: relearning 5,000 commits for each of 500 gives the same result
 SIZES = (2, 3, 4, 5)  # a trail of at least so many files
 
 
 class Tally(msgspec.Struct):
-    """What came of the tasks."""
+    """The results of the tasks."""
 
     tasks: int = 0
-    exact_once: int = 0  # the very set was touched before
+    exact_once: int = 0  # the same set was touched before
     exact: int = 0  # often enough to be a candidate
     met: int = 0
     met_by_size: dict[int, int] = {}
@@ -121,7 +121,7 @@ def report(name: str, tally: Tally) -> dict[str, float | int]:
 
 
 def made_up(count: int = 60) -> list[Session]:
-    """Sessions of people who work in four parts of a project, and stray."""
+    """Sessions that work in four parts of a project, with some noise."""
     chance, start = random.Random(7), datetime(2026, 1, 5, 9, tzinfo=UTC)
     found = []
     for number in range(count):

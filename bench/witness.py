@@ -6,7 +6,7 @@
 
 Marks are phrases that people wrote about Python's standard library, so their words are as frequent as words are. Each
 part has its rival in the same run: a bare SQLite insert for marks, a plain FTS5 table of the same texts for searches
-and briefs, the first sentences of the same marks for crystals. What went in must be stored, every mark must be beneath
+and briefs, the first sentences of the same marks for crystals. All input must be stored, every mark must be beneath
 a crystal or wait for one, and `verify` must find nothing, or the run ends with an error. The last line of the output
 is one JSON object.
 """
@@ -62,7 +62,7 @@ Numbers = dict[str, float | int]
 
 
 class Plan(NamedTuple):
-    """How much is measured."""
+    """The size of a run."""
 
     rounds: int
     single_marks: int  # in a round
@@ -101,13 +101,13 @@ QUICK = Plan(
 
 @cache
 def prose() -> list[str]:
-    """What people wrote about the standard library, word by word: its doc strings and comments."""
+    """The words of the standard library's docstrings and comments."""
     found = re.findall(r'"""(.*?)"""|# (.*?)\n', library(), re.DOTALL)
-    return re.findall(r"[A-Za-z][A-Za-z'-]+", " ".join(said or noted for said, noted in found))
+    return re.findall(r"[A-Za-z][A-Za-z'-]+", " ".join(docstring or comment for docstring, comment in found))
 
 
 class Noted(NamedTuple):
-    """A mark that is to be made."""
+    """A mark to be recorded."""
 
     text: str
     session: str
@@ -115,17 +115,17 @@ class Noted(NamedTuple):
 
 
 def text(chance: random.Random) -> str:
-    """A few phrases from anywhere, each as a sentence."""
+    """A few random phrases, each as a sentence."""
     written = prose()
-    said = []
+    phrases = []
     for _ in range(chance.randint(*PHRASES)):
         start, length = chance.randrange(len(written) - PHRASE_WORDS[1]), chance.randint(*PHRASE_WORDS)
-        said.append(" ".join(written[start : start + length]).capitalize() + ".")
-    return " ".join(said)
+        phrases.append(" ".join(written[start : start + length]).capitalize() + ".")
+    return " ".join(phrases)
 
 
 def noted(count: int, *, seed: int = SEED) -> Iterator[Noted]:
-    """So many marks, the same for a seed, of sessions that take turns."""
+    """This many marks of interleaved sessions, the same for a seed."""
     chance = random.Random(seed)
     for number in range(count):
         block, within = divmod(number, SESSION_MARKS * LIVE)
@@ -137,28 +137,28 @@ def queries(spaces: Sequence[int], count: int) -> list[tuple[int, str]]:
     """Words of marks that every space has: the number of the mark, and two to five of its words in their order."""
     chance = random.Random(SEED)
     chosen = set(chance.sample(range(min(spaces)), count))
-    asked = []
+    planned = []
     for number, mark in enumerate(noted(min(spaces))):
         if number in chosen:
             words = [word for word in re.findall(r"[a-z]{3,}", mark.text.lower()) if word not in STOP_WORDS]
             wanted = sorted(chance.sample(range(len(words)), min(len(words), chance.randint(*QUERY_WORDS))))
-            asked.append((number, " ".join(words[place] for place in wanted)))
-    chance.shuffle(asked)
-    return asked
+            planned.append((number, " ".join(words[place] for place in wanted)))
+    chance.shuffle(planned)
+    return planned
 
 
 # -- Spaces and rivals ----------------------------------------------------------------------------------------
 
 
 def opened(path: Path) -> mica.memory.Opening:
-    """A space where words alone are compared, as by the rivals: a model would read marks while others are measured."""
+    """A space without an embedding model, like the rivals; a model would run during other measurements."""
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off")
     return mica.open(path, settings=settings)
 
 
 def bare(path: Path, table: str = _ROWS) -> sqlite3.Connection:
-    """SQLite with the same promise as `durable`: what is committed survives power loss."""
+    """SQLite with the same promise as `durable`: committed rows survive power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -340,12 +340,12 @@ def fill_rival(path: Path, marks: int) -> Cost:
 
 def match(connection: sqlite3.Connection, query: str) -> list[str]:
     wanted = " OR ".join(f'"{word}"' for word in query.split())
-    asked = "SELECT text FROM marks WHERE marks MATCH ? ORDER BY bm25(marks) LIMIT 10"
-    return [found for (found,) in connection.execute(asked, (wanted,))]
+    statement = "SELECT text FROM marks WHERE marks MATCH ? ORDER BY bm25(marks) LIMIT 10"
+    return [found for (found,) in connection.execute(statement, (wanted,))]
 
 
-class Asked(NamedTuple):
-    """What asking one space and its rival cost, query by query."""
+class QueryCosts(NamedTuple):
+    """The costs of queries to one space and its rival."""
 
     marks: int
     first_ms: float  # of the first search after opening
@@ -353,21 +353,21 @@ class Asked(NamedTuple):
     fts5: list[Cost]
     found: tuple[int, int]  # how often the mark was among ten whose words were asked for: by search, by FTS5
     brief: list[Cost]
-    missing: int  # briefs that something was missing from
-    lacking: Counter[str]  # what, by its name
+    missing: int  # briefs with a missing source
+    lacking: Counter[str]  # the missing sources, by name
 
 
-async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> list[Asked]:
+async def ask(places: Mapping[int, Path], planned: Sequence[tuple[int, str]]) -> list[QueryCosts]:
     """Ask all spaces, in turn."""
     memories = {marks: await opened(path) for marks, path in places.items()}
     rivals = {marks: sqlite3.connect(path.with_name("fts5.db")) for marks, path in places.items()}
-    source = _sources(min(places), {number for number, _ in asked})
+    source = _sources(min(places), {number for number, _ in planned})
     results = []
     try:
         for marks, memory in memories.items():
-            _, first = await timed(memory.search(asked[0][1]))
-            results.append(Asked(marks, first.wall_s * 1e3, [], [], (0, 0), [], 0, Counter()))
-        for counted, (number, query) in enumerate([*asked[-WARM_UP:], *asked], -WARM_UP):
+            _, first = await timed(memory.search(planned[0][1]))
+            results.append(QueryCosts(marks, first.wall_s * 1e3, [], [], (0, 0), [], 0, Counter()))
+        for counted, (number, query) in enumerate([*planned[-WARM_UP:], *planned], -WARM_UP):
             for place, marks in enumerate(places):
                 hits, cost = await timed(memories[marks].search(query))
                 rows, rival = measured(partial(match, rivals[marks], query))
@@ -379,13 +379,13 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
                     ours += any(hit.text == source[number] for hit in hits)
                     theirs += source[number] in rows
                     results[place] = results[place]._replace(found=(ours, theirs))
-        for _, query in asked:
+        for _, query in planned:
             for place, marks in enumerate(places):
                 brief, cost = await timed(memories[marks].brief(query, budget_tokens=BUDGET_TOKENS))
                 results[place].brief.append(cost)
                 results[place] = results[place]._replace(missing=results[place].missing + bool(brief.missing))
                 results[place].lacking.update(brief.missing.keys())
-                await memories[marks].events.position()  # what a late source still does must not slow the next brief
+                await memories[marks].events.position()  # so that late sources do not slow the next brief
     finally:
         for memory in memories.values():
             await memory.close()
@@ -407,14 +407,14 @@ def p95_cpu_ms(costs: Sequence[Cost]) -> float:
 
 
 def compare_search(plan: Plan, scratch: Path) -> Numbers:
-    asked = queries(plan.spaces, plan.queries)
+    planned = queries(plan.spaces, plan.queries)
     places = {marks: scratch / f"search-{marks}" / "space.db" for marks in plan.spaces}
     rows = []
     for marks, path in places.items():
         ours, theirs = asyncio.run(fill(path, marks)), fill_rival(path.with_name("fts5.db"), marks)
         rows.append((f"{marks:,}", f"{ours.cpu_s:.1f}", f"{theirs.cpu_s:.1f}", f"{theirs.cpu_s / ours.cpu_s:.2f}"))
     show("filling the spaces, with making the texts", ("marks", "mica, CPU s", "FTS5, CPU s", "× FTS5"), rows)
-    found = asyncio.run(ask(places, asked))
+    found = asyncio.run(ask(places, planned))
     _show_answers(plan, found)
     for path in places.values():
         shutil.rmtree(path.parent)
@@ -432,19 +432,19 @@ def compare_search(plan: Plan, scratch: Path) -> Numbers:
     }
 
 
-# -- Briefs beside work that waits ------------------------------------------------------------------------------
+# -- Briefs during background work ------------------------------------------------------------------------------
 
 
-async def beside(path: Path, asked: Sequence[str]) -> tuple[list[Cost], list[Cost], tuple[int, int], float]:
-    """Briefs of a space where nothing is done, then of the same while the crystals of all its sessions are made.
+async def beside(path: Path, planned: Sequence[str]) -> tuple[list[Cost], list[Cost], tuple[int, int], float]:
+    """Measure briefs of an idle space, then while the crystals of all its sessions are made.
 
-    Returns what each cost, how often something was missing, and how many seconds the crystals took.
+    Returns the costs, the number of incomplete briefs, and the seconds for the crystals.
     """
     costs: tuple[list[Cost], list[Cost]] = ([], [])
     missing = [0, 0]
 
     async def brief(place: int) -> None:
-        brief, cost = await timed(memory.brief(asked[len(costs[place]) % len(asked)], budget_tokens=BUDGET_TOKENS))
+        brief, cost = await timed(memory.brief(planned[len(costs[place]) % len(planned)], budget_tokens=BUDGET_TOKENS))
         costs[place].append(cost)
         missing[place] += bool(brief.missing)
         await asyncio.sleep(PAUSE_S)
@@ -452,9 +452,9 @@ async def beside(path: Path, asked: Sequence[str]) -> tuple[list[Cost], list[Cos
     settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off", time_zone="UTC")
     async with mica.open(path, settings=settings, clock=lambda: datetime.now(UTC) + timedelta(weeks=2)) as memory:
         await memory.briefs.prepare()
-        for query in asked[:WARM_UP]:
+        for query in planned[:WARM_UP]:
             await memory.brief(query)
-        for _ in asked:
+        for _ in planned:
             await brief(0)
         began = time.perf_counter()
         crystallizing = asyncio.create_task(memory.crystals.make_due())
@@ -469,8 +469,8 @@ def compare_backlog(plan: Plan, scratch: Path) -> Numbers:
     marks = plan.waiting_marks
     path = scratch / "backlog" / "space.db"
     asyncio.run(fill(path, marks))
-    asked = [query for _, query in queries([marks], min(plan.queries, 100))]
-    alone, busy, missing, took_s = asyncio.run(beside(path, asked))
+    planned = [query for _, query in queries([marks], min(plan.queries, 100))]
+    alone, busy, missing, took_s = asyncio.run(beside(path, planned))
     rows = [
         (
             name,
@@ -502,7 +502,7 @@ def short(marks: int) -> str:
     return f"{marks // 1_000_000}m" if marks >= 1_000_000 else f"{marks // 1_000}k"
 
 
-def _show_answers(plan: Plan, found: Sequence[Asked]) -> None:
+def _show_answers(plan: Plan, found: Sequence[QueryCosts]) -> None:
     columns = ("", "p50 ms", "p95 ms", "p99 ms", "p95 CPU ms", "× FTS5, CPU", "first ms", "its mark in ten", "missing")
     for each in found:
         ours, theirs = (f"{count / plan.queries:.0%}" for count in each.found)
@@ -526,7 +526,7 @@ def _show_answers(plan: Plan, found: Sequence[Asked]) -> None:
     show("growth of p95", ratios, growths)
 
 
-def _growths(before: Asked, after: Asked) -> list[str]:
+def _growths(before: QueryCosts, after: QueryCosts) -> list[str]:
     ratios = [
         p95_cpu_ms(after.search) / p95_cpu_ms(before.search),
         p95_cpu_ms(after.fts5) / p95_cpu_ms(before.fts5),
@@ -541,7 +541,7 @@ def _growths(before: Asked, after: Asked) -> list[str]:
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the script sets."""
 
     def __init__(self, at: datetime) -> None:
         self.at = at
@@ -602,7 +602,7 @@ class Observer:
 
 
 async def in_new_space(path: Path, work: Callable[[Observer], Awaitable[T]]) -> T:
-    """Do this with a new space, then see that its laws hold."""
+    """Run this with a new space, then check the laws."""
     clock = Clock(MONDAY)
     with closing(bare(path.with_name("rival.db"))) as rival:
         rival.execute(_LEADS)
@@ -626,7 +626,7 @@ async def check_laws(memory: mica.Memory, emitted: int) -> None:
 
 
 class Made(NamedTuple):
-    """What crystals cost, and what was made of how much."""
+    """The cost of crystals, and their sizes."""
 
     ours: list[Cost]
     theirs: list[Cost]
@@ -645,8 +645,8 @@ async def crystallize_sessions(observer: Observer, sessions: int) -> Made:
         _, rival = measured(partial(lead, observer.rival, name))
         made.ours.append(cost)
         made.theirs.append(rival)
-        said, sources = crystals[0].tokens, crystals[0].source_tokens
-        made = made._replace(tokens=made.tokens + said, source_tokens=made.source_tokens + sources)
+        tokens, sources = crystals[0].tokens, crystals[0].source_tokens
+        made = made._replace(tokens=made.tokens + tokens, source_tokens=made.source_tokens + sources)
     return made
 
 
@@ -658,7 +658,7 @@ class Level(NamedTuple):
 
 
 class Weeks(NamedTuple):
-    """What the nights cost in which crystals were made, and the crystals of each level."""
+    """The cost of the nightly runs, and the crystals of each level."""
 
     ours: list[Cost]
     theirs: list[Cost]
@@ -666,7 +666,7 @@ class Weeks(NamedTuple):
 
 
 async def crystallize_weeks(observer: Observer, weeks: int) -> Weeks:
-    """Days of sessions; what is over is closed each night, half an hour past midnight."""
+    """Record days of sessions; each night, at half past midnight, finished periods are closed."""
     nights = Weeks([], [], [])
     for day in range(weeks * 7):
         names = [f"day-{day}-{number}" for number in range(DAY_SESSIONS)]
@@ -723,7 +723,7 @@ def _show_sessions(made: Made) -> None:
 
 
 def _show_weeks(nights: Weeks) -> tuple[float, float]:
-    """Print what every week cost; returns how the second and the last compare with the first."""
+    """Print the cost of every week; returns the ratios of the second and the last to the first."""
     rows = []
     sums: list[float] = []
     for start in range(0, len(nights.ours), 7):  # whole weeks: only a week's last night makes its crystal

@@ -1,4 +1,4 @@
-"""Check that documents agree with the code: links, commands, the nav, no paths of one machine. Exits 1 if not."""
+"""Check that the documents agree with the code: links, commands, the nav, no local paths. Exits 1 if not."""
 
 import re
 import shlex
@@ -24,19 +24,19 @@ SKIPPED = {"node_modules", "build", "dist"}
 
 
 def documents(root: Path) -> list[Path]:
-    """Every Markdown file under root that is ours: not in hidden folders, not in builds."""
+    """Every Markdown file under root, except in hidden folders and builds."""
     inside = [(path, path.relative_to(root).parts) for path in root.rglob("*.md")]
     return sorted(path for path, parts in inside if not any(p.startswith(".") or p in SKIPPED for p in parts))
 
 
 def anchors(text: str) -> set[str]:
-    """The fragments that headings in text can be reached by, spelt as GitHub spells them."""
+    """The anchors of the headings in a text, in GitHub's spelling."""
     titles = (title.replace("`", "") for title in HEADING.findall(FENCE.sub("", text)))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(document: Path, text: str) -> Iterator[str]:
-    """Links to files that are not there, or to headings that the file does not have."""
+    """Links to missing files or headings."""
     prose = CODE_SPAN.sub("", FENCE.sub("", text))
     for target in (inline or reference for inline, reference in LINK.findall(prose)):
         if URL_SCHEME.match(target):
@@ -50,7 +50,7 @@ def broken_links(document: Path, text: str) -> Iterator[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """The line as a shell would split it; a quotation that goes on below is split at blanks."""
+    """The line as a shell would split it; an unfinished quotation is split at spaces."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -60,7 +60,7 @@ def words_of(line: str) -> list[str]:
 
 
 def mica_commands(text: str) -> Iterator[list[str]]:
-    """The arguments of every `mica` typed in a shell block; output below a `$` prompt is left out."""
+    """The arguments of every `mica` command in a shell block; output below a `$` prompt is skipped."""
     for _, language, block in FENCE.findall(text):
         lines = block.replace("\\\n", " ").splitlines() if language in SHELLS else []
         typed = [line.strip()[1:] for line in lines if line.strip().startswith("$ ")]
@@ -72,7 +72,7 @@ def mica_commands(text: str) -> Iterator[list[str]]:
 
 
 def misuse(command: click.Command, words: list[str]) -> str | None:
-    """What click would refuse in `mica WORDS…`: an unknown subcommand or option. None when it is fine."""
+    """The unknown subcommand or option in `mica WORDS…`; None if there is none."""
     context = click.Context(command, info_name=command.name)
     try:
         _, rest, _ = command.make_parser(context).parse_args(list(words))
@@ -85,7 +85,7 @@ def misuse(command: click.Command, words: list[str]) -> str | None:
 
 
 def subcommands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """Every visible command below this one, with the words that call it."""
+    """Every visible command below this one, with its full name."""
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=name)
         for word in command.list_commands(context):
@@ -96,7 +96,7 @@ def subcommands(command: click.Command, name: str) -> Iterator[tuple[str, click.
 
 
 def pages_of(nav: object) -> Iterator[str]:
-    """Every page that a nav leads to, whatever it is called there."""
+    """Every page in a nav."""
     if isinstance(nav, str):
         yield nav
     for inner in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
@@ -104,7 +104,7 @@ def pages_of(nav: object) -> Iterator[str]:
 
 
 def misplaced(root: Path) -> Iterator[str]:
-    """Every page that is not exactly once in the nav of the site, as one line."""
+    """One line for each page that is not exactly once in the nav of the site."""
     site = tomllib.loads((root / "zensical.toml").read_text("utf-8"))
     listed = Counter(pages_of(site["project"]["nav"]))
     there = {page.relative_to(root / "docs").as_posix() for page in (root / "docs").rglob("*.md")}
@@ -114,7 +114,7 @@ def misplaced(root: Path) -> Iterator[str]:
 
 
 def problems(root: Path, commands: click.Group) -> Iterator[str]:
-    """Every disagreement under root, as one line that names the file."""
+    """One line for each problem under root, with the file name."""
     for document in documents(root):
         name, text = document.relative_to(root), document.read_text("utf-8")
         found = list(broken_links(document, text))

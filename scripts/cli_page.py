@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands themselves; `--check` fails when it is not current."""
+"""Generate docs/cli.md from the commands; `--check` fails if it is not up to date."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Measure the layout of the source tree: a table, then one JSON line. Exits 1 when a figure misses its bar.
 
-`--all` lists what makes each figure, also where the bar is met.
-Shares are percentages. The bars are meant as warnings, not as goals: a hollow test file or a suffix added for the sake
-of a name makes the figure better and the pool worse.
+`--all` lists the details of every figure, even if its bar is met.
+Shares are percentages. The bars are warnings, not goals: an empty test file or an artificial name
+improves a figure and harms the code.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def share(part: int, whole: int) -> float:
 
 
 def memory_names(trees: Trees) -> list[str]:
-    """Public names of `Memory`: its attributes, inherited ones included, and what its methods set on `self`."""
+    """Public names of `Memory`: its attributes, including inherited ones and those that its methods set on `self`."""
     names = {name for name in dir(Memory) if not name.startswith("_")}
     for path in (path for path in trees if path.parts[0] in {"memory.py", "memory"}):
         for node in ast.walk(trees[path]):
@@ -74,7 +74,7 @@ def memory_names(trees: Trees) -> list[str]:
 
 
 def role_methods(trees: Trees) -> dict[str, int]:
-    """How many public methods each role of a store has. `Store` itself only holds the roles."""
+    """The number of public methods of each role of a store. `Store` itself only holds the roles."""
     return {
         node.name: sum(isinstance(each, Function) and not each.name.startswith("_") for each in node.body)
         for node in trees[Path("store/protocol.py")].body
@@ -91,7 +91,7 @@ def commands() -> tuple[list[str], list[str]]:
 
 
 def reused_class_names(trees: Trees) -> tuple[dict[str, list[str]], int]:
-    """Class names that several classes share, each with where they are, and how many classes there are."""
+    """Class names that several classes share, each with its places, and the number of all classes."""
     places: dict[str, list[str]] = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -110,7 +110,7 @@ def gerund_modules(trees: Trees) -> list[str]:
 
 
 def deferred_imports(trees: Trees) -> list[str]:
-    """Imports of mica's own modules inside functions, outside the places that may have them."""
+    """Imports of mica's own modules inside functions, outside the places where they are allowed."""
     return [
         f"{path}:{node.lineno}"
         for path, tree in trees.items()
@@ -134,7 +134,7 @@ def _imports_mica(node: ast.AST) -> bool:
 
 
 def modules_without_test(trees: Trees) -> tuple[list[str], int]:
-    """Modules without a test file of their name, and how many modules there are. The contract suites are tests."""
+    """Modules without a test file of their name, and the number of all modules. The contract suites are tests."""
     modules = [
         path
         for path in trees
@@ -161,7 +161,7 @@ def long_functions(trees: Trees) -> tuple[list[str], int]:
 
 
 def measure(trees: Trees) -> tuple[dict[str, float], dict[str, list[str]]]:
-    """The figures, and for each what made it."""
+    """The figures, each with its details."""
     names, roles = memory_names(trees), role_methods(trees)
     everyday, groups = commands()
     reused, classes = reused_class_names(trees)

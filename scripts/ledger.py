@@ -1,6 +1,6 @@
 """Fill the last column of tests/requirements.md with the tests that prove each row (docstrings say `keeps: A-14`).
 
-`--check` fails when the page is not current, or when a row says `kept` and no test names it.
+`--check` fails if the page is not up to date, or if a row is marked `kept` and no test names it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PAGE = ROOT / "tests" / "requirements.md"
 ID = re.compile(r"\b(?:T?[A-E]|[KUM])-\d{2}\b")
 KEEPS = re.compile(rf"keeps: ({ID.pattern}(?:, {ID.pattern})*)")
 ROW = re.compile(r"^\| (?P<id>(?:T?[A-E]|[KUM])-\d{2}) \| (?P<words>.*) \| (?P<state>[^|]*) \| (?P<tests>[^|]*) \|$")
-TESTS_MAX = 3  # in a row; more would hide the row
+TESTS_MAX = 3  # tests shown in a row; more would hide the row
 
 
 def tests_by_id() -> dict[str, list[str]]:
-    """Every requirement that a test's docstring names, and the tests that do."""
+    """The tests of every requirement that a docstring names."""
     found: dict[str, list[str]] = defaultdict(list)
     contracts = sorted((ROOT / "src/mica/testing").rglob("*.py"))
     for path in [*sorted((ROOT / "tests").rglob("test_*.py")), *contracts]:

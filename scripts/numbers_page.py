@@ -1,4 +1,4 @@
-"""Make docs/numbers.md of docs/numbers.json, the last lines that benchmarks printed.
+"""Generate docs/numbers.md from docs/numbers.json, the recorded results of the benchmarks.
 
 `record bench/start.py --quick` runs a benchmark and keeps its line; `--check` fails when the page is not what the lines
 say, or tells of a script that bench/README.md does not know.
@@ -33,7 +33,7 @@ Line = dict[str, object]
 
 
 def explained() -> dict[str, tuple[str, dict[str, str]]]:
-    """Of each script: what it asks, and what its figures mean, as bench/README.md says."""
+    """For each script, its question and the meaning of its figures, from bench/README.md."""
     questions: dict[str, str] = {}
     meanings: dict[str, dict[str, str]] = {}
     script = ""
@@ -58,7 +58,7 @@ def recorded() -> dict[str, Line]:
 
 
 def page(lines: dict[str, Line]) -> str:
-    """The page that these lines make. Raises KeyError for a script that bench/README.md does not know."""
+    """The page for these results. Raises KeyError for a script that bench/README.md does not list."""
     known = explained()
     parts = [HEAD]
     for script, line in sorted(lines.items()):
@@ -79,7 +79,7 @@ def page(lines: dict[str, Line]) -> str:
 
 
 def record(words: list[str]) -> None:
-    """Run a benchmark, and keep its line in place of the one before. A run that fails is not kept."""
+    """Run a benchmark and record its result in place of the previous one. A failed run is not recorded."""
     script = Path(words[0])
     done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     busy = f"{os.getloadavg()[0]:.1f} processes waiting for them"
@@ -99,7 +99,7 @@ def _value(value: object) -> str:
 
 
 def _meaning(name: str, meanings: dict[str, str]) -> str:
-    """What a figure means: as its row says, or the row of the figure that its name begins or ends with."""
+    """The meaning of a figure: from its row, or from the row whose name is a prefix or suffix of it."""
     near = [each for each in meanings if name.startswith(f"{each}_") or name.endswith(f"_{each}")]
     return meanings.get(name) or meanings.get(max(near, key=len, default=""), "")
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: `.venv/bin/python scripts/pictures.py`. What they show is made up."""
+"""Draw the pictures of the documentation: `.venv/bin/python scripts/pictures.py`. Their content is made up."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def draw() -> None:
 
 
 def keep(name: str, picture: str) -> None:
-    """The picture must look the same offline: the fonts it would fetch give way to the reader's own."""
+    """Save a picture without web fonts, so that it looks the same offline."""
     without_fonts = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     (DOCS / name).write_text(without_fonts, encoding="utf-8")
 
@@ -79,7 +79,7 @@ def browser() -> str:
 
 
 async def draw_pages(chromium: str) -> None:
-    """The pages of the server, of a space that is made up."""
+    """Draw the pages of the server for a made-up space."""
     with tempfile.TemporaryDirectory() as folder:
         settings = mica.load_settings({"HOME": folder, "MICA_SEMANTIC": "off"})
         pool = MemoryPool(Path(folder) / "shop.db", settings=settings)
@@ -99,7 +99,7 @@ async def draw_pages(chromium: str) -> None:
 
 
 async def declare(memory: mica.Memory) -> None:
-    """Two sources that disagree, and one that is away."""
+    """Declare two sources that disagree, and one that is unavailable."""
 
     def away(concept: object) -> object:
         raise ConnectionError("connection refused; is it running?")

@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis' profile, a store of each engine, a clock set by hand, a memory."""
+"""Shared fixtures: the Hypothesis profile, a store of each engine, a manual clock, a memory."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[LocalPostgres]:
-    """One real PostgreSQL for the whole run. Where it cannot start, the run fails: no engine is left out."""
+    """One real PostgreSQL for the whole run. If it cannot start, the run fails: no engine is skipped."""
     with postgres_server() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def web_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
-    """One real server for the whole run, on loopback, with as many spaces as are asked for."""
+    """One real server for the whole run, on loopback, with as many spaces as tests need."""
     with web_server_at(tmp_path_factory.mktemp("server")) as started:
         yield started
 
@@ -116,7 +116,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, home: Settings) 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Settings:
-    """Settings of a user whose folders are all empty, who has no model, and who waits however busy the machine is."""
+    """Settings of a user with empty folders, no model and long deadlines, so that a busy machine changes no result."""
     return mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30", "MICA_SEMANTIC": "off"})
 
 

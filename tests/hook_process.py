@@ -1,4 +1,4 @@
-"""`mica-hook` for tests that are not about its time limit: how soon it ends depends on what else the machine does."""
+"""`mica-hook` for tests that are not about its time limit, so that they pass on a busy machine."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PATIENT_HOOK = (sys.executable, "-I", "-S", "-c", PATIENT)  # the program itself
 
 
 def in_time(ask: Callable[[], T], reasons: Callable[[], Sequence[str]]) -> T:
-    """What is said by a hook that ends within its limit: it is asked again where the machine had no time for it."""
+    """The answer of a hook that ends within its limit. It is run again if the machine was too busy."""
 
     def late() -> int:
         return sum("not finished within" in reason for reason in reasons())
 
     for _ in range(20):
-        before, said = late(), ask()
+        before, answer = late(), ask()
         if late() == before:
-            return said
+            return answer
     raise AssertionError(f"it never ended within its limit: {reasons()[-1]}")
 
 
 def limit_cpu() -> None:
-    """End a process that computes for longer than a hook may take at all, however long it waits for a processor."""
+    """End a process that uses more CPU time than a hook may take. Time spent waiting does not count."""
     limit_s = math.ceil(hook.TIME_LIMIT_S)
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))

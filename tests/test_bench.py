@@ -1,4 +1,4 @@
-"""Benchmarks: what they print is true, or they end with an error."""
+"""Benchmarks print true numbers, or end with an error."""
 
 from __future__ import annotations
 
@@ -137,15 +137,15 @@ def test_a_mark_neither_crystallized_nor_waiting_ends_the_run(witness: ModuleTyp
 def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
     """keeps: M-11. A space and its rival hold the same texts, and every query has words of a mark in all spaces."""
     marks = list(witness.noted(200))
-    asked = witness.queries([200, 400], 20)
+    queries = witness.queries([200, 400], 20)
 
     assert list(witness.noted(400))[:200] == marks
-    assert witness.queries([200, 400], 20) == asked
+    assert witness.queries([200, 400], 20) == queries
     assert len({mark.text for mark in marks}) == 200
     assert all(
-        set(query.split()) <= set(marks[number].text.lower().replace(".", "").split()) for number, query in asked
+        set(query.split()) <= set(marks[number].text.lower().replace(".", "").split()) for number, query in queries
     )
-    assert {len(query.split()) for _, query in asked} <= {2, 3, 4, 5}
+    assert {len(query.split()) for _, query in queries} <= {2, 3, 4, 5}
 
 
 def test_size_counts_every_file(log: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,12 +319,13 @@ def test_a_run_reports_what_it_measured_and_its_rows_follow_from_its_rankings(
 
     conversations.main()
 
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "made-up: 3 of 12 questions, evenly spread; sqlite stores of 48 to 48 turns; unit: turn; tokens: cl100k" in told
+        "made-up: 3 of 12 questions, evenly spread; sqlite stores of 48 to 48 turns; unit: turn; tokens: cl100k"
+        in printed
     )
-    assert "model: none" in told
-    assert "| multi-hop | 3 |" in told
+    assert "model: none" in printed
+    assert "| multi-hop | 3 |" in printed
     header = msgspec.json.decode(out.with_suffix(".header.json").read_bytes())
     assert {"configuration", "estimator", "token_costs", "bootstrap", "command", "machine"} <= header.keys()
     [conversation] = conversations.made_up()
@@ -341,8 +342,8 @@ def test_a_run_reports_what_it_measured_and_its_rows_follow_from_its_rankings(
 def test_no_turn_id_is_indexed(conversations: ModuleType) -> None:
     """keeps: M-06. Only the spoken text is marked, so evidence cannot be found by its name."""
     for conversation in conversations.made_up():
-        said = [turn.text for turn in conversation.turns]
-        assert not any(turn.id in text for turn in conversation.turns for text in said)
+        texts = [turn.text for turn in conversation.turns]
+        assert not any(turn.id in text for turn in conversation.turns for text in texts)
         assert {turn.id for turn in conversation.turns} >= set().union(
             *(each.evidence for each in conversation.questions)
         )

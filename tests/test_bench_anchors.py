@@ -1,4 +1,4 @@
-"""The judge of bench/anchors.py is right, or its numbers say nothing."""
+"""The judge of bench/anchors.py is correct, so its numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_lines_from_elsewhere_are_wrong(bench: ModuleType) -> None:
 
     assert (right.survived, right.covered, right.offered, right.wrong) == (2, 2, 3, 0)
     assert (number.covered, number.wrong) == (1, 1)
-    gone = bench.Drawn("window", "a", "a\nb\n", 2, 2, "a", "a\nx\n", [1, None])
-    assert bench.judged(gone, (2, 2)).invented == 1
-    assert bench.judged(gone, None).invented == 0
+    removed = bench.Drawn("window", "a", "a\nb\n", 2, 2, "a", "a\nx\n", [1, None])
+    assert bench.judged(removed, (2, 2)).invented == 1
+    assert bench.judged(removed, None).invented == 0
 
 
 def test_a_repository_without_history_is_reported(

@@ -61,7 +61,7 @@ def test_every_question_of_a_scenario_is_answered_from_the_replayed_sessions(
 
         answers = asyncio.run(continuity.play(scenario, continuity.BUDGETS, folder))
 
-        asked = {(each.check.id, each.budget) for each in answers}
-        assert asked == {(check.id, budget) for check in scenario.checks for budget in check.budgets}
+        questions = {(each.check.id, each.budget) for each in answers}
+        assert questions == {(check.id, budget) for check in scenario.checks for budget in check.budgets}
         briefs = [each for each in answers if each.check.ask in {"start", "task"}]
         assert all(each.score.says for each in briefs), [(each.check.id, each.score) for each in briefs]

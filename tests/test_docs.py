@@ -22,15 +22,15 @@ SERVER = "http://127.0.0.1:6422"  # where `mica up` serves on a reader's machine
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
 EXAMPLES = [
     pytest.param(
-        found["code"], found["output"], id=f"{page.name}:{page.read_text()[: found.start()].count(chr(10)) + 1}"
+        match["code"], match["output"], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}"
     )
     for page in PAGES
-    for found in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
+    for match in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
 ]
 
 
 def run(code: str) -> str:
-    """What a block of code prints; it may await at its top level."""
+    """Run a block of code, which may await at its top level; returns its output."""
     compiled = compile(code, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -73,10 +73,10 @@ def settings_of(home: EarlierHome) -> Settings:
 def run_hook(home: EarlierHome, event: str, **payload: object) -> str:
     """The output of the launcher that was installed then, as Claude Code runs it."""
     launcher = home.folder / ".local/share/mica/bin/mica-hook"
-    told = {"session_id": "44444444-2222-4333-8444-555555555555", "cwd": str(home.shop), "hook_event_name": event}
+    fields = {"session_id": "44444444-2222-4333-8444-555555555555", "cwd": str(home.shop), "hook_event_name": event}
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(launcher), event],
-        input=json.dumps(told | payload),
+        input=json.dumps(fields | payload),
         capture_output=True,
         text=True,
         check=True,

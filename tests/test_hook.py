@@ -54,12 +54,11 @@ class Agent:
             check=False,
         )
 
-    def tell(self, client: str, event: str, **payload: object) -> subprocess.CompletedProcess[bytes]:
-        return self.run(client, event, stdin=self.told(event, **payload))
+    def send(self, client: str, event: str, **payload: object) -> subprocess.CompletedProcess[bytes]:
+        return self.run(client, event, stdin=self.payload(event, **payload))
 
-    def told(self, event: str, **payload: object) -> bytes:
-        said = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **payload}
-        return json.dumps(said).encode()
+    def payload(self, event: str, **payload: object) -> bytes:
+        return json.dumps({"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **payload}).encode()
 
     def lines(self) -> list[dict[str, object]]:
         files = sorted((self.spools.folder / "spool").glob("*.jsonl"))
@@ -83,8 +82,8 @@ def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 
 def test_an_event_is_one_line_in_a_spool_that_only_its_owner_reads(agent: Agent) -> None:
     """keeps: A-01. Observing prints nothing and costs one append."""
-    assert silent(agent.tell("claude", "PostToolUse", tool_name="Read", tool_use_id="t1", user_email="a@b.c"))
-    assert silent(agent.tell("claude", "Stop", last_assistant_message="done"))
+    assert silent(agent.send("claude", "PostToolUse", tool_name="Read", tool_use_id="t1", user_email="a@b.c"))
+    assert silent(agent.send("claude", "Stop", last_assistant_message="done"))
 
     (file,) = (agent.spools.folder / "spool").iterdir()
     assert file.name == "s1.jsonl"
@@ -96,7 +95,7 @@ def test_an_event_is_one_line_in_a_spool_that_only_its_owner_reads(agent: Agent)
 
 def test_neither_environment_nor_email_reaches_the_spool(agent: Agent) -> None:
     """Only names of variables are looked at, and an address is dropped at once."""
-    agent.tell("cursor", "sessionStart", user_email="somebody@example.org", nested={"a": 1})
+    agent.send("cursor", "sessionStart", user_email="somebody@example.org", nested={"a": 1})
 
     text = "".join(file.read_text() for file in (agent.spools.folder / "spool").iterdir())
     assert "somebody@example.org" not in text
@@ -115,9 +114,9 @@ def test_prompts_never_reach_the_spool_when_they_are_switched_off(agent: Agent, 
         (agent.home / ".config/mica/config.toml").write_text("[brief]\nbudget_tokens = 5\n[observe]\nprompts = false\n")
     if switch == "space":
         agent.spools.switch(prompts=False)
-    said = {"session_id": "s1", "cwd": str(agent.project), "prompt": "the secret plan", "prompt_id": "p1"}
+    payload = {"session_id": "s1", "cwd": str(agent.project), "prompt": "the secret plan", "prompt_id": "p1"}
 
-    assert silent(agent.run("claude", "UserPromptSubmit", stdin=json.dumps(said).encode(), variables=variables))
+    assert silent(agent.run("claude", "UserPromptSubmit", stdin=json.dumps(payload).encode(), variables=variables))
     opencode = {
         "input": {"sessionID": "s2"},
         "output": {"message": {"id": "m1"}, "parts": [{"text": "the secret plan"}]},
@@ -135,14 +134,14 @@ def test_prompts_are_redacted_before_they_are_spooled(agent: Agent, tmp_path: Pa
     opencode = {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}, "parts": [{"text": f"use {key}"}]}}
     launcher = write_launcher(tmp_path / "bin")
     for program in (PATIENT_HOOK, [str(launcher)]):
-        for words, told in (
+        for words, payload in (
             (("claude", "UserPromptSubmit"), {"session_id": "s1", "prompt": f"deploy with {key} please"}),
             (("opencode", "chat.message"), opencode),
             (("opencode", "command.execute.before"), {"input": {"arguments": f"--token {key}", "sessionID": "s2"}}),
         ):
             done = subprocess.run(
                 [*program, *words],
-                input=json.dumps({**told, "cwd": str(agent.project)}).encode(),
+                input=json.dumps({**payload, "cwd": str(agent.project)}).encode(),
                 capture_output=True,
                 env={"HOME": str(agent.home)},
                 cwd=agent.project,
@@ -162,10 +161,10 @@ def test_a_prompt_that_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path:
     alone = tmp_path / "alone" / "mica_hook.py"
     alone.parent.mkdir()
     alone.write_text(PROGRAM.read_text())
-    told = {"session_id": "s1", "prompt": "a plan", "prompt_id": "p1", "cwd": str(agent.project)}
+    payload = {"session_id": "s1", "prompt": "a plan", "prompt_id": "p1", "cwd": str(agent.project)}
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(alone), "claude", "UserPromptSubmit"],
-        input=json.dumps(told).encode(),
+        input=json.dumps(payload).encode(),
         capture_output=True,
         env={"HOME": str(agent.home)},
         cwd=agent.project,
@@ -181,7 +180,7 @@ def test_a_prompt_that_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path:
 @pytest.mark.parametrize(
     "text",
     [
-        "[observe] # what hooks tell\nenabled = false # for now\n",
+        "[observe] # what hooks record\nenabled = false # for now\n",
         "  [ observe ]\n\tenabled=false\n",
         '["observe"]\nenabled = false\n',
         "observe = { enabled = false }\n",
@@ -202,7 +201,7 @@ def test_every_way_to_write_the_setting_switches_recording_off(agent: Agent, tex
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(text)
 
-    assert silent(agent.tell("claude", "UserPromptSubmit", prompt="the secret plan"))
+    assert silent(agent.send("claude", "UserPromptSubmit", prompt="the secret plan"))
 
     assert agent.lines() == []
 
@@ -220,7 +219,7 @@ def test_other_settings_leave_recording_on(agent: Agent, text: str) -> None:
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(text)
 
-    agent.tell("claude", "UserPromptSubmit", prompt="go")
+    agent.send("claude", "UserPromptSubmit", prompt="go")
 
     assert len(agent.lines()) == 1
 
@@ -228,10 +227,10 @@ def test_other_settings_leave_recording_on(agent: Agent, text: str) -> None:
 def test_a_hook_that_is_switched_off_writes_and_prints_nothing(agent: Agent) -> None:
     """keeps: TA-10, A-47. Stored events stay, and it can be switched on again."""
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
-    agent.tell("claude", "Stop")
+    agent.send("claude", "Stop")
     agent.spools.switch(on=False)
 
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
     assert silent(agent.run("codex", "Stop", stdin=json.dumps({"session_id": "s9"}).encode()))
     elsewhere = {"session_id": "s1", "cwd": str(agent.home), "hook_event_name": "Stop"}
     assert silent(agent.run("codex", "Stop", stdin=json.dumps(elsewhere).encode()))
@@ -239,7 +238,7 @@ def test_a_hook_that_is_switched_off_writes_and_prints_nothing(agent: Agent) -> 
     assert len(agent.lines()) == 1
     assert len(list(agent.data.rglob("*.jsonl"))) == 2, "the event of another directory is of another space"
     agent.spools.switch(on=True)
-    assert agent.tell("claude", "SessionStart").stdout
+    assert agent.send("claude", "SessionStart").stdout
 
 
 @pytest.mark.parametrize("variable", ["MICA_DISABLE", "MICA_CHILD"])
@@ -252,7 +251,7 @@ def test_the_settings_file_may_name_the_data_folder(agent: Agent, tmp_path: Path
     (agent.home / ".config/mica").mkdir(parents=True)
     (agent.home / ".config/mica/config.toml").write_text(f'home = "{tmp_path}/elsewhere"  # ours\n')
 
-    assert silent(agent.tell("claude", "Stop"))
+    assert silent(agent.send("claude", "Stop"))
 
     assert list((tmp_path / "elsewhere" / "spaces").iterdir())
 
@@ -301,7 +300,7 @@ def test_failures_are_recorded_in_a_file_of_limited_size(agent: Agent) -> None:
 
 
 def test_the_hook_ends_even_if_the_client_never_closes_its_pipe(agent: Agent) -> None:
-    """keeps: TA-15. A hook has a time limit of its own."""
+    """keeps: TA-15. A hook has its own time limit."""
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
@@ -373,7 +372,7 @@ def test_the_start_of_a_session_is_answered_in_the_format_of_its_client(agent: A
     """keeps: U-14, A-18, TA-15. One key too many and Codex drops it all; the same input gives the same bytes."""
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
 
-    first, second = agent.tell(client, event, source="startup"), agent.tell(client, event, source="startup")
+    first, second = agent.send(client, event, source="startup"), agent.send(client, event, source="startup")
 
     assert first.stdout == second.stdout
     assert json.loads(first.stdout) == SHAPES[client, event]
@@ -385,11 +384,11 @@ def test_a_held_out_session_gets_no_brief_and_that_is_recorded(agent: Agent) -> 
     """keeps: C-54. The same draw decides for `Memory.brief`, so a session gets all briefs or none."""
     share = 0.5
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1", holdout=share))
-    sessions = {hook.is_held_out(f"s{number}", share, what=hook.BRIEFS): f"s{number}" for number in range(20)}
+    sessions = {hook.is_held_out(f"s{number}", share, kind=hook.BRIEFS): f"s{number}" for number in range(20)}
 
     for is_held_out, session in sessions.items():
-        told = agent.tell("opencode", "session", session_id=session).stdout.decode()
-        assert told == ("" if is_held_out else TEXT)
+        answer = agent.send("opencode", "session", session_id=session).stdout.decode()
+        assert answer == ("" if is_held_out else TEXT)
 
     shown = {"kind": "session", "receipt": "r1"}
     offered = [line["offered"] for line in agent.lines()]
@@ -399,26 +398,26 @@ def test_a_held_out_session_gets_no_brief_and_that_is_recorded(agent: Agent) -> 
 def test_answers_for_gemini_avoid_characters_that_it_escapes(agent: Agent) -> None:
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
 
-    told = json.loads(agent.tell("gemini", "SessionStart").stdout)[SPECIFIC]["additionalContext"]
+    text = json.loads(agent.send("gemini", "SessionStart").stdout)[SPECIFIC]["additionalContext"]
 
-    assert not set("<>&") & set(told)
-    assert "src/auth.py" in told
+    assert not set("<>&") & set(text)
+    assert "src/auth.py" in text
 
 
 def test_answers_for_opencode_are_plain_text(agent: Agent) -> None:
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
 
-    assert agent.tell("opencode", "session").stdout.decode() == TEXT
+    assert agent.send("opencode", "session").stdout.decode() == TEXT
 
 
 def test_an_answer_that_is_too_long_or_of_another_version_is_not_printed(agent: Agent) -> None:
     """keeps: A-40. Clients move longer texts into a file, or drop them."""
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * (hook.ANSWER_CHARACTERS_MAX + 1)))
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="later", version=2))
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * hook.ANSWER_CHARACTERS_MAX))
-    assert agent.tell("claude", "SessionStart").stdout
+    assert agent.send("claude", "SessionStart").stdout
 
 
 @pytest.mark.parametrize(
@@ -436,7 +435,7 @@ def test_an_event_whose_answer_fails_is_still_recorded(agent: Agent, event: str,
     agent.spools.folder.mkdir(parents=True)
     (agent.spools.folder / name.decode()).write_text(json.dumps(made))
 
-    assert silent(agent.tell("claude", event, prompt="go"))
+    assert silent(agent.send("claude", event, prompt="go"))
 
     assert [line["event"] for line in agent.lines()] == [event]
     assert len(agent.reasons()) == 1
@@ -445,9 +444,9 @@ def test_an_event_whose_answer_fails_is_still_recorded(agent: Agent, event: str,
 def test_cursor_gets_the_brief_again_after_a_compaction(agent: Agent) -> None:
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="the brief"))
 
-    agent.tell("cursor", "preCompact")
-    again = agent.tell("cursor", "beforeSubmitPrompt", prompt="go on")
-    after = agent.tell("cursor", "beforeSubmitPrompt", prompt="go on")
+    agent.send("cursor", "preCompact")
+    again = agent.send("cursor", "beforeSubmitPrompt", prompt="go on")
+    after = agent.send("cursor", "beforeSubmitPrompt", prompt="go on")
 
     assert json.loads(again.stdout) == {"additional_context": "the brief"}
     assert silent(after)
@@ -471,19 +470,19 @@ def test_cursor_gets_the_brief_again_after_a_compaction(agent: Agent) -> None:
 def test_a_plugin_shared_by_several_clients_detects_which_one_runs_it(
     agent: Agent, variables: dict[str, str], payload: dict[str, str], client: str
 ) -> None:
-    told = {"session_id": "s1", "cwd": str(agent.project), "hook_event_name": "Stop", **payload}
+    content = {"session_id": "s1", "cwd": str(agent.project), "hook_event_name": "Stop", **payload}
 
-    assert silent(agent.run("Stop", stdin=json.dumps(told).encode(), variables=variables))
+    assert silent(agent.run("Stop", stdin=json.dumps(content).encode(), variables=variables))
 
     assert [line["client"] for line in agent.lines()] == [client]
 
 
 def test_a_client_that_runs_the_hooks_of_another_is_recorded_under_its_own_name(agent: Agent) -> None:
     """Cursor runs Claude's hooks beside its own; both are recorded as Cursor's, so that duplicates can be merged."""
-    told = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
+    payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
 
-    agent.run("claude", "PostToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
-    agent.run("--client", "cursor", "postToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
+    agent.run("claude", "PostToolUse", stdin=payload, variables={"CURSOR_VERSION": "3.20"})
+    agent.run("--client", "cursor", "postToolUse", stdin=payload, variables={"CURSOR_VERSION": "3.20"})
 
     assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
 
@@ -492,13 +491,13 @@ def test_a_missing_working_directory_does_not_matter_if_the_payload_names_one(ag
     """keeps: A-01. Agents remove worktrees under themselves."""
 
     def lose_directory() -> None:
-        gone = tmp_path / "gone"
-        gone.mkdir()
-        os.chdir(gone)
-        gone.rmdir()
+        folder = tmp_path / "removed"
+        folder.mkdir()
+        os.chdir(folder)
+        folder.rmdir()
 
-    told = {"session_id": "s1", "cwd": str(agent.project)}
-    assert silent(agent.run("codex", "Stop", stdin=json.dumps(told).encode(), limit=lose_directory))
+    payload = {"session_id": "s1", "cwd": str(agent.project)}
+    assert silent(agent.run("codex", "Stop", stdin=json.dumps(payload).encode(), limit=lose_directory))
     assert len(agent.lines()) == 1
     assert agent.reasons() == []
 
@@ -509,9 +508,9 @@ def test_a_missing_working_directory_does_not_matter_if_the_payload_names_one(ag
 
 def test_a_claude_session_belongs_to_the_project_it_was_started_in(agent: Agent) -> None:
     """An agent may change its folder; its session stays where it began, as in a transcript."""
-    told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
+    payload = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
 
-    agent.run("claude", "Stop", stdin=told, variables={"CLAUDE_PROJECT_DIR": str(agent.project)})
+    agent.run("claude", "Stop", stdin=payload, variables={"CLAUDE_PROJECT_DIR": str(agent.project)})
 
     assert len(agent.lines()) == 1
 
@@ -613,17 +612,17 @@ def test_one_ingest_is_started_and_does_not_delay_the_hook(agent: Agent, tmp_pat
     (agent.data / "ingest-command").write_text(f"{command}\ningest\n")
 
     for event in ("SessionStart", "Stop", "SessionStart", "SessionEnd"):
-        assert silent(agent.tell("claude", event))
+        assert silent(agent.send("claude", event))
     with pipe.open("w") as opened:  # waits until the child reads
-        (said,) = started.read_text().splitlines()
-        process, guard, folder = said.split()
+        (line,) = started.read_text().splitlines()
+        process, guard, folder = line.split()
         assert (guard, folder) == ("1", str(agent.project))
         assert os.getsid(int(process)) != os.getsid(0)
         assert os.getpriority(os.PRIO_PROCESS, int(process)) > 10
         os.kill(int(process), signal.SIGKILL)
         opened.close()
     while True:  # the lock goes with the process
-        assert silent(agent.tell("claude", "SessionStart"))
+        assert silent(agent.send("claude", "SessionStart"))
         if len(started.read_text().splitlines()) == 2:
             break
     with pipe.open("w") as opened:
@@ -631,11 +630,11 @@ def test_one_ingest_is_started_and_does_not_delay_the_hook(agent: Agent, tmp_pat
 
 
 def test_without_a_command_nothing_is_started(agent: Agent) -> None:
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
     (agent.data / "ingest-command").write_text("relative\ningest\n")
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
     (agent.data / "ingest-command").write_text("/not/there\ningest\n")
-    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.send("claude", "SessionStart"))
 
 
 # -- The read gate ----------------------------------------------------------------------------------------------
@@ -656,9 +655,9 @@ def gated(agent: Agent) -> Agent:
 def _read(agent: Agent, event: str, *, offset: int | None = None, limit: int | None = None, **more: object) -> str:
     path = str(agent.project / "cart.py")
     file = {"filePath": path, "startLine": offset or 1, "numLines": limit or 61, "totalLines": 61}
-    given = {"file_path": path, "offset": offset, "limit": limit}
-    payload = {"tool_name": "Read", "tool_input": given, "tool_response": {"type": "text", "file": file}, **more}
-    return agent.tell("claude", event, **payload).stdout.decode()
+    arguments = {"file_path": path, "offset": offset, "limit": limit}
+    payload = {"tool_name": "Read", "tool_input": arguments, "tool_response": {"type": "text", "file": file}, **more}
+    return agent.send("claude", event, **payload).stdout.decode()
 
 
 def test_a_read_that_would_show_no_new_line_is_refused(gated: Agent) -> None:
@@ -676,8 +675,8 @@ def test_the_installed_hook_records_answers_and_refuses(gated: Agent, tmp_path: 
     gated.program = (str(write_launcher(tmp_path / "bin")),) if is_launched else INSTALLED_HOOK
 
     refused = in_time(lambda: _read(gated, "PreToolUse", offset=12, limit=5), gated.reasons)
-    observed = in_time(lambda: gated.tell("claude", "Stop"), gated.reasons)
-    answered = in_time(lambda: gated.tell("opencode", "session"), gated.reasons)
+    observed = in_time(lambda: gated.send("claude", "Stop"), gated.reasons)
+    answered = in_time(lambda: gated.send("opencode", "session"), gated.reasons)
 
     assert json.loads(refused)[SPECIFIC]["permissionDecision"] == "deny"
     assert silent(observed)
@@ -698,7 +697,7 @@ def test_a_read_that_shows_a_new_line_is_allowed(gated: Agent) -> None:
 @pytest.mark.parametrize(("event", "more"), [("SessionStart", {"source": "compact"}), ("PreCompact", {})])
 def test_lines_may_be_read_again_after_a_start_or_a_compaction(gated: Agent, event: str, more: dict[str, str]) -> None:
     """keeps: A-39. After a compaction nothing counts as shown."""
-    gated.tell("claude", event, **more)
+    gated.send("claude", event, **more)
     assert _read(gated, "PreToolUse", offset=12, limit=5) == ""
 
 
@@ -710,31 +709,35 @@ def test_the_read_gate_is_off_by_default(agent: Agent) -> None:
     assert not (agent.spools.folder / "shown").exists()
 
 
-@pytest.mark.parametrize("given", [None, [], "x", {"file_path": 7}, {"file_path": "/nowhere/at/all", "offset": "x"}])
-def test_a_read_with_unusual_arguments_is_never_refused(gated: Agent, given: object) -> None:
+@pytest.mark.parametrize(
+    "arguments", [None, [], "x", {"file_path": 7}, {"file_path": "/nowhere/at/all", "offset": "x"}]
+)
+def test_a_read_with_unusual_arguments_is_never_refused(gated: Agent, arguments: object) -> None:
     """keeps: TA-15. Arguments of a newer client do not stop the read."""
     for event in ("PreToolUse", "PostToolUse"):
-        told = gated.tell("claude", event, tool_name="Read", tool_input=given, tool_response={"file": {"startLine": 1}})
-        assert (told.stdout, told.stderr, told.returncode) == (b"", b"", 0)
+        done = gated.send(
+            "claude", event, tool_name="Read", tool_input=arguments, tool_response={"file": {"startLine": 1}}
+        )
+        assert (done.stdout, done.stderr, done.returncode) == (b"", b"", 0)
 
 
-@pytest.mark.parametrize("said", ["a" * 50, 'line\n"quoted" \\ ü ', "\\" * 51, "\x01\x02"])
+@pytest.mark.parametrize("part", ["a" * 50, 'line\n"quoted" \\ ü ', "\\" * 51, "\x01\x02"])
 @pytest.mark.parametrize("key", ["prompt", "tool_input"])
-def test_the_beginning_of_a_payload_that_is_too_long_is_recorded(agent: Agent, said: str, key: str) -> None:
+def test_the_beginning_of_a_payload_that_is_too_long_is_recorded(agent: Agent, part: str, key: str) -> None:
     """keeps: A-39. The event is observed, the size is recorded, and nothing stops the agent."""
-    text = said * (hook.PAYLOAD_BYTES_MAX // len(said))
+    text = part * (hook.PAYLOAD_BYTES_MAX // len(part))
     event = "UserPromptSubmit" if key == "prompt" else "PostToolUse"
-    told = agent.told(event, **{key: text if key == "prompt" else {"command": text}})
+    encoded = agent.payload(event, **{key: text if key == "prompt" else {"command": text}})
 
-    done = agent.run("claude", event, stdin=told, limit=limit_cpu)
+    done = agent.run("claude", event, stdin=encoded, limit=limit_cpu)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (line,) = agent.lines()
     payload = line["payload"]
     assert isinstance(payload, dict)
-    kept = payload[key] if key == "prompt" else payload[key]["command"]
-    assert text.startswith(kept)
-    assert hook.CUT_BYTES // 10 < len(kept) < hook.CUT_BYTES
+    stored = payload[key] if key == "prompt" else payload[key]["command"]
+    assert text.startswith(stored)
+    assert hook.CUT_BYTES // 10 < len(stored) < hook.CUT_BYTES
     (failure,) = agent.spools.failures()
     assert "bytes exceeds 16,777,216; only its first 1,048,576 bytes are used" in failure.reason
 
@@ -755,7 +758,7 @@ def test_an_incomplete_payload_gets_a_clear_error(agent: Agent) -> None:
 @pytest.mark.parametrize(("words", "client"), [(("toy", "Stop"), "toy"), (("claude-code", "Stop"), "claude")])
 def test_the_first_of_two_words_is_the_client(agent: Agent, words: tuple[str, str], client: str) -> None:
     """A client that the hook's own table does not list needs no change here."""
-    assert silent(agent.run(*words, stdin=agent.told("Stop")))
+    assert silent(agent.run(*words, stdin=agent.payload("Stop")))
 
     assert [(line["client"], line["event"]) for line in agent.lines()] == [(client, "Stop")]
 
@@ -777,7 +780,7 @@ def test_a_prompt_is_answered_by_the_function_that_prompt_json_names(
     )
     agent.spools.write_answer(hook.PROMPT_ANSWER, made)
 
-    done = agent.tell("claude", "UserPromptSubmit", prompt="the login")
+    done = agent.send("claude", "UserPromptSubmit", prompt="the login")
 
     assert agent.reasons() == []
     assert json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"] == "see the login"

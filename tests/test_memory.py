@@ -1,4 +1,4 @@
-"""The front door: what is observed is kept, found and briefed, and failures are told."""
+"""`Memory`: events are recorded, found and put into briefs, and failures are reported."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_memory_has_few_verbs_and_one_attribute_for_each_package() -> None:
 
 
 NAMES = """
-    Backlogged Brief ClaimLost Comparison Context Difference DuplicateEvent Event EventQuery Failure Following Here Hit
+    Backlogged Brief ClaimLost Comparison Context Difference DuplicateEvent Event EventQuery Failure Follower Here Hit
     Impact InvalidContext InvalidEvent InvalidInput InvalidSettings Mark Memory MicaError NotAStore Overview Passage
-    Purged Ref Resolved SchemaTooNew Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent
+    Purged Ref ResolvedEvents SchemaTooNew Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent
     UnknownSpace compare guards load_settings open
 """
 VERBS = """
@@ -92,18 +92,18 @@ MODULES = {path.stem for path in Path(mica.__file__).parent.iterdir()}
 async def test_a_mark_is_found_briefed_and_explained(memory: Memory) -> None:
     """keeps: U-11. It needs no key, no server and no model."""
     with memory.context(session="s1", agent="scout", task="login loses the session"):
-        seen = memory.mark("Cookie is set before the redirect", tags=["#gotcha"], why="the browser drops it")
-        memory.mark("Moved the cookie after the redirect", parent=seen)
+        mark = memory.mark("Cookie is set before the redirect", tags=["#gotcha"], why="the browser drops it")
+        memory.mark("Moved the cookie after the redirect", parent=mark)
 
     [hit, *_] = (await memory.search("redirect cookie", limit=10)).marks
     brief = await memory.brief("redirect cookie")
 
     assert hit.mark.tags == ("gotcha",)
     assert hit.mark.why == "the browser drops it"
-    assert {hit.id for hit in await memory.search("cookies redirected")} >= {seen.id}
+    assert {hit.id for hit in await memory.search("cookies redirected")} >= {mark.id}
     assert "Cookie is set before the redirect" in brief.text
-    assert seen.id in {source for passage in brief.passages for source in passage.sources}
-    event = await memory.events.get(seen.id)
+    assert mark.id in {source for passage in brief.passages for source in passage.sources}
+    event = await memory.events.get(mark.id)
     assert [child.data["text"] for child in await memory.events.descendants(event)] == [
         "Moved the cookie after the redirect"
     ]
@@ -123,9 +123,9 @@ async def test_a_brief_for_broken_text_does_not_raise(memory: Memory, query: str
 
 async def test_values_of_wrong_types_are_named(memory: Memory) -> None:
     ref = memory.emit("root")
-    with pytest.raises(InvalidEvent, match=r"parent '.*' of 'x' is no event"):
+    with pytest.raises(InvalidEvent, match=r"parent '.*' of 'x' is not an event"):
         memory.emit("x", parent=ref.id)  # type: ignore[arg-type]  # the point
-    with pytest.raises(InvalidContext, match="is no event"), memory.context(parent=ref.id):  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidContext, match="is not an event"), memory.context(parent=ref.id):  # type: ignore[arg-type]  # the point
         pass
     with pytest.raises(InvalidEvent, match="event name 5 is a int"):
         memory.emit(5)  # type: ignore[arg-type]  # the point
@@ -143,8 +143,8 @@ async def test_values_of_wrong_types_are_named(memory: Memory) -> None:
     assert len(await memory.events.query()) == 1
 
 
-def longest_given(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *functions: str) -> Callable[[], int]:
-    """How long the longest text was that a module has given to these functions: their work is linear in it."""
+def longest_text(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *functions: str) -> Callable[[], int]:
+    """The length of the longest text that a module passed to these functions, whose work is linear in it."""
     lengths = [0]
 
     def watched(work: Callable[[str], object]) -> Callable[[str], object]:
@@ -166,8 +166,8 @@ async def test_huge_marks_and_questions_do_not_cost_the_deadline(
     memory.mark("the cookie is set early")
     memory.mark("cookie " * 1_000_000)
     await memory.events.query()
-    weighed = longest_given(monkeypatch, fence, "estimate")
-    read = longest_given(monkeypatch, rank, "terms", "words")
+    weighed = longest_text(monkeypatch, fence, "estimate")
+    read = longest_text(monkeypatch, rank, "terms", "words")
 
     brief = await memory.brief("cookie " * 200_000, budget_tokens=500, deadline_s=30)
 
@@ -178,7 +178,7 @@ async def test_huge_marks_and_questions_do_not_cost_the_deadline(
 
 
 async def test_every_recorded_event_has_the_current_context(memory: Memory, tmp_path: Path) -> None:
-    """keeps: E-09. No component that emits makes a context of its own."""
+    """keeps: E-09. No component makes its own context."""
     (tmp_path / "out.jsonl").touch()
     root = memory.emit("root")
     with memory.context(session="s1", agent="scout", branch="main", parent=root) as here:
@@ -344,9 +344,9 @@ async def test_an_unreadable_store_is_one_missing_line_per_source(home: Settings
     memory = Memory(UnreadableStore(), settings=home, sources=[Failing()])
     memory.mark("the cookie is set early")
 
-    asked, unasked = await memory.brief("cookie"), await memory.brief()
+    with_query, without_query = await memory.brief("cookie"), await memory.brief()
 
-    for brief in (asked, unasked):
+    for brief in (with_query, without_query):
         assert brief.text.splitlines() == [
             OPENING,
             "- missing: crystals (the disk is gone)",
@@ -401,14 +401,14 @@ async def test_a_brief_from_a_read_only_place_has_no_receipt(
 
 
 async def test_a_receipt_records_what_was_shown(memory: Memory) -> None:
-    seen = memory.mark("the cookie is set before the redirect")
+    mark = memory.mark("the cookie is set before the redirect")
     brief = await memory.brief("cookie", budget_tokens=500)
     receipt = await memory.events.get(brief.receipt or "")
 
     assert receipt.name == "brief"
     assert receipt.data["query"] == "cookie"
     assert receipt.data["tokens"] == brief.tokens
-    assert seen.id in str(receipt.data["passages"])
+    assert mark.id in str(receipt.data["passages"])
 
 
 async def test_secrets_in_a_question_are_not_recorded(memory: Memory) -> None:
@@ -429,9 +429,9 @@ async def test_recalled_text_is_never_evidence(memory: Memory) -> None:
         again = await memory.brief("cookie redirect")
         assert again.text == first.text
     assert len(await memory.search("cookie")) == 1
-    told = memory.mark(first.text, origin="recalled")
+    recalled = memory.mark(first.text, origin="recalled")
     with pytest.raises(InvalidInput, match="was only recalled"):
-        await memory.retract(told.id, reason="nobody saw it")
+        await memory.retract(recalled.id, reason="it was never observed")
 
 
 async def test_recalled_text_is_not_shown_as_the_latest(memory: Memory) -> None:
@@ -465,23 +465,23 @@ async def test_a_brief_without_a_question_shows_the_latest(memory: Memory, clock
 @pytest.mark.parametrize("budget_tokens", [0, -1])
 async def test_a_budget_below_one_token_is_refused(memory: Memory, budget_tokens: int) -> None:
     memory.mark("The cookie is set before the redirect")
-    for asked in (
+    for call in (
         memory.brief(budget_tokens=budget_tokens),
         memory.sources.gather("service:app:login", budget_tokens=budget_tokens),
         memory.handoff(budget_tokens=budget_tokens),
     ):
-        with pytest.raises(InvalidInput, match=f"cannot have {budget_tokens} tokens; give a whole number, 1 or more"):
-            await asked
+        with pytest.raises(InvalidInput, match=f"cannot have {budget_tokens} tokens; use a whole number, 1 or more"):
+            await call
 
 
 async def test_files_of_similar_prompts_are_shown(memory: Memory) -> None:
     """Only paths are shown; file contents are never stored or shown."""
     for number, path in enumerate(["auth/session.py", "auth/session.py", "db.py"]):
         with memory.context(session=f"s{number}"):
-            asked = memory.mark(
+            prompt = memory.mark(
                 "login redirect loses the session" if number < 2 else "speed up queries", tags=["prompt"]
             )
-            memory.emit("file.read", {"path": path, "start_line": 40, "end_line": 92, "tokens": 300}, parent=asked)
+            memory.emit("file.read", {"path": path, "start_line": 40, "end_line": 92, "tokens": 300}, parent=prompt)
 
     brief = await memory.brief("the login loses its session")
 

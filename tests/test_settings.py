@@ -52,7 +52,7 @@ def test_trace_fields_of_the_parent_process_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[brief]\nbudget_tokens = 'many'", r"\$\.brief\.budget_tokens"),
         ("[brief]\nbudget_tokens = -1", r"config\.toml: .*>= 1 - at `\$\.brief\.budget_tokens`, not -1$"),
@@ -74,10 +74,12 @@ def test_trace_fields_of_the_parent_process_are_used(tmp_path: Path) -> None:
         (b"home = '\xff'", "config.toml"),
     ],
 )
-def test_an_invalid_file_is_reported_with_the_key_and_the_reason(tmp_path: Path, text: str | bytes, said: str) -> None:
+def test_an_invalid_file_is_reported_with_the_key_and_the_reason(
+    tmp_path: Path, text: str | bytes, message: str
+) -> None:
     (tmp_path / "config.toml").write_bytes(text.encode() if isinstance(text, str) else text)
     variables = {"HOME": str(tmp_path), "MICA_CONFIG": str(tmp_path / "config.toml")}
-    with pytest.raises(InvalidSettings, match=said):
+    with pytest.raises(InvalidSettings, match=message):
         load_settings(variables)
 
 
@@ -117,7 +119,7 @@ def test_only_variables_that_sources_name_are_read(tmp_path: Path) -> None:
     assert settings.file == file
     for key in ("variables", "file"):
         file.write_text(f'{key} = "x"\n')
-        with pytest.raises(InvalidSettings, match=f"`{key}` is not for a file"):
+        with pytest.raises(InvalidSettings, match=f"`{key}` cannot be set in a file"):
             load_settings(environment)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mica.tokens import ESTIMATOR, about, estimate
 
 CHUNK_CHARACTERS = 2_000
-# Every order of letters, digits, blanks, line ends and punctuation; and whatever else Unicode has.
+# Every order of letters, digits, blanks, line ends and punctuation, and all of Unicode.
 TEXTS = st.text("abZ09 \t\n\r.?(_-é中", max_size=60) | st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
@@ -114,7 +114,7 @@ def test_the_estimate_is_within_half_a_percent_of_the_published_formula(kind: st
         ("word", 1),
         ("internationalization", 4),  # 13 letters beyond the seventh
         ("1234567", 3),
-        ("one\n   \n  two", 3),  # one line end, whatever stands around it
+        ("one\n   \n  two", 3),  # one line end with its surrounding blanks
         ("one  two", 3),
         ("one\ttwo", 2),
         ("你好", 3),

@@ -24,7 +24,7 @@ SITUATIONS = ("without transcripts", "with transcripts")
 
 
 def commands(page: str) -> list[tuple[str, str]]:
-    """Every command of a page, and what it is said to print."""
+    """Every command of a page, with the output that the page shows."""
     found = []
     for block in CONSOLE.finditer((ROOT / page).read_text(encoding="utf-8")):
         for part in re.split(r"^\$ ", block["block"], flags=re.MULTILINE)[1:]:
@@ -34,7 +34,7 @@ def commands(page: str) -> list[tuple[str, str]]:
 
 
 def is_printed(expected: str, printed: str) -> bool:
-    """Whether this was printed: `…` stands for anything, and where lines are broken does not matter."""
+    """True if this was printed. `…` matches anything, and line breaks do not matter."""
 
     def flat(text: str) -> str:
         return " ".join(text.split())
@@ -44,7 +44,7 @@ def is_printed(expected: str, printed: str) -> bool:
 
 
 class Newcomer:
-    """A person in the folder of a fresh clone: a home folder of their own, no environment activated."""
+    """A person in the folder of a fresh clone, with an empty home folder and no activated environment."""
 
     def __init__(self, folder: Path, *, has_transcripts: bool) -> None:
         self.home, self.clone = folder / "home", folder / "clone"
@@ -145,7 +145,7 @@ def test_every_command_of_the_readme_works_when_pasted(newcomer: Newcomer) -> No
 
 @pytest.fixture
 def running(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
-    """`make run`, as the README says it."""
+    """`make run`, as in the README."""
     with subprocess.Popen(
         ["make", "run"],
         cwd=newcomer.clone,
@@ -168,13 +168,13 @@ def test_make_run_serves_and_says_how_to_put_mica_on_the_path(
 ) -> None:
     """keeps: U-11. One command gives a first look with a dashboard."""
     assert running.stdout is not None
-    seen: list[str] = []
+    lines: list[str] = []
     for line in running.stdout:
-        seen.append(line)
+        lines.append(line)
         if "export PATH=" in line:
             break
 
-    printed = "".join(seen)
+    printed = "".join(lines)
     assert "Open http://127.0.0.1:" in printed
     assert "What your agents did lately" in printed
     assert f"{newcomer.clone}/.venv/bin" in printed or str(Path(sys.executable).parent) in printed

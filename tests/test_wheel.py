@@ -52,7 +52,7 @@ class Newcomer:
         return run(*command, cwd=self.home, env=self.environment, stdin=stdin)
 
     def install(self, installer: str, wheel: Path, *, source: Sequence[str]) -> Path:
-        """The folder of the programs that are there after the wheel was installed from this source of packages."""
+        """Install the wheel from this source of packages; returns the folder of its programs."""
         tool = (sys.executable, "-m", installer)
         if installer == "pip":
             environment = self.home / "environment"
@@ -61,7 +61,7 @@ class Newcomer:
             self.run(*tool, "--python", python, "install", "--no-compile", *source, wheel)
             return environment / "bin"
         if installer == "pipx":
-            # Its other backend, pip, bootstraps a pip of its own: slow, and impossible where ensurepip is missing.
+            # Its other backend, pip, bootstraps its own pip: slow, and impossible where ensurepip is missing.
             self.run(*tool, "install", "--backend", "uv", "--pip-args", shlex.join(source), wheel)
         else:
             self.run(*tool, "tool", "install", "--offline", "--python", sys.executable, *source, wheel)

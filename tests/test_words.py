@@ -1,4 +1,4 @@
-"""How text becomes words: one rule, however the text is written."""
+"""Splitting text into words by one rule for all notations."""
 
 from __future__ import annotations
 

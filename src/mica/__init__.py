@@ -34,8 +34,8 @@ from mica.events import guards
 from mica.events.activity import Overview
 from mica.events.chains import Comparison, Difference, Failure, Impact, compare
 from mica.events.context import Here
-from mica.events.follower import Following
-from mica.events.references import Resolved
+from mica.events.follower import Follower
+from mica.events.references import ResolvedEvents
 from mica.memory import Memory, open
 from mica.model.brief import Brief, Passage
 from mica.model.crystal import Crystal, Dropped, Mood, Statement, Waiting
@@ -66,7 +66,7 @@ __all__ = [
     "Event",
     "EventQuery",
     "Failure",
-    "Following",
+    "Follower",
     "Here",
     "Hit",
     "Impact",
@@ -93,7 +93,7 @@ __all__ = [
     "PromptTooLong",
     "Purged",
     "Ref",
-    "Resolved",
+    "ResolvedEvents",
     "SchemaTooNew",
     "Settings",
     "Sizes",

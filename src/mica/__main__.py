@@ -1,8 +1,8 @@
-"""`python -m mica` is the `mica` command; `km` is a mark in two letters."""
+"""The entry points: `mica` (also `python -m mica`), and `km`, which is short for `mica mark`."""
 
 import signal
 
-# Loading takes a moment. Whoever presses Ctrl-C meanwhile wants it to end, not to read where it was.
+# Imports take a moment. Ctrl-C during them ends the process without a traceback.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""Every error mica raises on purpose.
+"""Every error that mica raises on purpose.
 
 MicaError
 ├── InvalidInput            a value from outside cannot be used
@@ -7,26 +7,26 @@ MicaError
 │   ├── InvalidContext      a context, label or carrier that cannot be used
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
-├── UnknownSpace            no space is there, and none was to be made
+├── UnknownSpace            the space does not exist, and was not to be created
 ├── UnknownTrail            no trail has this name or key
-├── DuplicateEvent          the id exists already, with other content
-├── ClaimLost               the lease ran out and the work is another's now
-├── Backlogged              too much waits for the store; observing stops rather than drop
-├── SourceFailed            a source cannot say what it knows
-├── ModelError              a language model cannot do what was asked
-│   ├── NoModel             none is configured, or what it needs is not installed
-│   ├── ModelUnavailable    away, too slow or too busy; trying again later helps
-│   ├── ModelRefused        the provider does not answer this request, or not to us
+├── DuplicateEvent          an event with this id and other content exists
+├── ClaimLost               the lease ran out, and another process has the work
+├── Backlogged              too many events wait for the store; new ones are refused, not dropped
+├── SourceFailed            a source cannot answer
+├── ModelError              a call of a language model failed
+│   ├── NoModel             none is configured, or its package is not installed
+│   ├── ModelUnavailable    unreachable, too slow or too busy; a later retry may succeed
+│   ├── ModelRefused        the provider rejects the request or the key; a retry fails too
 │   ├── PromptTooLong       the request does not fit into the model's window
-│   ├── StreamBroken        an answer stopped half-way; what came is kept
-│   ├── InvalidAnswer       what came back is not what was asked for
+│   ├── StreamBroken        a streamed answer stopped half-way; its beginning is kept
+│   ├── InvalidAnswer       the answer does not have the requested form
 │   └── BudgetExceeded      the call could cost more than a budget allows
-└── StoreError              the store cannot do what was asked
+└── StoreError              an operation of the store failed
     ├── StoreUnavailable    read-only, gone or closed
-    │   └── StoreBusy       another process is writing; trying again helps
-    ├── AccessDenied        a server does not let us in, or not into this space
+    │   └── StoreBusy       another process is writing; a retry may succeed
+    ├── AccessDenied        a server rejects the token, for all spaces or for this one
     ├── StoreFull           no space left on the device
-    ├── NotAStore           the file belongs to something else
+    ├── NotAStore           the file is not a mica store
     └── SchemaTooNew        a newer mica wrote this store
 
 A message says what failed, with which value, and what to do. Attributes carry the facts.
@@ -81,15 +81,15 @@ class UnknownTrail(MicaError):
 
 
 class UnknownSpace(MicaError):
-    """There is no such space, and none was to be made."""
+    """The space does not exist, and was not to be created."""
 
     def __init__(self, target: str) -> None:
-        super().__init__(f"there is no store {target}; `mica mark` or `mica import` into it makes it")
+        super().__init__(f"there is no store {target}; `mica mark` or `mica import` into it creates it")
         self.target = target
 
 
 class DuplicateEvent(MicaError):
-    """An event with this id exists already and differs."""
+    """An event with this id and other content exists already."""
 
     def __init__(self, event_id: str) -> None:
         super().__init__(
@@ -99,22 +99,22 @@ class DuplicateEvent(MicaError):
 
 
 class ClaimLost(MicaError):
-    """A piece of work is not held by this claim any more: its lease ran out and another took it, or it is finished."""
+    """This claim no longer holds its work: the lease ran out and another process took it, or it is finished."""
 
     def __init__(self, kind: str, about: str, owner: str) -> None:
-        what = f"{kind} {about!r}" if about else kind
-        super().__init__(f"{owner!r} does not hold {what} any more; drop the result, or renew the lease earlier")
+        work = f"{kind} {about!r}" if about else kind
+        super().__init__(f"{owner!r} no longer holds {work}; drop the result, or renew the lease earlier")
         self.kind = kind
         self.about = about
         self.owner = owner
 
 
 class Backlogged(MicaError):
-    """Too much waits for the store."""
+    """Too many events wait for the store."""
 
 
 class SourceFailed(MicaError):
-    """A source cannot say what it knows. A gather names it as missing and goes on."""
+    """A source cannot answer. A gather lists it as missing and uses the others."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"source {source!r}: {reason}")
@@ -123,11 +123,11 @@ class SourceFailed(MicaError):
 
 
 class ModelError(MicaError):
-    """A language model cannot do what was asked."""
+    """A call of a language model failed."""
 
 
 class NoModel(ModelError):
-    """No model is configured for this, or what it needs is not installed."""
+    """No model is configured for this tier, or its package is not installed."""
 
     def __init__(self, tier: str, reason: str | None = None) -> None:
         super().__init__(
@@ -137,7 +137,7 @@ class NoModel(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """A model is away, too slow or too busy. `was_called` is False when it was left alone for that."""
+    """A model is unreachable, too slow or too busy. `was_called` is False if it was not even tried for that reason."""
 
     def __init__(
         self, message: str, *, model: str, retry_after_s: float | None = None, was_called: bool = True
@@ -149,7 +149,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """A provider does not answer this request, or not to us: trying again changes nothing."""
+    """A provider rejects the request or the key. A retry would fail too."""
 
     def __init__(self, message: str, *, model: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -170,12 +170,12 @@ class PromptTooLong(ModelError):
 
 
 class StreamBroken(ModelError):
-    """An answer stopped half-way. `partial` is the text that came before."""
+    """A streamed answer stopped half-way. `partial` is the text received so far."""
 
     def __init__(self, model: str, partial: str, reason: str) -> None:
         super().__init__(
             f"the answer of {model} broke off after {len(partial):,} characters ({reason}); "
-            "they are kept in `partial`: ask again for a whole one"
+            "they are kept in `partial`; ask again for the whole answer"
         )
         self.model = model
         self.partial = partial
@@ -183,7 +183,7 @@ class StreamBroken(ModelError):
 
 
 class InvalidAnswer(ModelError):
-    """What a model returned is not what was asked for, also after it was told so. `text` is what came back."""
+    """The answer of a model does not have the requested form, even after a correction. `text` is that answer."""
 
     def __init__(self, model: str, reason: str, text: str = "") -> None:
         super().__init__(f"{model} gave no usable answer: {reason}; ask again, or name another model for this tier")
@@ -201,7 +201,7 @@ class BudgetExceeded(ModelError):
 
 
 class StoreError(MicaError):
-    """The store cannot do what was asked."""
+    """An operation of the store failed."""
 
 
 class StoreUnavailable(StoreError):
@@ -213,15 +213,15 @@ class StoreBusy(StoreUnavailable):
 
 
 class AccessDenied(StoreError):
-    """A server does not let us in, or not into this space."""
+    """A server rejects the token, for all spaces or for this one."""
 
 
 class StoreFull(StoreError):
-    """No space is left where the store lives."""
+    """No space is left on the device of the store."""
 
 
 class NotAStore(StoreError):
-    """The file belongs to something else."""
+    """The file is not a mica store."""
 
 
 class SchemaTooNew(StoreError):

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
-PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both well before
+PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients truncate both well below this
 CUT_BYTES = 2**20  # read of a longer payload: enough for the names at its beginning, and within the time limit
 FAILURES_BYTES_MAX = 64 * 1024  # about 300 failures; then the older half is dropped
 ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
 CHILD_LIMIT_S = 300  # for the ingest child; the next one continues
-SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that a prompt's answer takes into account
+SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that are read for the answer to a prompt
 COMMAND_CHARACTERS_MAX = 2_000  # of a command that is searched for paths
 PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # arguments of tool calls
 CHILD_PAUSE_S = 30  # between two ingest children that ends of turns start
 
 HOOKS = b"-hooks"  # added to the name of a space's file: the folder with the files named below
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
-SHOWN = b"shown"  # the lines that each session has read, where the read gate is on
+SHOWN = b"shown"  # the lines that each session has read, if the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
-BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer; each has a hold-out of its own
-COMMAND = b"ingest-command"  # in the data folder: the words of the command that starts an ingest, one per line
+BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer, each with a separate hold-out
+COMMAND = b"ingest-command"  # in the data folder: the command that starts an ingest, one word per line
 OLD_ENTRY = "mica.inject.prompting:answer"  # the prompt engine's entry point where prompt.json names none
 
 # Clients, and the variable by which each is recognized where the command names none. Several set CLAUDECODE too.
@@ -112,7 +112,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: HookPaths) -> str:
-    """Record one event; returns the answer in the client's format, or an empty text."""
+    """Record one event; returns the answer in the client's format, or an empty string."""
     if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
         return ""
     client, event = _parse_words(words)
@@ -217,19 +217,19 @@ def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, 
     user = environment.get(b"HOME") or b"/"
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
-    found = _parse_settings(_read_file(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
+    settings = _parse_settings(_read_file(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
     for name in (b"enabled", b"prompts", b"read_gate"):
         if value := environment.get(b"MICA_OBSERVE_" + name.upper()):
-            found[name] = b"false" if value.lower() in (b"0", b"false", b"no", b"off") else b"true"
-    home = environment.get(b"MICA_HOME") or found.get(b"home")
+            settings[name] = b"false" if value.lower() in (b"0", b"false", b"no", b"off") else b"true"
+    home = environment.get(b"MICA_HOME") or settings.get(b"home")
     if home and home.startswith(b"~/"):
         home = user + home[1:]
-    return home or shared or (environment.get(b"XDG_DATA_HOME") or user + b"/.local/share") + b"/mica", found
+    return home or shared or (environment.get(b"XDG_DATA_HOME") or user + b"/.local/share") + b"/mica", settings
 
 
 def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
     """The settings that hooks obey, from plain lines of TOML: `home`, and three of `[observe]`."""
-    found: dict[bytes, bytes] = {}
+    settings: dict[bytes, bytes] = {}
     section, is_plain = b"", True
     text = text or b""
     for line in map(bytes.strip, text.splitlines()):
@@ -247,14 +247,14 @@ def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
         if name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
             quote = value[:1]
             inside = value[1:].partition(quote)[0] if quote in (b'"', b"'") else value.partition(b"#")[0].strip()
-            found[name.removeprefix(b"observe.")] = inside
+            settings[name.removeprefix(b"observe.")] = inside
             is_plain &= b"\\" not in inside
     if not is_plain and (b"observe" in text or b"home" in text):
-        found = _parse_toml(text)
+        settings = _parse_toml(text)
     for name in (b"enabled", b"prompts", b"read_gate"):
-        if found.get(name, b"").lower() in (b"0", b"1", b"false", b"true"):
-            found[name] = b"true" if found[name].lower() in (b"1", b"true") else b"false"
-    return found
+        if settings.get(name, b"").lower() in (b"0", b"1", b"false", b"true"):
+            settings[name] = b"true" if settings[name].lower() in (b"1", b"true") else b"false"
+    return settings
 
 
 def _is_quoted(name: bytes) -> bool:
@@ -266,11 +266,11 @@ def _parse_toml(text: bytes) -> dict[bytes, bytes]:
     from tomllib import loads
 
     try:
-        given = loads(text.decode())
+        document = loads(text.decode())
     except ValueError:
         return {b"enabled": b"false"}
-    section = given.get("observe")
-    values = {**(section if isinstance(section, dict) else {}), "home": given.get("home", "")}
+    section = document.get("observe")
+    values = {**(section if isinstance(section, dict) else {}), "home": document.get("home", "")}
     return {name.encode(): str(value).encode() for name, value in values.items()}
 
 
@@ -278,7 +278,7 @@ def _parse_toml(text: bytes) -> dict[bytes, bytes]:
 
 
 def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
-    """The hooks folder of the space that a directory belongs to: the same space as mica's own code finds."""
+    """The hooks folder of the space that a directory belongs to, by the same rule as `mica.store.space`."""
     identity = _space_identity(directory)
     name = identity.rstrip(b"/").rpartition(b"/")[2].decode("utf-8", "surrogateescape").lower()
     slug = "".join(character if character in "abcdefghijklmnopqrstuvwxyz0123456789" else " " for character in name)
@@ -341,7 +341,7 @@ def _has_link(path: bytes) -> bool:
 
 
 def _stdin(here: HookPaths) -> bytes:
-    """Standard input, or its beginning where it is longer than a payload may be."""
+    """Standard input, or its beginning if it is longer than PAYLOAD_BYTES_MAX."""
     parts: list[bytes] = []
     while part := posix.read(0, 2**20):
         parts.append(part)
@@ -359,7 +359,7 @@ def _drop_rest(here: HookPaths) -> None:
 
 
 def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
-    """The fields of a cut payload, closed where it was cut: nearly always inside a text, never inside an escape."""
+    """The fields of a cut payload, closed where it was cut: nearly always inside a string, never inside an escape."""
     escape = raw.rfind(b"\\", len(raw) - 6) + 1
     if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # an even number of backslashes is complete
         raw = raw[: escape - 1]
@@ -383,7 +383,7 @@ class _ScannerOptions:
 
 
 def _decode(raw: bytes) -> dict[str, object]:
-    """A JSON object. Raises ValueError or StopIteration when it is not whole."""
+    """Decode a JSON object. Raises ValueError or StopIteration if it is incomplete."""
     text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if not text:
         return {}
@@ -393,7 +393,7 @@ def _decode(raw: bytes) -> dict[str, object]:
         from _json import make_scanner
 
         scan = make_scanner(_ScannerOptions)  # type: ignore[arg-type]  # it reads attributes only
-    except (ImportError, AttributeError, TypeError):  # another Python, whose two parts fit together differently
+    except (ImportError, AttributeError, TypeError):  # a Python version whose C part has another interface
         from json import loads
 
         return dict(loads(text))
@@ -417,15 +417,15 @@ def _encode(value: object, *, escapes: bool = True) -> str:
 
 
 def _line(value: object) -> bytes:
-    """A line of JSON in valid UTF-8: half a surrogate pair, cut by a client, becomes a question mark."""
+    """Encode a line of JSON as valid UTF-8. Half a surrogate pair, cut by a client, becomes a question mark."""
     text = _encode(value)
-    if "\\ud" in text:  # half a pair or a whole one; without escapes only the half fails to encode
+    if "\\ud" in text:  # half a pair or a whole one; without escapes only a half fails to encode
         text = _encode(value, escapes=False)
     return text.encode("utf-8", "replace") + b"\n"
 
 
 def _text(payload: object, *names: str) -> str:
-    """The first of these fields that holds a text."""
+    """The first of these fields that holds a string."""
     if isinstance(payload, dict):
         for name in names:
             value = payload.get(name)
@@ -437,43 +437,43 @@ def _text(payload: object, *names: str) -> str:
 def _directory(payload: dict[str, object]) -> bytes:
     """The working directory that the payload names."""
     roots = payload.get("workspace_roots")
-    said = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
-    if not said and isinstance(roots, list) and roots and isinstance(roots[0], str):
-        said = roots[0]
-    return said.encode("utf-8", "surrogateescape") if said.startswith("/") and "\0" not in said else b""
+    path = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
+    if not path and isinstance(roots, list) and roots and isinstance(roots[0], str):
+        path = roots[0]
+    return path.encode("utf-8", "surrogateescape") if path.startswith("/") and "\0" not in path else b""
 
 
 def session_of(payload: dict[str, object]) -> str:
-    """The client's name for its session, or an empty text."""
+    """The client's id of its session, or an empty string."""
     names = ("session_id", "sessionId", "sessionID", "conversation_id", "thread-id")
-    given = payload.get("input")
-    properties = given.get("properties") if isinstance(given, dict) else None
-    return _text(payload, *names) or _text(given, *names) or _text(properties, *names)
+    inner = payload.get("input")
+    properties = inner.get("properties") if isinstance(inner, dict) else None
+    return _text(payload, *names) or _text(inner, *names) or _text(properties, *names)
 
 
 def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
     """The payload without fields that are never stored, and without texts where prompts are switched off."""
-    kept = {key: value for key, value in payload.items() if key not in DROPPED_KEYS}
+    stored = {key: value for key, value in payload.items() if key not in DROPPED_KEYS}
     for key in ("tool_response", "tool_result", "toolResult"):
-        result = kept.get(key)
+        result = stored.get(key)
         if isinstance(result, dict):
-            kept[key] = result = {name: value for name, value in result.items() if name not in DROPPED_KEYS}
+            stored[key] = result = {name: value for name, value in result.items() if name not in DROPPED_KEYS}
             if isinstance(shown := result.get("returnDisplay"), dict):
                 result["returnDisplay"] = {name: value for name, value in shown.items() if name not in DROPPED_KEYS}
     if keeps_prompts:
-        return kept
-    kept = {key: value for key, value in kept.items() if key not in TEXT_KEYS}
+        return stored
+    stored = {key: value for key, value in stored.items() if key not in TEXT_KEYS}
     if event in PROMPTS or event == "command.execute.before":
-        given = kept.pop("input", None)
-        if isinstance(given, dict):
-            kept["input"] = {key: value for key, value in given.items() if key != "arguments"}
-        if isinstance(output := kept.pop("output", None), dict) and isinstance(output.get("message"), dict):
-            kept["output"] = {"message": {"id": _text(output["message"], "id")}}
-    return kept
+        inner = stored.pop("input", None)
+        if isinstance(inner, dict):
+            stored["input"] = {key: value for key, value in inner.items() if key != "arguments"}
+        if isinstance(output := stored.pop("output", None), dict) and isinstance(output.get("message"), dict):
+            stored["output"] = {"message": {"id": _text(output["message"], "id")}}
+    return stored
 
 
 def _load_redact() -> Callable[[str], str]:
-    """The function `redact`, from the module beside the launcher's or from the package."""
+    """The function `redact`, from the copy beside the launcher or from the package."""
     folder = __file__.rpartition("/")[0]
     for place, name in ((folder, "mica_redact"), (folder, "redact")):
         if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
@@ -540,13 +540,13 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
     if not text:
         return "", {}
     offered: dict[str, object] = {"kind": "session", "receipt": _text(made, "receipt")}
-    if is_held_out(session, made.get("holdout"), what=BRIEFS):
+    if is_held_out(session, made.get("holdout"), kind=BRIEFS):
         return "", {**offered, "held_out": True}
     return text, offered
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """The suggested files, where a suggestion is worth showing, from the engine that an ingest copied for hooks."""
+    """The files that the prompt engine suggests, if they are worth showing. An ingest copied the engine for hooks."""
     made = _read_answer(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
     directory = here.directory.decode("utf-8", "surrogateescape") + "/"
@@ -564,7 +564,7 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
     if not paths:
         return "", {}
     offered: dict[str, object] = {"kind": "prompt", "paths": paths}
-    if is_held_out(session or prompt, made.get("holdout"), what=OFFERS):
+    if is_held_out(session or prompt, made.get("holdout"), kind=OFFERS):
         return "", {**offered, "held_out": True}
     return text, {**offered, "characters": len(text)}
 
@@ -572,11 +572,11 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
 def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
     """The recent steps of this session from its spool: their times and files, or None for a prompt.
 
-    They count most but are not ingested yet, so paths are taken as they are, and of a command every word that could be
+    They matter most but are not ingested yet, so paths are taken unchanged, and from a command every word that could be
     a path. The engine ignores paths that are not in the tree.
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
-    found: list[tuple[float, list[str] | None]] = []
+    steps: list[tuple[float, list[str] | None]] = []
     for line in _tail(path, limit=SPOOL_TAIL_BYTES_MAX):
         try:
             spooled = _decode(line)
@@ -586,35 +586,35 @@ def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float,
         if not isinstance(at, int) or not isinstance(payload, dict):
             continue
         if event in PROMPTS:
-            found.append((at / 1e6, None))
+            steps.append((at / 1e6, None))
         elif paths := _paths(payload, _text(spooled, "directory"), root):
-            found.append((at / 1e6, paths))
-    return found
+            steps.append((at / 1e6, paths))
+    return steps
 
 
 def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
     """The files in the arguments of a call, as paths below a root."""
-    given = payload.get("input")
-    inner = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
-    inner += [given, given.get("args") if isinstance(given, dict) else None, payload]
+    inner = payload.get("input")
+    places = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
+    places += [inner, inner.get("args") if isinstance(inner, dict) else None, payload]
     named: list[str] = []
-    for each in inner:
+    for each in places:
         if isinstance(each, dict):
             named += [path for key in PATH_KEYS if isinstance(path := each.get(key), str)]
             if isinstance(command := each.get("command"), str):
                 words = command[:COMMAND_CHARACTERS_MAX].replace('"', " ").replace("'", " ").split()
                 named += [word for word in words if "." in word or "/" in word]
     base = root.rstrip("/") + "/"
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for path in named:
         whole = path if path.startswith("/") else f"{directory.rstrip('/')}/{path.removeprefix('./')}"
         if whole.startswith(base):
-            found[whole[len(base) :]] = None
-    return list(found)
+            paths[whole[len(base) :]] = None
+    return list(paths)
 
 
 def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """The whole lines within the last bytes of a file; none where it cannot be read."""
+    """The complete lines within the last bytes of a file; none if it cannot be read."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -650,9 +650,9 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
         if _exists(shown):
             posix.unlink(shown)
         return ""
-    given = payload.get("tool_input")
-    path = _text(given, "file_path")
-    if _text(payload, "tool_name") != "Read" or not path.startswith("/") or not isinstance(given, dict):
+    arguments = payload.get("tool_input")
+    path = _text(arguments, "file_path")
+    if _text(payload, "tool_name") != "Read" or not path.startswith("/") or not isinstance(arguments, dict):
         return ""
     try:
         status = posix.stat(path.encode("utf-8", "surrogateescape"))
@@ -670,21 +670,22 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
     if here.event != "PreToolUse":
         return ""
     views = map(_decode_view, (_read_file(shown, limit=2**20) or b"").splitlines())
-    seen = [view for view in views if view[:3] == version]
-    lines = {line for view in seen for line in range(view[3], view[4] + 1)}
-    total = seen[-1][5] if seen else 0
-    offset, count = given.get("offset"), given.get("limit")
+    current = [view for view in views if view[:3] == version]
+    lines = {line for view in current for line in range(view[3], view[4] + 1)}
+    total = current[-1][5] if current else 0
+    offset, count = arguments.get("offset"), arguments.get("limit")
     first = max(1, offset) if isinstance(offset, int) else 1
-    wanted = range(first, min(total, first + count - 1 if isinstance(count, int) else total) + 1)
-    if not wanted or not all(line in lines for line in wanted):
+    requested = range(first, min(total, first + count - 1 if isinstance(count, int) else total) + 1)
+    if not requested or not all(line in lines for line in requested):
         return ""
-    reason = f"Lines {wanted[0]}-{wanted[-1]} of {path} were shown earlier in this session and have not changed since."
+    numbers = f"{requested[0]}-{requested[-1]}"
+    reason = f"Lines {numbers} of {path} were shown earlier in this session and have not changed since."
     decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason}
     return _encode({"hookSpecificOutput": decision})
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Path, modification time, size, first line, last line and total of a Read; empty when the line is torn."""
+    """Path, modification time, size, first line, last line and total lines of a Read; empty for an incomplete line."""
     try:
         view = _decode(line).get("shown")
     except (ValueError, StopIteration):
@@ -692,7 +693,7 @@ def _decode_view(line: bytes) -> list[int]:
     return view if isinstance(view, list) and len(view) == 6 else []
 
 
-def is_held_out(session: str, share: object, *, what: str) -> bool:
+def is_held_out(session: str, share: object, *, kind: str) -> bool:
     """True if a session belongs to the hold-out: the share of sessions that get no such answer. It never changes.
 
     Each kind of answer has its own draw. If the same sessions were held out of two kinds, neither could be measured
@@ -702,7 +703,7 @@ def is_held_out(session: str, share: object, *, what: str) -> bool:
         return False
     from binascii import crc32
 
-    number = crc32(f"{what} {session}".encode("utf-8", "replace"))
+    number = crc32(f"{kind} {session}".encode("utf-8", "replace"))
     for factor in (0x85EBCA6B, 0xC2B2AE35):  # mixes the bits: similar texts have similar checksums
         number = (number ^ number >> 15) * factor % 2**32
     return (number ^ number >> 16) / 2**32 < share
@@ -730,10 +731,10 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
         file = posix.open(path, flags, 0o600)
     try:
         flock(file, LOCK_SH | LOCK_NB)
-        is_gone = posix.fstat(file).st_nlink == 0
+        is_removed = posix.fstat(file).st_nlink == 0
     except OSError:
-        is_gone = True
-    if is_gone:
+        is_removed = True
+    if is_removed:
         posix.close(file)
         beside = b".%d-%d" % (posix.getpid(), time.time_ns()) + suffix
         file = posix.open(folder + b"/" + _file_name(session) + beside, flags, 0o600)
@@ -742,7 +743,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """The session as a file name; a session that is no valid name gets one from its hash."""
+    """The file name of a session; an id that is not a valid file name is hashed."""
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -776,18 +777,18 @@ def _exists(path: bytes) -> bool:
 
 
 def _read_file(path: bytes, *, limit: int = 2**16) -> bytes | None:
-    """The content of a file; None where it cannot be read or is longer than the limit."""
+    """The content of a file; None if it cannot be read or is longer than the limit."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
         return None
     try:
-        found = posix.read(file, limit + 1)
+        content = posix.read(file, limit + 1)
     except OSError:
         return None
     finally:
         posix.close(file)
-    return None if len(found) > limit else found
+    return None if len(content) > limit else content
 
 
 # -- Failures and the ingest child -----------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The front door: `open` gives a `Memory`, which composes the packages and decides nothing.
+"""The entry point of the library: `open` returns a `Memory`, which composes the packages and contains no logic itself.
 
-A package is built and loaded when it is first used. What must happen around an append, a purge or a read is a listener
-of the `Log`, added here.
+A package is imported and built when it is first used. Work that must happen around an append, a purge or a read is a
+listener of the `Log`, added here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mica.store.protocol import Store
 from mica.store.purges import BY_HAND, Purged
 from mica.store.space import is_address, space_of
 from mica.upkeep.ageing import Ageing
-from mica.upkeep.schedule import Job, Ran, Scheduler
+from mica.upkeep.schedule import Job, JobRun, Scheduler
 
 if TYPE_CHECKING:  # these packages are loaded when they are first used, so that starting is quick
     from mica.brief.api import Briefs
@@ -54,9 +54,9 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.api import Upkeep
     from mica.upkeep.purge import Purger
 
-CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
-WARM_EVERY = timedelta(minutes=89)  # F(11): between two gathers of the concepts that are asked about most
-EVOLVE_AT = time(3)  # of the day, in the time zone of the settings: when few people work
+CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
+WARM_EVERY = timedelta(minutes=89)  # F(11): between two gathers of the most used concepts
+EVOLVE_AT = time(3)  # time of day, in the time zone of the settings: when few people work
 
 
 class Memory:
@@ -74,7 +74,7 @@ class Memory:
         is_ours: Callable[[Path], bool] | None = None,
         reads_ahead: bool = True,
     ) -> None:
-        """The memory of an open store. `sources` are asked about the task of every brief, beside mica's own."""
+        """Create the memory of an open store. `sources` are queried for every brief, beside mica's own."""
         self._zone = settings.zone()  # raises for an unknown time zone
         _check_names(sources)
         self._task_sources = sources
@@ -84,7 +84,7 @@ class Memory:
         self._settings = settings
         self._clock = clock
         self._reads_ahead = reads_ahead
-        self._home = None if store.segments is None else settings.home  # for copies that can be made again
+        self._home = None if store.segments is None else settings.home  # for caches that can be rebuilt
         self._working_trees = WorkingTrees(settings.home, is_ours=is_ours)
         self._log = Log(store, carrier=settings.carrier, clock=clock)
         self._journal = self._log.journal
@@ -93,7 +93,7 @@ class Memory:
         self._vectors = None if encoder is None else _open_vectors(store, encoder, self._priority)
         self._spools = None if hooks is None else _open_spools(hooks)
         self._scheduler = Scheduler(
-            store.work, self._jobs(), clock=clock, tell=self._record_failed_job, give_way=self._priority.give_way
+            store.work, self._jobs(), clock=clock, on_failure=self._record_failed_job, give_way=self._priority.give_way
         )
         self._models: Models | None = None
         self._opening_models = asyncio.Lock()
@@ -134,7 +134,7 @@ class Memory:
         parent: Event | Ref | None = None,
         **labels: str,
     ) -> Scope:
-        """A `with` block, or a decorator, that sets the context of events. Fields that are not given are inherited."""
+        """A `with` block, or a decorator, that sets the context of events. Omitted fields are inherited."""
         space, base = self._space, self._log.base
         return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
 
@@ -148,11 +148,11 @@ class Memory:
 
     @property
     def emit(self) -> Emit:
-        """Record an event; returns its reference. Data is stored as given, never redacted.
+        """Record an event; returns its reference. Data is stored unchanged, never redacted.
 
         When it returns, the event survives `kill -9`; `await durable()` makes it survive a power loss. Without
         `context` it gets the current one. Raises InvalidEvent for an event that cannot be stored, and Backlogged if the
-        store has not kept up for very long. Data with keys that are no texts is refused at once for a name that was not
+        store has not kept up for very long. Data whose keys are not strings is refused at once for a name that was not
         emitted before; otherwise `event.refused`, with the reason, is stored in place of the event.
         """
         return self._journal.emit
@@ -172,9 +172,9 @@ class Memory:
     ) -> Ref:
         """Record an observation; returns its reference. Secrets are redacted before it is stored.
 
-        `relation` is that of the parent to the mark: the parent causes it, or the mark continues it, branches off or
-        fulfills it. `at` is the time of the observation, if that was not now. Raises InvalidInput for a time that is
-        far in the future or before 1970.
+        `relation` links the mark to its parent: the parent causes it, or the mark continues the parent, branches off it
+        or fulfills it. `at` is the time of the observation, if not now. Raises InvalidInput for a time that is far in
+        the future or before 1970.
         """
         return self._log.mark(
             text,
@@ -192,7 +192,7 @@ class Memory:
         """Return when every event emitted before survives a power loss."""
         await self._log.durable()
 
-    # -- Ask
+    # -- Query
 
     async def search(
         self,
@@ -216,7 +216,7 @@ class Memory:
         ("mark") or to the crystals of one level.
 
         The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
-        phrases such as "last Tuesday". A time in the query itself raises the hits around it; `periods` of the answer
+        phrases such as "last Tuesday". A time in the query itself raises the hits around it; `periods` of the result
         says how it was understood. A hit that names a file which `navigate` ranks for this query is raised by the
         file's probability; `parts` says by how much. Raises InvalidInput for a query without a word.
         """
@@ -256,17 +256,17 @@ class Memory:
         off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
-        """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
+        """A summary of what an agent should know now: within the budget and the deadline, with its gaps listed.
 
-        With a `concept`, and for those of `[brief] concepts`, it also has what other systems state, in at most 1/φ of
-        the budget. A source that fails or hangs is named in `missing`; it raises nothing. The receipt is an event; a
-        preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
+        With a `concept`, and for those of `[brief] concepts`, it includes statements of other systems, in at most 1/φ
+        of the budget. A source that fails or hangs is listed in `missing` and raises nothing. The receipt is an event;
+        a preview, which no agent sees, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
         the weight of recency among crystals, beside their relevance to the query. With `compress`, passages that are
-        too long are shortened to their most relevant sentences, and the brief says how much is left. With `off`, as in
-        a space that is switched off and a session that is held out, the brief is empty, and the receipt says so.
+        too long are shortened to their most relevant sentences, and the brief says how much was cut. With `off`, as in
+        a space with briefs switched off and in a held-out session, the brief is empty, and the receipt says so.
 
-        With `at` it is the brief that would have been made then, from what was recorded until then and what other
-        systems had stated when they were last asked before; it takes as long as it takes.
+        With `at` it is the brief that would have been made at that time: from events recorded until then, and from the
+        last answers of other systems before it. There is no deadline then.
         """
         return await self.briefs.brief(
             query,
@@ -298,26 +298,26 @@ class Memory:
 
         Only files that are now in the working tree at `root`; without `root`, in the tree of `events.directory`. Files
         used earlier in `session` count most; by default that is the session of the current block. `missing` of the
-        answer names what could not be read. Without any history, names and words alone decide.
+        result lists what could not be read. Without any history, names and words alone decide.
         """
         return await self._files.navigate(task, limit=limit, session=session, root=root)
 
     async def why(self, reference: Reference) -> list[Why]:
-        """What a brief, a crystal or another event rests on: given its id, its position, or a line that ends in them.
+        """The evidence for a brief, a crystal or another event, looked up by id, position or a line that ends in them.
 
         A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
         it, or its beginning, is looked up in the latest receipts, and the rows and files that it came from are
-        returned. What was retracted or withdrawn since is marked, with the reason. Raises UnknownEvent when an event
-        does not exist, InvalidInput when a line does not.
+        returned. Retracted and withdrawn events are marked, with the reason. Raises UnknownEvent if an event does not
+        exist, InvalidInput if a line does not.
         """
         return await self.briefs.why(reference)
 
-    # -- Take back
+    # -- Retract and purge
 
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
-        """Retract a mark, a crystal or a judgment: it stays in the log, and nothing finds it or rests on it.
+        """Retract a mark, a crystal or a judgment: it stays in the log, and is neither found nor used any more.
 
-        Accounts that were gathered with it are out of date from then on.
+        Accounts that were gathered with it become stale.
         """
         from mica.sources.protocol import JUDGED
 
@@ -340,9 +340,10 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all conditions; a tombstone takes the place of each.
 
-        It goes from the store with everything derived from it, from segments, recorded exports and published commands;
-        content from before now that arrives later is purged on arrival. Crystals that rested on it are made again from
-        what is left (`remade` of the answer), or end (`ended`). The purge is recorded, without its conditions' values.
+        It is removed from the store with everything derived from it, from segments, recorded exports and published
+        commands. Matching events from before now that arrive later are purged on arrival. Crystals that cited it are
+        made again from the other sources (`remade` of the result), or end (`ended`). The purge is recorded, without
+        the values of its conditions.
         If it is interrupted, some events are purged and the others are unchanged; call it again to finish. Raises
         InvalidInput if no condition is given and UnknownEvent for an id that does not exist.
         """
@@ -361,7 +362,7 @@ class Memory:
     async def close(self) -> None:
         """Release everything. Events that the store cannot take now stay on disk until the space is opened again.
 
-        The logger `mica` then says how many wait, and where. In a forked child, and after the event loop that opened
+        The logger `mica` reports how many, and where. In a forked child, and after the event loop that opened
         this memory was closed, only the journal is released; the next reader of the space stores its events. Raises
         StoreUnavailable in another event loop while that one is open.
         """
@@ -369,7 +370,7 @@ class Memory:
         if log.is_closed:
             return
         log.start_closing()
-        if log.is_detached:  # the rest is the parent's, or ended with its loop
+        if log.is_detached:  # the rest belongs to the parent, or ended with its loop
             log.journal.close()
             return
         parts = (
@@ -551,7 +552,7 @@ class Memory:
                 self._models = models
             return self._models
 
-    # -- Functions that packages receive, so that what they call is built when they call it
+    # -- Callbacks for packages, so that other packages are built only when they are called
 
     async def _crystallize_session(self, session: str) -> list[Crystal]:
         return await self.crystals.make(session=session)
@@ -566,24 +567,26 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save what commands rank files by, if no hooks do it."""
+        """Save the file ranking for the next command, where no ingest of hooks does it."""
         if not self._reads_ahead:
-            await self._files.keep()
+            await self._files.save()
 
     async def _render_hook_answers(self, spools: Spools) -> None:
-        """Write what hooks print next: a brief for the start of a session, and files for prompts."""
+        """Write the next answers of hooks: a brief for the start of a session, and files for prompts."""
         from mica.brief import hook_answers
 
-        await hook_answers.render(spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record)
+        await hook_answers.write_session_answer(
+            spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record
+        )
         await self._log.stored()
         root = await self._files.latest_root()
         navigator = None if root is None else self._files.navigator(root)
-        await hook_answers.keep(spools, navigator, root=root, settings=self._settings, now=self._clock())
+        await hook_answers.write_prompt_answer(spools, navigator, root=root, settings=self._settings, now=self._clock())
 
     def _record_spending(self, name: str, data: Mapping[str, object]) -> None:
         self.emit(name, data, origin="tool")
 
-    def _record_failed_job(self, ran: Ran) -> None:
+    def _record_failed_job(self, ran: JobRun) -> None:
         self.emit("job.failed", {"kind": ran.kind, "text": ran.error}, origin="tool", error=True)
 
     # -- Jobs
@@ -609,7 +612,7 @@ class Memory:
     # -- Listeners of the log
 
     async def _collect_spools(self) -> None:
-        """Store what hooks have written; looking costs a listing of a folder."""
+        """Store the events that hooks have spooled. A check costs one listing of a folder."""
         if self._spools is not None and self._spools.has_news():
             await self.clients.collect()
 
@@ -627,7 +630,7 @@ class Memory:
             await bury_late(self._store.log, self._store.purges, events)
         if self._vectors is not None:
             self._vectors.wake()
-        self._scheduler.stir()
+        self._scheduler.poll()
 
     def _forget_files(self) -> None:
         if self._home is not None or self._file_ranking is not None:
@@ -641,11 +644,11 @@ class Memory:
         if self._spools is not None:
             from mica.brief import hook_answers
 
-            hook_answers.take_back(self._spools)
+            hook_answers.remove_answers(self._spools)
 
 
 class Opening:
-    """A memory about to be opened: `await` it, or use it as `async with`."""
+    """The result of `mica.open`: `await` it, or use it as `async with`."""
 
     def __init__(self, opens: Callable[[], Coroutine[Any, Any, Memory]]) -> None:
         self._opens = opens
@@ -675,12 +678,12 @@ def open(
     is_ours: Callable[[Path], bool] | None = None,
     reads_ahead: bool = True,
 ) -> Opening:
-    """Open a space: a file, `postgresql://…`, a server at `http://…`, `:memory:`, or nothing for this directory's own.
+    """Open a space: a file, `postgresql://…`, a server at `http://…`, `:memory:`; by default this directory's own.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
-    created, or raises UnknownSpace if it must exist. `encoder` makes vectors in place of the one in the settings.
+    created, or raises UnknownSpace if it must exist. `encoder` replaces the one in the settings.
     `is_ours` decides whether files of a directory may be read; by default all may. Without `reads_ahead` a brief
-    prepares nothing for the next one, for a process that ends with its answer.
+    prepares nothing for the next one, which suits a process that ends after one answer.
     """
 
     async def opens() -> Memory:
@@ -712,7 +715,7 @@ async def open_on(
     is_ours: Callable[[Path], bool] | None = None,
     reads_ahead: bool = True,
 ) -> Memory:
-    """The memory of a store that was opened for this target; closing the memory closes the store."""
+    """Create the memory of a store that was opened for this target; closing the memory closes the store."""
     from mica.llm.embeddings import open_encoder
 
     try:
@@ -735,7 +738,7 @@ async def open_on(
 def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
     """The folder that hooks write to for a target: beside its file; None for an address.
 
-    Without a target, and for the address that the settings give in its place, it is that of the current directory.
+    Without a target, and for the `store` of the settings, it is that of the current directory.
     """
     from mica.clients.spool import hooks_folder
 
@@ -745,14 +748,14 @@ def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
 
 
 def _check_names(sources: Sequence[Source]) -> None:
-    """Raise InvalidInput if two sources have one name."""
+    """Raise InvalidInput if two sources have the same name."""
     if not sources:
         return
     from mica.sources.protocol import TASK_NAMES
 
     names = [*TASK_NAMES, *(source.declared.name for source in sources)]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"two sources have one name: {sorted(names)}")
+        raise InvalidInput(f"two sources have the same name: {sorted(names)}")
 
 
 def _open_registry(settings: Settings) -> SourceRegistry:

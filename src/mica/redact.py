@@ -216,7 +216,7 @@ _HINTS = {  # the numbers of the patterns to try on a text with this hint
     for each in _ALL_PATTERNS
     for hint in each.hints
 }
-_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and so every hint that contains one
+_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and so every hint with one of them
 _HINTS_WITH = {
     rare: [
         (hint, numbers)
@@ -282,8 +282,8 @@ def _secret_kind(key: str) -> str | None:
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
     if words in _HEADERS:
         return "header"
-    found = _SECRET_NAME.search(words)
-    return None if found is None else found["kind"]
+    match = _SECRET_NAME.search(words)
+    return None if match is None else match["kind"]
 
 
 def forget_keys() -> None:
@@ -309,45 +309,45 @@ def _redact_once(text: str) -> str:
     return text
 
 
-def _replace(found: re.Match[str], *, kind: str) -> str:
-    return f"{found.groupdict().get('before', '')}[redacted:{kind}]"
+def _replace(match: re.Match[str], *, kind: str) -> str:
+    return f"{match.groupdict().get('before', '')}[redacted:{kind}]"
 
 
-def _replace_assigned(found: re.Match[str]) -> str:
+def _replace_assigned(match: re.Match[str]) -> str:
     """The assignment, with its value replaced if it can be a secret."""
-    kind = found.lastgroup or ""
-    value = found[kind].rstrip("\\")  # the closing quote was escaped
-    if _is_harmless(value, at_least=6 if _is_password(found["key"]) else 8) or _is_working_directory(found, value):
-        return found[0]
+    kind = match.lastgroup or ""
+    value = match[kind].rstrip("\\")  # the closing quote was escaped
+    if _is_harmless(value, at_least=6 if _is_password(match["key"]) else 8) or _is_working_directory(match, value):
+        return match[0]
     if kind == "bare" and (
-        found.string.startswith(("(", "[", "{"), found.end()) or _is_code(value, key=found["key"], gap=found["gap"])
+        match.string.startswith(("(", "[", "{"), match.end()) or _is_code(value, key=match["key"], gap=match["gap"])
     ):
-        return found[0]
-    return _remove_value(found, kind, value)
+        return match[0]
+    return _remove_value(match, kind, value)
 
 
-def _replace_phrase(found: re.Match[str]) -> str:
+def _replace_phrase(match: re.Match[str]) -> str:
     """The assignment, with its quoted words replaced if they can be a password rather than a text about one."""
-    kind = found.lastgroup or ""
-    value = found[kind].rstrip("\\")
-    if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(found, value):
-        return found[0]
-    if not _MIXED.search(value) and ("=" not in found["gap"] or _ABOUT.search(value)):
-        return found[0]
-    return _remove_value(found, kind, value)
+    kind = match.lastgroup or ""
+    value = match[kind].rstrip("\\")
+    if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(match, value):
+        return match[0]
+    if not _MIXED.search(value) and ("=" not in match["gap"] or _ABOUT.search(value)):
+        return match[0]
+    return _remove_value(match, kind, value)
 
 
-def _remove_value(found: re.Match[str], kind: str, value: str) -> str:
-    start = found.start(kind) - found.start()
-    return f"{found[0][:start]}[redacted:credential]{found[0][start + len(value) :]}"
+def _remove_value(match: re.Match[str], kind: str, value: str) -> str:
+    start = match.start(kind) - match.start()
+    return f"{match[0][:start]}[redacted:credential]{match[0][start + len(value) :]}"
 
 
 def _is_password(key: str) -> bool:
     return key.lower().startswith(("pass", "pwd"))
 
 
-def _is_working_directory(found: re.Match[str], value: str) -> bool:
-    return found["key"].lower() == "pwd" and value.startswith(("/", "~", "."))
+def _is_working_directory(match: re.Match[str], value: str) -> bool:
+    return match["key"].lower() == "pwd" and value.startswith(("/", "~", "."))
 
 
 def _is_harmless(value: str, *, at_least: int) -> bool:

@@ -1,4 +1,4 @@
-"""What can be set: one frozen value, parsed once in a surface from a TOML file and the environment.
+"""The settings: one frozen value, parsed once in a surface from a TOML file and the environment.
 
 The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable
 `MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. Nothing else in mica reads the
@@ -33,36 +33,36 @@ CONCEPT = r"^\S[^:]*:[^:]+:.*\S$"  # domain:type:id
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much an agent is told, and how long it may take."""
+    """The size and the deadline of briefs."""
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
-    holdout: Share = 0.0  # of sessions that are told none, to measure what telling is worth
+    holdout: Share = 0.0  # of sessions that get no brief, to measure what briefs are worth
     concepts: tuple[
         Annotated[str, msgspec.Meta(pattern=CONCEPT)], ...
-    ] = ()  # every brief tells what sources know of them
+    ] = ()  # every brief includes what sources know of these
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hooks of coding agents may tell. `mica upkeep hooks` switches one space; this is for all."""
+    """Recording by hooks of coding agents, in all spaces. `mica upkeep hooks` switches one space."""
 
     enabled: bool = True
-    prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
-    excluded_tools: tuple[str, ...] = ()  # tools whose calls are not kept
-    read_gate: bool = False  # refuse a Read of lines that the session was shown and that have not changed (Claude Code)
-    offers: bool = True  # paths at a prompt, where this space's own history says that they pay
-    holdout: Share = 0.1  # of sessions that are told none, to measure what telling is worth
+    prompts: bool = True  # store prompts and answers, redacted; without it turns have no text
+    excluded_tools: tuple[str, ...] = ()  # tools whose calls are not recorded
+    read_gate: bool = False  # refuse a Read of unchanged lines that the session has seen already (Claude Code)
+    offers: bool = True  # suggest files at a prompt, if the history of the space shows that it pays
+    holdout: Share = 0.1  # of sessions that get no suggestions, to measure what suggestions are worth
 
 
 DigestKind = Literal["extractive", "model"]
 
 
 class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When marks become crystals."""
+    """Conditions under which marks become crystals."""
 
-    auto: bool = True  # whoever is active closes what is due; a day ends at midnight in `time_zone`
+    auto: bool = True  # any active process does the work that is due; a day ends at midnight in `time_zone`
     idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
-    digest: DigestKind = "extractive"  # in the words of the marks, or as a model says it
+    digest: DigestKind = "extractive"  # in the words of the marks, or written by a model
     tier: Tier = "routine"  # of the model
 
 
@@ -70,33 +70,33 @@ Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 
 class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When what agents walk becomes a trail, and when a trail fades. `docs/trails.md` says what the numbers do."""
+    """Conditions under which walks become trails and trails fade. `docs/trails.md` explains the numbers."""
 
     learn: bool = True  # from walks, once a day; `mica trails learn off` switches it for one space
-    auto: bool = True  # crystallize what passes the gate: it gets a name
-    publish: bool = True  # after `mica install`, also a command in the project, which git is told to ignore
+    auto: bool = True  # crystallize trails that pass the gate: they get a name
+    publish: bool = True  # after `mica install`, also write a command into the project, ignored by git
     runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # that a candidate needs
-    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # in which they were
-    hot: Share = 0.90  # of success, by a smoothed bound
+    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # that these runs must come from
+    hot: Share = 0.90  # smoothed lower bound of success
     crystallize: Share = 0.95
-    suspend: Share = 0.80  # below it nobody is told of a trail
-    overlap: Share = 0.80  # of files, above which two trails are one
-    similar: Share = 0.75  # of steps, from which a walk is taken for a trail
-    words: Share = 0.50  # of a trail's own words, from which a task is taken for its kind
-    half_life_days: Days = 30  # unused, after which it is worth half
-    cold: Share = 0.25  # of its worth, below which it is archived
-    archive_days: Days = 60  # unused, after which it is archived; nothing is deleted
+    suspend: Share = 0.80  # a trail with less success is not offered
+    overlap: Share = 0.80  # share of common files above which two trails are merged
+    similar: Share = 0.75  # share of common steps from which a walk counts as a run of a trail
+    words: Share = 0.50  # share of a trail's own words from which a task counts as its kind
+    half_life_days: Days = 30  # without use, after which the value of a trail is halved
+    cold: Share = 0.25  # of its value, below which a trail is archived
+    archive_days: Days = 60  # without use, after which a trail is archived; nothing is deleted
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long bulk events are kept. Off unless enabled: nothing goes by itself."""
+    """Retention of bulk events. Off by default: nothing is removed unless it is enabled."""
 
     enabled: bool = False
     default_days: Days = 7
     deep_days: Days = 14
     error_days: Days = 30
-    archive: Path | None = None  # a folder that events are written to before they go
-    # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
+    archive: Path | None = None  # a folder that events are written to before they are removed
+    # Names that are kept for good: the basis of memory, and the work of agents as clients report it.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
         "offer* git.* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
@@ -109,7 +109,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Secret:
-    """A key. Nothing shows it; `reveal` tells it."""
+    """A secret text that is never printed; `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -124,25 +124,25 @@ class Secret:
 
 
 class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which models serve which kind of task. A tier that is not named takes the default model."""
+    """The models for each kind of task. A tier without a model uses the default model."""
 
     routine: Chain = ()  # summaries, phrasing: the cheapest
-    interactive: Chain = ()  # somebody waits
+    interactive: Chain = ()  # a person waits for the answer
     investigative: Chain = ()  # many steps, patience
-    critical: Chain = ()  # what cannot be undone: the strongest
+    critical: Chain = ()  # irreversible actions: the strongest
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a provider is reached. The key itself is never in a file: the variable that holds it is named."""
+    """The address and limits of a provider. The settings name the variable that holds the key, never the key itself."""
 
     api_key_env: str | None = None  # else <PROVIDER>_API_KEY
     base_url: str | None = None
     requests_per_minute: Positive | None = None
-    threads: Annotated[int, msgspec.Meta(ge=1)] = 1  # of a local model; more than idle cores make it slower
+    threads: Annotated[int, msgspec.Meta(ge=1)] = 1  # of a local model; more threads than idle cores make it slower
 
 
 class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What you know of a model, where it differs from what mica detects."""
+    """Properties of a model that override what mica detects."""
 
     window_tokens: Annotated[int, msgspec.Meta(ge=256)] | None = None
     json: bool | None = None
@@ -154,7 +154,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be spent at most, by everybody or by one agent or tier. Days and months are UTC."""
+    """The most that may be spent, in total or by one agent or tier. Days and months are UTC."""
 
     agent: str | None = None
     tier: Tier | None = None
@@ -164,9 +164,9 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Language models. None is asked unless one is named here."""
+    """Language models. None is called unless it is named here."""
 
-    default_provider: str | None = None  # of names without one
+    default_provider: str | None = None  # of model names without a provider
     default_model: str | None = None  # for tiers that are not set
     tiers: TierSettings = TierSettings()
     providers: dict[str, ProviderSettings] = {}
@@ -176,7 +176,7 @@ class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout_s: Positive = 60.0  # until the answer, or until the next piece of a streamed one
 
     def chain(self, tier: Tier) -> tuple[str, ...]:
-        """The models of a tier by their whole names, in the order in which they are tried."""
+        """The full names of the models of a tier, in the order in which they are tried."""
         chain: Chain = getattr(self.tiers, tier) or self.default_model or ()
         names = (chain,) if isinstance(chain, str) else chain
         prefix = f"{self.default_provider}:" if self.default_provider else ""
@@ -187,20 +187,20 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where `mica up` serves. Loopback unless another address is named."""
+    """The address of `mica up`; by default only this machine can reach it."""
 
     host: str = "127.0.0.1"
     port: Port = 6_422  # MICA on a telephone's keys; 0 takes any that is free
-    names: tuple[str, ...] = ()  # by which it may be reached besides, as behind a proxy
-    mcp_sse: bool = False  # whether the transport of MCP that was replaced in 2025 is served too, at /mcp/sse
+    names: tuple[str, ...] = ()  # further host names, such as those of a proxy
+    mcp_sse: bool = False  # also serve the MCP transport that was replaced in 2025, at /mcp/sse
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set, with its default."""
+    """All settings, with their defaults."""
 
     home: Path  # where spaces live, one file each
-    transcripts: Path | None = None  # Claude Code's; None: where it keeps them by default
-    clients: dict[str, Path] = {}  # by client: its transcripts, where they are not in their usual place
+    transcripts: Path | None = None  # of Claude Code; None: in its default folder
+    clients: dict[str, Path] = {}  # by client: its transcripts, if they are not in their usual place
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
     observe: ObserveSettings = ObserveSettings()
@@ -210,16 +210,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: ModelsSettings = ModelsSettings()
     server: ServerSettings = ServerSettings()
     token: Secret | None = None  # for a store that is a server, from MICA_TOKEN
-    sources: dict[str, dict[str, object]] = {}  # by name, as written: each driver knows what its table may hold
-    file: Path | None = None  # that these settings were read from; relative paths in it start at its folder
-    keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
-    variables: dict[str, Secret] = {}  # that the tables of sources name, with what they hold
-    semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
-    time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
-    carrier: dict[str, str] = {}  # trace fields that the parent process handed down
+    sources: dict[str, dict[str, object]] = {}  # by name, not validated here: each driver checks its own table
+    file: Path | None = None  # the file these settings were read from; relative paths in it start at its folder
+    keys: dict[str, Secret] = {}  # of the named providers, from their variables
+    variables: dict[str, Secret] = {}  # those that the tables of sources name, with their values
+    semantic: Literal["auto", "on", "off"] = "auto"  # search by meaning; auto: if it is installed
+    time_zone: str | None = None  # for days and weeks, as in Europe/Berlin; None: that of this machine
+    carrier: dict[str, str] = {}  # trace fields from the parent process
 
     def zone(self) -> ZoneInfo | None:
-        """The asker's time zone; None for this machine's. Raises InvalidSettings when there is no such zone."""
+        """The user's time zone; None for that of this machine. Raises InvalidSettings if there is no such zone."""
         if self.time_zone is None:
             return None
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -231,22 +231,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-FROM_ENVIRONMENT = ("carrier", "file", "keys", "token", "variables")  # what no file sets
+FROM_ENVIRONMENT = ("carrier", "file", "keys", "token", "variables")  # cannot be set in a file
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this machine. Raises InvalidSettings naming the file, the key and the reason."""
+    """Load the settings of this machine. Raises InvalidSettings naming the file, the key and the reason."""
     environment = os.environ if environment is None else environment
     user_home = Path(environment.get("HOME") or Path.home())
     path = Path(environment.get("MICA_CONFIG") or _folder(environment, user_home, "config") / "config.toml")
-    given = _read(path, required=bool(environment.get("MICA_CONFIG")))
+    contents = _read(path, required=bool(environment.get("MICA_CONFIG")))
     values = {
         "home": str(_folder(environment, user_home, "data")),
-        **given,
+        **contents,
     }
     for name in FROM_ENVIRONMENT:
         if name in values:
-            raise InvalidSettings(f"{path}: `{name}` is not for a file: it comes from the environment")
+            raise InvalidSettings(f"{path}: `{name}` cannot be set in a file; it comes from the environment")
     _override(values, environment)
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
     try:
@@ -255,34 +255,34 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
         token = environment.get("MICA_TOKEN")
         return msgspec.structs.replace(
             settings,
-            file=path if given else None,
+            file=path if contents else None,
             keys=_keys(settings.models, environment),
             token=Secret(token) if token else None,
             variables=_variables(settings.sources, environment),
         )
     except msgspec.ValidationError as error:
-        given_as = _origin(str(error), environment)
-        found = "" if given_as else _found(str(error), values)
-        raise InvalidSettings(f"{given_as or path}: {error}{found}{_advice(str(error))}") from error
+        variable = _origin(str(error), environment)
+        actual = "" if variable else _describe_value(str(error), values)
+        raise InvalidSettings(f"{variable or path}: {error}{actual}{_advice(str(error))}") from error
 
 
 def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidSettings, naming the file or the variable, when there is no such time zone."""
+    """Raise InvalidSettings, naming the file or the variable, if there is no such time zone."""
     try:
         settings.zone()
     except InvalidSettings as error:
         raise InvalidSettings(f"{'MICA_TIME_ZONE' if environment.get('MICA_TIME_ZONE') else path}: {error}") from error
 
 
-def _found(error: str, values: object) -> str:
-    """What stands at the place that an error speaks of, where it can be shown: a number or a short text."""
+def _describe_value(error: str, values: object) -> str:
+    """The value that an error is about, if it is a number or a boolean; else an empty string."""
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""
 
 
 def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:
-    """The keys of providers that a tier or a section names; of no others."""
+    """The keys of the providers that a tier or a section names."""
     named = {name.partition(":")[0] for tier in get_args(Tier) for name in models.chain(tier)} | set(models.providers)
     keys = {}
     for provider in named:
@@ -293,30 +293,30 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
 
 
 def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
-    """What the variables hold that sources name: by `dsn_env`, `headers_env` and `env`; of no others."""
-    found: dict[str, Secret] = {}
+    """The values of the variables that sources name in `dsn_env`, `headers_env` and `env`."""
+    secrets: dict[str, Secret] = {}
     for table in sources.values():
         for key, value in table.items():
             if key == "env" or key.endswith("_env"):
                 named = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-                found |= {str(name): Secret(environment[str(name)]) for name in named if str(name) in environment}
-    return found
+                secrets |= {str(name): Secret(environment[str(name)]) for name in named if str(name) in environment}
+    return secrets
 
 
 def key_variable(provider: str) -> str:
-    """Where the key of a provider is looked for: OPENAI_API_KEY, also for `openai-chat`."""
+    """The variable that holds the key of a provider: OPENAI_API_KEY, also for `openai-chat`."""
     return f"{provider.partition('-')[0].upper()}_API_KEY"
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """The variable that set the key an error speaks of, if one did."""
+    """The variable that set the key that an error is about; None if it came from the file."""
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _advice(error: str) -> str:
-    """What to write in place of what an error speaks of, as far as that can be told."""
+    """A suggestion of what to write instead, if there is one."""
     kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
     unknown = re.search(r"unknown field `([^`]*)`", error)
     if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -331,7 +331,7 @@ def _advice(error: str) -> str:
 
 
 def _kind_at(place: str) -> object:
-    """The type of what stands at a place such as `.models.providers[...]`."""
+    """The type of the setting at a path such as `.models.providers[...]`."""
     kind: object = Settings
     for name in re.findall(r"\.\w+|\[", place):
         if name == "[":
@@ -344,7 +344,7 @@ def _kind_at(place: str) -> object:
 
 
 def _as_path(kind: type, value: object) -> object:
-    if kind is object:  # what a driver reads itself
+    if kind is object:  # validated by the driver
         return value
     if not isinstance(value, str) or not value:
         raise ValueError(f"Expected a path as text, got {value!r}")
@@ -379,12 +379,12 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
         for inner in msgspec.structs.fields(section):
             if value := environment.get(f"MICA_{field.name.upper()}_{inner.name.upper()}"):
                 table = values.setdefault(field.name, {})
-                if isinstance(table, dict):  # a section that is no table is reported with the file's other faults
+                if isinstance(table, dict):  # otherwise it is reported with the other errors of the file
                     table[inner.name] = value
 
 
 def _override_clients(values: dict[str, object], environment: Mapping[str, str]) -> None:
-    """Take MICA_CLIENTS_CODEX and the like; settings know no client by name."""
+    """Read MICA_CLIENTS_CODEX and the like; the settings have no list of clients."""
     for variable, value in environment.items():
         name = variable.removeprefix("MICA_CLIENTS_").lower().replace("_", "-")
         if variable.startswith("MICA_CLIENTS_") and name and value:

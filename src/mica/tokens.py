@@ -1,6 +1,6 @@
-"""How many tokens a text costs: one estimate for every budget.
+"""Estimates how many tokens a text costs, by one rule for every budget.
 
-A model's own tokenizer is a vocabulary of megabytes, and none is public for the newest models. The estimate looks
+A model's own tokenizer needs megabytes of vocabulary, and for the newest models none is public. The estimate looks
 only at the shape of a text: words, digits, line ends, runs of blanks, punctuation, letters beyond ASCII.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-ESTIMATOR = "regex-1"  # name and version, stored beside every number it made
+ESTIMATOR = "regex-1"  # name and version, stored with every estimate
 
-# Prices in hundredths of a token. They were fixed before any corpus was looked at; tests/test_tokens.py keeps the
-# error against real tokenizers under what the documentation says.
+# Prices in hundredths of a token, fixed before any corpus was looked at. tests/test_tokens.py checks that the error
+# against real tokenizers stays below the documented one.
 _WORD = 100
 _LETTER = 17  # each letter of a word beyond the seventh
 _DIGITS = 100  # three digits or fewer
@@ -36,12 +36,12 @@ _SPACE_CODES = bytes(code for code in range(256) if _SPACES[code])
 _RARE_SPACES = _SPACE_CODES.replace(b" ", b"")
 
 
-SAMPLE_CHARACTERS = 2_048  # of one stretch; four of them stand for a long text
+SAMPLE_CHARACTERS = 2_048  # of one sample; four of them represent a long text
 SAMPLES = 4
 
 
 def about(text: str) -> int:
-    """The tokens of a text, a long one by samples: within a few percent, for numbers that no budget rests on."""
+    """The approximate tokens of a text, a long one by samples: within a few percent, not for budgets."""
     if len(text) <= SAMPLES * SAMPLE_CHARACTERS:
         return estimate(text)
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLES - 1)
@@ -55,7 +55,7 @@ def estimate(text: str) -> int:
     More text never costs less, and two texts joined by a line end cost at most 1 more than both.
     """
     # Runs are counted with shifts of one large integer, a byte for each character: five times faster than a regular
-    # expression. "?" stands for what is not ASCII, so question marks give way to another punctuation mark first.
+    # expression. "?" replaces characters beyond ASCII, so question marks are first replaced by exclamation marks.
     codes = text.replace("?", "!").encode("ascii", "replace")
     letters = _mask(codes, _LETTERS)
     marks = _mask(codes, _MARKS)
@@ -77,12 +77,12 @@ def _mask(codes: bytes, flags: bytes) -> int:
 
 
 def _runs(mask: int) -> int:
-    """How many runs of flagged characters there are: a run has one neighbourship less than characters."""
+    """The number of runs of flagged characters: a run has one pair of neighbours less than characters."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
 def _beyond_the_seventh(letters: int) -> int:
-    """How many letters have seven or more letters before them in their word."""
+    """The number of letters with seven or more letters before them in their word."""
     letters &= letters >> 8
     letters &= letters >> 16
     letters &= letters >> 32
@@ -96,7 +96,7 @@ def _groups_of_three_digits(codes: bytes) -> int:
 
 
 def _wide_blanks(codes: bytes) -> int:
-    """How many runs of two or more blanks there are that do not begin a line."""
+    """The number of runs of two or more blanks, except at the beginning of a line."""
     if b"  " not in codes and len(codes.translate(None, _RARE_SPACES)) == len(codes):
         return 0  # the usual text: single spaces only
     spaces = _mask(codes, _SPACES)

@@ -1,8 +1,8 @@
-"""How text becomes terms: one rule for every index and every ranker.
+"""Splits text into terms, by one rule for every index and every ranker.
 
 A term is the English Snowball stem of a lower-case word, a number, or one ideograph. Underscores, case changes and
-punctuation part words, so that `SessionCookie`, `session_cookie` and "session cookie" meet. Irregular forms share
-the stem of their first form, so that "what broke" finds "breaks".
+punctuation separate words, so that `SessionCookie`, `session_cookie` and "session cookie" are equal. Irregular forms
+share the stem of their first form, so that "what broke" finds "breaks".
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ IRREGULAR_FORMS = (  # each group: the first form, and those that the stemmer ca
     "child children,foot feet,knife knives,life lives,man men,mouse mice,person people,tooth teeth,wife wives,"
     "woman women"
 )
-WORD_CHARACTERS_MAX = 64  # longer runs are hashes and base64: they cost an index much and nobody asks for them
+WORD_CHARACTERS_MAX = 64  # longer runs are hashes and base64: they bloat an index and are never searched for
 
-SIGNS = "·×‐-‧‰-⁞←-⏿─-❵➔-➿⬀-⯿🌀-🫿"  # of others, ranges that hold no letter and no digit: dashes, quotes, arrows, emoji
+SIGNS = "·×‐-‧‰-⁞←-⏿─-❵➔-➿⬀-⯿🌀-🫿"  # ranges without letters and digits: dashes, quotes, arrows, emoji
 _ASCII_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _FIRST_FORMS = {form: group.split()[0] for group in IRREGULAR_FORMS.split(",") for form in group.split()}
 _stemmer = Stemmer.Stemmer("english")
 
 
-def _by_character(written: Callable[[str], str]) -> bytes:
-    """A table for bytes.translate, of the ASCII characters."""
-    return "".join(map(written, map(chr, range(128)))).encode().ljust(256)
+def _translation_table(replace: Callable[[str], str]) -> bytes:
+    """A table for bytes.translate that replaces each ASCII character."""
+    return "".join(map(replace, map(chr, range(128)))).encode().ljust(256)
 
 
-_LOWERED = _by_character(lambda each: each.lower() if each.isalnum() else " ")
-_CLASSES = _by_character(
+_LOWERED = _translation_table(lambda each: each.lower() if each.isalnum() else " ")
+_CLASSES = _translation_table(
     lambda each: "0" if each.isdigit() else "a" if each.islower() else "A" if each.isupper() else " "
 )
 
 
 def _is_prose(classes: bytes) -> bool:
-    """Whether words are parted by what is neither letter nor digit, and by nothing else."""
+    """True if only characters other than letters and digits separate words: no camel case, no digits within words."""
     if b"aA" in classes or b"AAa" in classes:
         return False
     return b"0" not in classes or not any(pair in classes for pair in (b"a0", b"A0", b"0a", b"0A"))
@@ -61,13 +61,13 @@ def _is_prose(classes: bytes) -> bool:
 
 @cache
 def _any_word() -> re.Pattern[str]:
-    """A word of any script; compiled where one is met, because it takes a tenth of starting."""
+    """A word of any script. Compiled on first use, because compiling takes a tenth of the start-up time."""
     return re.compile(r"[぀-ヿ㐀-鿿가-힣]|[^\W\d_぀-ヿ㐀-鿿가-힣]+|\d+")
 
 
 @cache
 def _plain() -> re.Pattern[str]:
-    """A text of ASCII and signs."""
+    """A text that has only ASCII characters and signs."""
     return re.compile(rf"[\x00-\x7f{SIGNS}]*")
 
 
@@ -75,8 +75,8 @@ def words(text: str) -> list[str]:
     """The words of a text in order, lower case, stop words included."""
     found: list[str]
     if text.isascii() or _plain().fullmatch(text):
-        # Both split where the general rule does: the first at a sixth of its cost, the second at a third.
-        codes = text.encode("ascii", "replace")  # a question mark parts words as every sign does
+        # Both branches split like the general rule: the first at a sixth of its cost, the second at a third.
+        codes = text.encode("ascii", "replace")  # a question mark separates words as every sign does
         if _is_prose(codes.translate(_CLASSES)):
             found = codes.translate(_LOWERED).decode().split()
         else:
@@ -94,14 +94,14 @@ def terms(text: str) -> list[str]:
     return terms_of(words(text))
 
 
-def terms_of(found: Iterable[str]) -> list[str]:
-    """The terms of words that `words` found."""
-    return [term for word in found if (term := term_of(word))]
+def terms_of(words: Iterable[str]) -> list[str]:
+    """The terms of words that `words()` returned."""
+    return [term for word in words if (term := term_of(word))]
 
 
 @lru_cache(maxsize=65_536)
 def term_of(word: str) -> str:
-    """The term of a word that `words` found; empty when it has none."""
+    """The term of a word that `words()` returned; empty for stop words and single letters."""
     if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
         return ""
     return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))

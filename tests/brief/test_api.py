@@ -1,4 +1,4 @@
-"""One brief of everything: crystals, marks, files, teachings and what other systems state, under one budget."""
+"""One brief of crystals, marks, files, teachings and statements of other systems, within one budget."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ async def test_drivers_are_loaded_before_the_deadline_of_a_brief_begins(
     }
     every = msgspec.structs.replace(home.brief, concepts=(CONCEPT,))
 
-    for settings, asked in ((home, CONCEPT), (msgspec.structs.replace(home, brief=every), ())):
+    for settings, concept in ((home, CONCEPT), (msgspec.structs.replace(home, brief=every), ())):
         async with mica.open(":memory:", settings=msgspec.structs.replace(settings, sources=tables)) as memory:
             await memory.sources.prepare("other:thing:1")
-            await memory.sources.prepare(asked)
+            await memory.sources.prepare(concept)
 
     assert "jsonpath" in loaded
 
@@ -118,11 +118,11 @@ async def test_drivers_are_loaded_before_the_deadline_of_a_brief_begins(
 async def test_the_same_share_of_sessions_is_always_held_out(home: Settings) -> None:
     """keeps: C-54"""
     sessions = [f"s{number}" for number in range(1_000)]
-    held = [is_held_out(each, 0.3, what=BRIEFS) for each in sessions]
-    assert 250 < sum(held) < 350
-    assert held == [is_held_out(each, 0.3, what=BRIEFS) for each in sessions]
-    assert 60 < sum(is_held_out(each, 0.3, what=OFFERS) for each in compress(sessions, held)) < 120
-    assert not is_held_out("", 1, what=BRIEFS)
+    held_out = [is_held_out(each, 0.3, kind=BRIEFS) for each in sessions]
+    assert 250 < sum(held_out) < 350
+    assert held_out == [is_held_out(each, 0.3, kind=BRIEFS) for each in sessions]
+    assert 60 < sum(is_held_out(each, 0.3, kind=OFFERS) for each in compress(sessions, held_out)) < 120
+    assert not is_held_out("", 1, kind=BRIEFS)
 
     home = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=1.0))
     async with mica.open(":memory:", settings=home) as memory:
@@ -154,9 +154,9 @@ def test_a_prepared_brief_loads_no_module_within_its_deadline(tmp_path: Path) ->
     variables = {"HOME": str(tmp_path), "MICA_SEMANTIC": "off"}
     command = [sys.executable, "-c", _LOADED, str(tmp_path / "space.db")]
 
-    told = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
-    assert (told.returncode, told.stdout) == (0, "[]\n"), told.stderr
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 # -- Compression ---------------------------------------------------------------------------------------------------

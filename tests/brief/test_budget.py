@@ -1,4 +1,4 @@
-"""Which passages fit into a budget."""
+"""Selecting the passages that fit a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition of a brief: what it shows, in which order, within its budget."""
+"""The composition of a brief within its budget, and compression."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def _in_order(pieces: list[str], text: str) -> bool:
 
 @given(some.lists(some.tuples(some.floats(0.3, 1), some.integers(1, 40)), max_size=12), some.integers(60, 400))
 def test_statements_about_concepts_take_at_most_their_share_of_a_brief(
-    given: list[tuple[float, int]], budget: int
+    sizes: list[tuple[float, int]], budget: int
 ) -> None:
     """keeps: C-09, K-28. They take at most 1/phi of it, and the whole is never over the budget."""
     fragments = [
         Fragment(key=f"k{n}", text="word " * size, confidence=sure, at=START_AT, source=f"s{n}")
-        for n, (sure, size) in enumerate(given)
+        for n, (sure, size) in enumerate(sizes)
     ]
     ranks = {each.source: 10 for each in fragments}
     account = ConceptAccount(
@@ -130,18 +130,18 @@ def test_compressed_text_is_an_ordered_part_of_the_original_within_the_budget(
     passages: list[Passage], budget: int
 ) -> None:
     """keeps: C-36, TC-10. Sentences are verbatim, gaps are marked, and a text that fits is unchanged."""
-    found, coverage = compress_passages(
+    compressed, coverage = compress_passages(
         passages, query="cookie redirect", budget_tokens=budget, cost=lambda each: with_cost(each, budget_tokens=500)
     )
 
-    assert sum(each.tokens for each in found) <= budget
+    assert sum(each.tokens for each in compressed) <= budget
     wholes = {each.sources: each.text for each in passages}
-    for each in found:
+    for each in compressed:
         pieces = [piece.strip() for piece in each.text.split("…") if piece.strip()]
         texts = [other.text for other in passages if other.sources == each.sources]
         assert any(_in_order(pieces, text) for text in texts), (pieces, wholes)
     if coverage is None:
-        assert [each.text for each in found] == [each.text for each in passages]
+        assert [each.text for each in compressed] == [each.text for each in passages]
     else:
         assert coverage.sentences <= coverage.of
 

@@ -1,5 +1,4 @@
-"""Crystals in briefs: the highest that cover the time, replaced where a question asks; corrections above what they
-correct."""
+"""Crystals in briefs: the highest levels without a task, matching ones with a task; corrections come first."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from tests.crystals.test_crystallizer import SAID
+from tests.crystals.test_crystallizer import NOTES
 
 import mica
 from mica.brief.crystal_source import CrystalSource
@@ -41,7 +40,7 @@ async def observe(memory: mica.Memory, clock: HandClock, *, days: int) -> None:
     for day in range(days):
         clock.at = datetime(2026, 11, 2 + day, 9, tzinfo=UTC)
         with memory.context(session=f"s{day}", agent="scout"):
-            for text in SAID:
+            for text in NOTES:
                 clock.move(minutes=1)
                 memory.mark(f"{text} (day {day})")
     clock.move(days=1)
@@ -49,7 +48,7 @@ async def observe(memory: mica.Memory, clock: HandClock, *, days: int) -> None:
 
 
 def beneath(crystals: dict[EventId, mica.Crystal], identifier: EventId) -> set[EventId]:
-    """Everything that a crystal rests on, at every level."""
+    """Return all sources of a crystal, at every level."""
     crystal = crystals.get(identifier)
     if crystal is None:
         return set()
@@ -110,7 +109,7 @@ async def test_presets_are_named_budgets(memory: mica.Memory) -> None:
 
 async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: B-50, B-51, B-52. At full weight the latest crystal comes first, at zero the best match."""
-    for number, texts in enumerate((SAID, [text.replace("cookie", "header") for text in SAID])):
+    for number, texts in enumerate((NOTES, [text.replace("cookie", "header") for text in NOTES])):
         with memory.context(session=f"s{number}"):
             for text in texts:
                 clock.move(minutes=1)
@@ -219,8 +218,8 @@ def test_simultaneous_corrections_are_ordered_by_what_they_correct() -> None:
         )
         return Hit(mark=mark, score=1.0, parts={})
 
-    told = put_corrections_first([hit(4), hit(1, parent=2), hit(2, parent=3), hit(3)])  # 1 corrects 2, which corrects 3
+    hits = put_corrections_first([hit(4), hit(1, parent=2), hit(2, parent=3), hit(3)])  # 1 corrects 2, which corrects 3
 
-    assert [(each.position, each.corrected_by) for each in told] == [
+    assert [(each.position, each.corrected_by) for each in hits] == [
         (4, None), (1, None), (2, build(1).id), (3, build(1).id),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Handoff: what the next agent needs to start, within a budget, every line with its source."""
+"""Handoffs: the text for the next agent, within a budget, every line with its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.builders import build
 
-SAID = (
+NOTES = (
     "The login page sets its cookie before the redirect, and the proxy of production drops it on the way",
     "Always set cookies after the last redirect, because proxies drop what comes before it",
     "Moved set_cookie in auth/session.py behind the redirect, and the tests of the login pass now",
@@ -31,7 +31,7 @@ SAID = (
 
 def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> None:
     with memory.context(session=session, agent="scout", task=task):
-        for text in SAID:
+        for text in NOTES:
             memory.mark(f"{text} ({session})", tags="finding")
 
 
@@ -41,16 +41,16 @@ async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memo
     clock.move(minutes=1)
     observe(memory, "s2", task="login loses the session")
 
-    given = await memory.handoff()
+    result = await memory.handoff()
     again = await memory.handoff()
 
-    assert given.session == "s2"
-    assert [crystal.period for crystal in given.new_crystals] == ["session:s2"]
-    assert given.crystallization_performed
-    assert "# Handoff: s2\ntask: login loses the session\n## This session\n" in given.text
-    assert "(s1)" not in given.text
+    assert result.session == "s2"
+    assert [crystal.period for crystal in result.new_crystals] == ["session:s2"]
+    assert result.crystallization_performed
+    assert "# Handoff: s2\ntask: login loses the session\n## This session\n" in result.text
+    assert "(s1)" not in result.text
     assert (again.new_crystals, again.crystallization_performed) == ((), False)
-    assert again.text == given.text
+    assert again.text == result.text
     assert [crystal.period for crystal in await memory.crystals.list()] == ["session:s2"]
 
 
@@ -109,28 +109,28 @@ async def test_open_failed_and_touched_work_is_listed_with_its_source(memory: mi
     with memory.context(session="s1", agent="scout"):
         to_do = memory.mark("Look at the logout page too", tags="todo")
         done = memory.mark("Tell the people of the proxy", tags="task")
-        asked = memory.mark("Why does staging keep the cookie?", tags="question")
+        question = memory.mark("Why does staging keep the cookie?", tags="question")
         memory.mark("Told them", parent=done, relation="fulfills")
         memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
         edited = memory.emit("file.edit", {"path": "auth/session.py"})
         failed = memory.emit("shell.run", {"command": "pytest tests/auth --token hunter2hunter2"}, error=True)
 
-    given = await memory.handoff()
+    result = await memory.handoff()
 
     by_heading = {
-        heading: [line for line in given.lines if line.heading == heading]
+        heading: [line for line in result.lines if line.heading == heading]
         for heading in ("Next", "Open", "Failed last", "Files")
     }
     assert [(line.text, line.sources) for line in by_heading["Next"]] == [
         ("todo: Look at the logout page too", (to_do.id,))
     ]
-    assert [line.sources for line in by_heading["Open"]] == [(asked.id,)]
+    assert [line.sources for line in by_heading["Open"]] == [(question.id,)]
     assert [line.sources for line in by_heading["Failed last"]] == [(failed.id,)]
     assert [(line.text, line.sources) for line in by_heading["Files"]] == [
         ("auth/session.py, 1 read, 1 edit", (edited.id,))
     ]
-    assert "hunter2hunter2" not in given.text
-    for line in given.lines:
+    assert "hunter2hunter2" not in result.text
+    for line in result.lines:
         assert line.sources
         for handle in line.handles:
             assert (await memory.events.get(handle)).id in line.sources
@@ -143,26 +143,26 @@ async def test_a_crystal_never_appears_beside_its_sources(memory: mica.Memory, c
     clock.move(days=1)
     observe(memory, "s2")
 
-    given = await memory.handoff()
+    result = await memory.handoff()
 
-    assert [crystal.level for crystal in given.recent_crystals] == ["day"]
-    assert sum("day:2026-11-01" in line.text for line in given.lines) == 1
+    assert [crystal.level for crystal in result.recent_crystals] == ["day"]
+    assert sum("day:2026-11-01" in line.text for line in result.lines) == 1
 
 
 async def test_a_session_too_small_for_a_crystal_is_quoted(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         memory.mark("yes", tags="decision")
 
-    given = await memory.handoff()
+    result = await memory.handoff()
 
-    assert given.new_crystals == ()
-    assert [(line.heading, line.text) for line in given.lines] == [("Not crystallized", "decision: yes")]
+    assert result.new_crystals == ()
+    assert [(line.heading, line.text) for line in result.lines] == [("Not crystallized", "decision: yes")]
 
 
 async def test_an_empty_space_has_nothing_to_hand_over(memory: mica.Memory) -> None:
-    given = await memory.handoff()
+    result = await memory.handoff()
 
-    assert (given.session, given.text, given.lines, given.errors) == (None, "", (), ())
+    assert (result.session, result.text, result.lines, result.errors) == (None, "", (), ())
 
 
 class FullLog(ReferenceLog):
@@ -181,12 +181,12 @@ async def test_a_failure_while_crystallizing_is_named_and_the_rest_is_shown(home
     memory = mica.Memory(store, settings=home)
     observe(memory, "s1")
 
-    given = await memory.handoff()
+    result = await memory.handoff()
     await memory.close()
 
-    assert given.errors == ("no space left for crystals",)
-    assert not given.crystallization_performed
-    assert [line.heading for line in given.lines] == ["Not crystallized"] * len(SAID)
+    assert result.errors == ("no space left for crystals",)
+    assert not result.crystallization_performed
+    assert [line.heading for line in result.lines] == ["Not crystallized"] * len(NOTES)
 
 
 WORDS = st.text(st.sampled_from("abc <>/#`-\n memory 数🚀"), max_size=60)
@@ -205,21 +205,21 @@ def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
         Mark(id=EventId(f"m{number}"), text=text, tags=(tag,), at=HandClock()(), position=number)
         for number, (text, tag) in enumerate(texts, start=1)
     )
-    told = HandoffFacts(
+    facts = HandoffFacts(
         session="s1",
         task=task,
         open=tuple(mark for mark in marks if mark.tags != ("finding",)),
         uncovered=marks,
     )
 
-    given = compose_handoff(told, budget_tokens=budget_tokens)
+    result = compose_handoff(facts, budget_tokens=budget_tokens)
 
-    assert given.text == "" or bound_tokens(given.text) <= budget_tokens
-    assert given.tokens_used <= budget_tokens
-    assert len(given.lines) + given.left_out == len({mark.text for mark in marks})
-    lines = given.text.splitlines()
+    assert result.text == "" or bound_tokens(result.text) <= budget_tokens
+    assert result.tokens_used <= budget_tokens
+    assert len(result.lines) + result.left_out == len({mark.text for mark in marks})
+    lines = result.text.splitlines()
     assert [line for line in lines if line.startswith("- ")] == [
-        f"- {line.text} ({' '.join(line.handles)})" for line in given.lines
+        f"- {line.text} ({' '.join(line.handles)})" for line in result.lines
     ]
     assert not lines or (lines[0], lines[-1]) == (OPENING, CLOSING)
     assert sum("memory" in line and "</" in line for line in lines) <= 1
@@ -232,11 +232,11 @@ async def test_a_handoff_reports_how_many_marks_it_did_not_read(
     monkeypatch.setattr(handoff, "MARKS_MAX", 3)
     observe(memory, "s1")
 
-    given = await memory.handoff(budget_tokens=4_000)
+    result = await memory.handoff(budget_tokens=4_000)
     small = await memory.handoff(session="s1", budget_tokens=1)
 
-    assert given.older_marks == small.older_marks == 2
-    assert "2 older marks were not looked at" in given.text
+    assert result.older_marks == small.older_marks == 2
+    assert "2 older marks were not read" in result.text
 
 
 def test_a_handoff_measures_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_a_handoff_measures_each_line_once(monkeypatch: pytest.MonkeyPatch) -> N
         for number in range(1, 1_001)
     )
 
-    given = compose_handoff(HandoffFacts(session="s1", uncovered=marks), budget_tokens=100_000)
+    result = compose_handoff(HandoffFacts(session="s1", uncovered=marks), budget_tokens=100_000)
 
-    assert len(given.lines) == 1_000
-    assert measured < 2 * len(given.text)
+    assert len(result.lines) == 1_000
+    assert measured < 2 * len(result.text)

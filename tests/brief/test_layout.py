@@ -1,4 +1,4 @@
-"""A brief as text: within its budget by a real tokenizer, fenced, stable."""
+"""The text of a brief: fenced, stable, and within its budget by a real tokenizer."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_a_kind_cannot_leave_the_fence_either() -> None:
 
 @given(passages=PASSAGES)
 def test_the_same_passages_give_the_same_bytes_in_any_order(passages: list[Passage]) -> None:
-    def text(given_passages: list[Passage]) -> str:
-        chosen, left_out = fit(given_passages, budget_tokens=room(400, missing={}), day_tokens=DAY_TOKENS)
+    def text(ordered: list[Passage]) -> str:
+        chosen, left_out = fit(ordered, budget_tokens=room(400, missing={}), day_tokens=DAY_TOKENS)
         return render("q", chosen, budget_tokens=400, left_out=left_out, missing={}).text
 
     assert text(passages) == text(passages[::-1])

@@ -1,4 +1,4 @@
-"""Marks for a brief: searched once for all sources, with a quick look when the search is late."""
+"""Marks for a brief: one search for all sources, with a quick result if the search is late."""
 
 from __future__ import annotations
 
@@ -117,6 +117,6 @@ async def test_marks_that_name_a_concept_are_gathered(memory: Memory) -> None:
 
     answer = await memory.sources.gather(CONCEPT)
 
-    (said,) = answer.fragments
-    assert (said.source, said.sources) == ("mica", (mark.id,))
+    (fragment,) = answer.fragments
+    assert (fragment.source, fragment.sources) == ("mica", (mark.id,))
     assert "abc123 was reverted after the outage" in answer.injection

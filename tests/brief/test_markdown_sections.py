@@ -1,4 +1,4 @@
-"""Sections of a Markdown text: replaced alone, to the letter."""
+"""Replacing a section of a Markdown text without any other change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.brief.markdown_sections import find, lines_of, plain, replaced
+from mica.brief.markdown_sections import escape_line, find, lines_of, replace_section
 
 BODY = ["- one", "- two"]
 
@@ -32,7 +32,7 @@ BODY = ["- one", "- two"]
 )
 def test_only_the_section_changes(before: str, after: str) -> None:
     """keeps: B-29"""
-    assert replaced(before, "Now", BODY) == after
+    assert replace_section(before, "Now", BODY) == after
 
 
 LINES = st.sampled_from(
@@ -62,19 +62,19 @@ def test_text_around_a_section_stays_unchanged(lines: list[str], ending: str, is
     before = ending.join(lines) + (ending if is_ended and lines else "")
     section = find(lines_of(before), "Now")
 
-    after = replaced(before, "Now", BODY)
+    after = replace_section(before, "Now", BODY)
 
     if section is None:
         assert after.startswith(before)
     else:
         assert after.startswith("".join(lines_of(before)[: section.body]))
         assert after.endswith("".join(lines_of(before)[section.end :]))
-        assert replaced(after, "Now", BODY) == after
+        assert replace_section(after, "Now", BODY) == after
 
 
 @given(st.text(st.sampled_from("ab#>-*`~|=+<!>1.)\\ \n\r\u2028\x1b"), max_size=40))
 def test_a_quote_does_not_begin_a_section(text: str) -> None:
-    after = replaced("## Now\n\n## B\n", "Now", [f"- {plain(text)}"])
+    after = replace_section("## Now\n\n## B\n", "Now", [f"- {escape_line(text)}"])
 
     assert len(lines_of(after)) == len(lines_of("## Now\n\n- x\n\n## B\n"))
     section = find(lines_of(after), "Now")

@@ -1,4 +1,4 @@
-"""NOW.md: a proposal that a person applies, and that changes one section only."""
+"""NOW.md: proposals that change one section, applied on request."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def test_applying_changes_only_the_section_and_keeps_a_backup(memory: mica
 
     applied = await memory.briefs.apply_now(proposal)
 
-    said = proposal.proposed_content.replace("\n", "\r\n")
-    assert page.read_bytes().decode() == PAGE.replace("Old news.", said)
+    content = proposal.proposed_content.replace("\n", "\r\n")
+    assert page.read_bytes().decode() == PAGE.replace("Old news.", content)
     assert applied.backup == f"{page}.bak-20261101T090000Z"
     assert Path(applied.backup).read_bytes() == PAGE.encode()
     assert {path.stat().st_mode & 0o777 for path in (page, Path(applied.backup))} == {0o640}
@@ -84,7 +84,7 @@ async def test_a_file_that_changed_since_the_proposal_is_left_alone(memory: mica
     proposal = await memory.briefs.now(page)
     page.write_text("somebody else wrote this")
 
-    with pytest.raises(mica.InvalidInput, match="has changed since this was proposed"):
+    with pytest.raises(mica.InvalidInput, match="has changed since the proposal was made"):
         await memory.briefs.apply_now(proposal)
 
     assert page.read_text() == "somebody else wrote this"
@@ -122,8 +122,8 @@ async def test_an_unusable_file_is_named_and_left_unchanged(memory: mica.Memory,
     await commit(memory)
     expected = {
         "read-only": "is read-only; make it writable",
-        "a folder": "is no file",
-        "not UTF-8": "is not written in UTF-8, see byte 1",
+        "a folder": "is not a file",
+        "not UTF-8": "is not UTF-8 at byte 1",
         "too large": "has more than 1,048,576 bytes",
         "no folder": "cannot be written: No such file or directory",
     }[trouble]
@@ -145,7 +145,7 @@ async def test_an_unusable_file_is_named_and_left_unchanged(memory: mica.Memory,
 
 @pytest.mark.parametrize("title", ["", "  ", "# Now", "a\nb", "x" * 201])
 async def test_an_invalid_title_is_refused(memory: mica.Memory, page: Path, title: str) -> None:
-    with pytest.raises(mica.InvalidInput, match="is no title of a section"):
+    with pytest.raises(mica.InvalidInput, match="is not a section title"):
         await memory.briefs.now(page, section=title)
 
 

@@ -1,4 +1,4 @@
-"""Did it help? Figures from receipts and outcomes, with the share made worse beside every gain."""
+"""The quality report: figures from receipts and outcomes, with the share of tasks that did worse."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UNTIL = START_AT + timedelta(days=7)
 
 
 def task(number: int, *, is_on: bool, succeeded: bool | None, kind: str = "fix") -> list[Event]:
-    """A session that was told a brief or not, with one task and its outcome."""
+    """Build a session with or without a brief, with one task and its outcome."""
     context = Context(session=f"s{number}", task=kind)
     prompt = build(number * 10, "mark", {"text": "do it", "tags": ["prompt"]}, context=context)
-    told = build(number * 10 + 1, "brief", {"is_off": True} if not is_on else {}, context=context, origin="recalled")
-    said: dict[str, object] = {"outcome": "success" if succeeded else "failure"}
-    ended = build(number * 10 + 2, "task.outcome", said, parent=prompt, context=context, origin="user")
-    return [prompt, told, *([] if succeeded is None else [ended])]
+    brief = build(number * 10 + 1, "brief", {"is_off": True} if not is_on else {}, context=context, origin="recalled")
+    outcome: dict[str, object] = {"outcome": "success" if succeeded else "failure"}
+    ended = build(number * 10 + 2, "task.outcome", outcome, parent=prompt, context=context, origin="user")
+    return [prompt, brief, *([] if succeeded is None else [ended])]
 
 
 def test_tasks_with_briefs_are_compared_with_tasks_without() -> None:
@@ -80,7 +80,7 @@ def test_many_tasks_of_few_sessions_prove_nothing() -> None:
     helped = quality([event for events in tasks for event in events], since=START_AT, until=UNTIL).helped
 
     assert (helped.on.judged, helped.off.judged, helped.difference) == (50, 50, None)
-    assert "of 8 sessions" in helped.verdict
+    assert "from 8 sessions" in helped.verdict
 
 
 def test_hook_answers_and_hook_holdouts_count_like_briefs() -> None:
@@ -161,12 +161,12 @@ def test_the_cost_of_gathers_matches_their_receipts() -> None:
 
     The report has agreement where known, shares of the questions, and the slowest beside the median.
     """
-    told: list[dict[str, object]] = [
+    records: list[dict[str, object]] = [
         {"asked": ["a", "b"], "cached": ["a"], "missing": {"b": "down", "c": "?"}, "latency_ms": 10.0, "tokens": 5},
         {"asked": ["a", "b"], "missing": {}, "latency_ms": 30.0, "tokens": 7, "coherence": 0.5, "conflicts": 2},
         {"asked": [], "latency_ms": 90.0, "coherence": 1.0, "conflicts": 1, "counts": {"junk": 3}},
     ]
-    events = [build(number, GATHERED, data) for number, data in enumerate(told, 1)]
+    events = [build(number, GATHERED, data) for number, data in enumerate(records, 1)]
 
     cost = quality(events, since=START_AT, until=UNTIL).cost
 

@@ -45,13 +45,13 @@ async def test_briefs_can_be_switched_off_for_one_request_or_for_a_space(memory:
     await memory.briefs.switch(on=True)
     assert "cookie" in (await memory.brief("login")).text
 
-    told = [event.data.get("is_off", False) for event in await memory.events.query(EventQuery(names=("brief",)))]
-    assert told == [True, True, False]
+    recorded = [event.data.get("is_off", False) for event in await memory.events.query(EventQuery(names=("brief",)))]
+    assert recorded == [True, True, False]
 
 
 async def test_a_purge_removes_receipts_of_gathers_that_quote_purged_text(memory: Memory) -> None:
     """keeps: U-08. Receipts that quote other events stay."""
-    kept = memory.sources.judge("judgment:code_review:other", "Sis", confidence=0.9)
+    other = memory.sources.judge("judgment:code_review:other", "Sis", confidence=0.9)
     await memory.sources.gather("judgment:code_review:other", deadline_s=30)
     gone = [memory.mark("abc123 holds Ararat").id, memory.sources.judge(CONCEPT, "Masis", confidence=0.9).id]
     await memory.sources.gather(CONCEPT)
@@ -60,5 +60,5 @@ async def test_a_purge_removes_receipts_of_gathers_that_quote_purged_text(memory
     await memory.purge(ids=gone)
 
     left = [str(event.data) for event in await memory.events.query(EventQuery(limit=None))]
-    assert not [said for said in left if "Ararat" in said or "Masis" in said]
-    assert [said for said in left if kept.id in said and "Sis" in said]
+    assert not [data for data in left if "Ararat" in data or "Masis" in data]
+    assert [data for data in left if other.id in data and "Sis" in data]

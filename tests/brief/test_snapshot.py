@@ -1,4 +1,4 @@
-"""Briefs of the past: from what was recorded until a time."""
+"""Briefs of the past, from the events recorded up to a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONCEPT = "service:api:login"
 
 
 def _transcript(folder: Path, prompt: str, *, at: datetime) -> Path:
-    """What Claude Code would have written of one prompt."""
+    """Write a transcript of one prompt in the format of Claude Code."""
     line = {
         "type": "user",
         "uuid": "u1",
@@ -47,9 +47,7 @@ async def test_a_brief_of_the_past_is_the_one_that_would_have_been_made_then(mem
     assert back.text == then.text
     assert ("9090" in after.text, "rewritten" in after.text) == (True, True)
     assert before.passages == ()
-    assert before.missing == {
-        CONCEPT: "nobody had gathered it by then, and other systems cannot be asked about the past"
-    }
+    assert before.missing == {CONCEPT: "it was not gathered by then, and other systems cannot be asked about the past"}
 
 
 async def test_a_brief_of_the_past_has_conflicts_and_gaps_too(memory: Memory, clock: HandClock) -> None:

@@ -1,4 +1,4 @@
-"""What mica itself taught and learned is asked like any other source."""
+"""Teachings and trails as sources."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def test_a_teaching_that_names_a_concept_is_gathered_until_withdrawn(memor
     source = memory.sources.all["teachings"]
     now = teaching.at + timedelta(seconds=1)
 
-    [said] = await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))
+    [fragment] = await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))
 
-    assert said.text == "The login-proxy drops cookies"
-    assert (said.confidence, said.locator) == (0.9, f"#{teaching.position}")
-    assert said.sources[0] == teaching.id
-    assert set(ids[:2]) <= set(said.sources)
+    assert fragment.text == "The login-proxy drops cookies"
+    assert (fragment.confidence, fragment.locator) == (0.9, f"#{teaching.position}")
+    assert fragment.sources[0] == teaching.id
+    assert set(ids[:2]) <= set(fragment.sources)
     assert list(await source.fragments(Question(concept=Concept("service", "proxy", "mailer"), now=now))) == []
     assert (
         list(
@@ -59,9 +59,9 @@ async def test_a_trail_is_gathered_by_its_name_and_by_its_files(memory: mica.Mem
     source = memory.sources.all["trails"]
 
     for identifier in ("payment-flow", "nav:payment-flow", "pay/stripe.py", "stripe.py"):
-        [said] = await source.fragments(Question(concept=Concept("code", "file", identifier), now=clock()))
-        assert said.key == "nav:payment-flow"
-        assert said.text == "nav:payment-flow: pay/stripe.py → models/order.py (walked 0 times)"
+        [fragment] = await source.fragments(Question(concept=Concept("code", "file", identifier), now=clock()))
+        assert fragment.key == "nav:payment-flow"
+        assert fragment.text == "nav:payment-flow: pay/stripe.py → models/order.py (walked 0 times)"
     assert list(await source.fragments(Question(concept=Concept("code", "file", "tripe.py"), now=clock()))) == []
     await memory.trails.suspend("payment-flow", reason="moved")
     assert list(await source.fragments(Question(concept=Concept("code", "file", "stripe.py"), now=clock()))) == []
@@ -71,8 +71,8 @@ SOON_S = 30  # on a busy machine
 NUMBERS = count()
 
 
-async def is_asked(memory: mica.Memory) -> bool:
-    """Whether trails are asked about something that nobody asked about before."""
+async def are_trails_asked(memory: mica.Memory) -> bool:
+    """Return True if a gather of a new concept asks the trails."""
     return "trails" in (await memory.sources.gather(f"code:file:{next(NUMBERS)}.py")).asked
 
 
@@ -81,12 +81,12 @@ async def test_a_space_without_file_accesses_is_not_searched_for_trails_again(
 ) -> None:
     """Trails are learned only from recorded accesses, so the result holds until one is recorded."""
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
-    assert await is_asked(memory)
+    assert await are_trails_asked(memory)
 
-    assert not await is_asked(memory)
-    assert not await is_asked(memory)
+    assert not await are_trails_asked(memory)
+    assert not await are_trails_asked(memory)
     memory.emit("file.read", {"path": "pay/stripe.py"})
-    assert await is_asked(memory)
+    assert await are_trails_asked(memory)
 
 
 async def test_trails_learned_without_an_event_are_found_after_a_while(
@@ -96,13 +96,13 @@ async def test_trails_learned_without_an_event_are_found_after_a_while(
     memory.emit("file.read", {"path": "pay/stripe.py"})
     await memory.durable()
     await memory.events.position()  # it is stored
-    assert await is_asked(memory)
-    assert not await is_asked(memory)
+    assert await are_trails_asked(memory)
+    assert not await are_trails_asked(memory)
 
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
-    memory.emit("session.started")  # it is looked at once more
-    assert await is_asked(memory)
-    assert await is_asked(memory)
+    memory.emit("session.started")  # trails are checked once more
+    assert await are_trails_asked(memory)
+    assert await are_trails_asked(memory)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
@@ -113,18 +113,18 @@ async def test_trails_learned_by_another_process_are_found(
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
     target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
     async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
-        assert await is_asked(memory)
-        assert not await is_asked(memory)
+        assert await are_trails_asked(memory)
+        assert not await are_trails_asked(memory)
 
         for session in ("s1", "s2", "s3"):
             steps = [trail_step("pay/stripe.py"), trail_step("models/order.py")]
             await other.trails.log("Pay with a card", steps, outcome="success", session=session)
-        await other.events.position()  # it is stored, and nothing is learned of it
+        await other.events.position()  # it is stored, and nothing is learned from it
         async with asyncio.timeout(SOON_S):
-            while not await is_asked(memory):
+            while not await are_trails_asked(memory):
                 await asyncio.sleep(0)
         assert await other.trails.learn() == 1
-        [said] = (await memory.sources.gather("code:file:models/order.py")).fragments
+        [fragment] = (await memory.sources.gather("code:file:models/order.py")).fragments
 
-    assert said.source == "trails"
-    assert "pay/stripe.py → models/order.py" in said.text
+    assert fragment.source == "trails"
+    assert "pay/stripe.py → models/order.py" in fragment.text

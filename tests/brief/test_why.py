@@ -1,4 +1,4 @@
-"""Why: everything that is shown leads back to what it rests on."""
+"""Explanations: every shown line leads back to its evidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 import mica
 from mica import EventQuery, Memory
-from mica.brief.why import handles
+from mica.brief.why import parse_handles
 from mica.errors import InvalidInput
 from mica.mcp.resources import RECEIPTS, read
 from mica.mcp.tools import BY_NAME
@@ -17,7 +17,7 @@ from mica.testing.sources import ScriptedSource
 async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -> None:
     """A receipt is enough to look them up."""
     with memory.context(session="s1", agent="scout"):
-        seen = memory.mark("The session cookie is set before the redirect", tags=("gotcha",))
+        mark = memory.mark("The session cookie is set before the redirect", tags=("gotcha",))
         memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
     brief = await memory.brief("session cookie", budget_tokens=500)
     assert brief.receipt is not None
@@ -27,7 +27,7 @@ async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -
     assert (why.name, why.text) == ("brief", "session cookie")
     assert len(why.because) == len(brief.passages)
     marks = [line for line in why.because if line.source == "marks"]
-    assert [event.id for line in marks for event in line.evidence] == [seen.id]
+    assert [event.id for line in marks for event in line.evidence] == [mark.id]
     assert (marks[0].evidence[0].session, marks[0].evidence[0].agent) == ("s1", "scout")
     assert [line.tokens for line in why.because] == [passage.tokens for passage in brief.passages]
 
@@ -98,7 +98,7 @@ async def test_a_missing_reference_is_an_error(memory: mica.Memory) -> None:
     ],
 )
 def test_a_reference_is_an_id_a_number_or_a_line_that_ends_in_numbers(text: str, named: list[str]) -> None:
-    assert handles(text) == named
+    assert parse_handles(text) == named
 
 
 async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memory) -> None:
@@ -112,7 +112,7 @@ async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memo
     assert (first.period, set(first.sources)) == ("session:s1", set(ids[:5]))
     assert (second.supersedes, set(second.sources)) == ((first.id,), set(ids))
     assert await memory.crystals.list() == [second]
-    with pytest.raises(mica.InvalidInput, match="which period"):
+    with pytest.raises(mica.InvalidInput, match="name the period"):
         await memory.crystals.commit([("Whose?", [EventId(ids[0])])])
 
 
@@ -135,15 +135,15 @@ async def test_every_line_of_a_brief_can_be_explained(memory: mica.Memory) -> No
     brief = await memory.brief("login cookie", concept="app:config:web", budget_tokens=300, compress=True)
     lines = [line for line in brief.text.splitlines() if line.startswith("- ")]
 
-    told = {line.split(":")[0]: await memory.why(line) for line in lines}
+    explanations = {line.split(":")[0]: await memory.why(line) for line in lines}
 
-    assert {"- conflicts", "- missing", "- compressed", "- app"} <= told.keys()
-    [conflicts] = told["- conflicts"]
+    assert {"- conflicts", "- missing", "- compressed", "- app"} <= explanations.keys()
+    [conflicts] = explanations["- conflicts"]
     assert [each.origins[0][0] for each in conflicts.because] == ["readback", "older"]
     assert conflicts.id == brief.receipt
-    [missing] = told["- missing"]
+    [missing] = explanations["- missing"]
     assert "the tracker is down" in missing.missing["tracker"]
-    assert [each.id for each in told["- compressed"]] == [brief.receipt]
+    assert [each.id for each in explanations["- compressed"]] == [brief.receipt]
 
 
 CONCEPT = "service:api:login"
@@ -171,7 +171,7 @@ async def test_every_line_resolves_to_its_marks_rows_or_files(memory: Memory) ->
     assert gathered.receipt is not None
     assert (("database", "row port"),) in [each.origins for each in (await memory.why(gathered.receipt))[0].because]
     with pytest.raises(InvalidInput):
-        await memory.why("a line that nobody was shown")
+        await memory.why("a line that was never shown")
 
 
 async def test_retracted_evidence_is_marked_on_every_surface(memory: Memory) -> None:
@@ -185,14 +185,14 @@ async def test_retracted_evidence_is_marked_on_every_surface(memory: Memory) -> 
 
     (whole,) = await memory.why(brief.receipt)
     (itself,) = await memory.why(mark.id)
-    told = await BY_NAME["why"].call(memory, {"id": brief.receipt})
+    answer = await BY_NAME["why"].call(memory, {"id": brief.receipt})
 
     wrong = {mark.id: "it was the proxy", judged.id: "judged too early"}
     evidence = {each.id: each.retracted for because in whole.because for each in because.evidence}
     assert evidence == wrong
     assert (whole.retracted, itself.retracted) == (None, "it was the proxy")
     for reason in wrong.values():
-        assert f"'retracted': '{reason}'" in str(told.content["because"])
+        assert f"'retracted': '{reason}'" in str(answer.content["because"])
     assert "is retracted: it was the proxy" in await read(memory, f"{RECEIPTS}/{brief.receipt}")
 
 
@@ -224,5 +224,5 @@ async def test_the_start_of_a_line_is_enough_and_finds_every_concept(memory: Mem
 
     assert [each.text for each in both] == ["shop:review:1", CONCEPT]
     assert one.text == CONCEPT
-    with pytest.raises(InvalidInput, match="from its beginning"):
+    with pytest.raises(InvalidInput, match="begins with it"):
         await memory.why("GROWL: tests failed")

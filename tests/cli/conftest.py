@@ -17,7 +17,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def transcripts(terminal: Terminal) -> Path:
-    """The recorded sessions, where Claude Code would keep them."""
+    """The recorded sessions, in the folder of Claude Code."""
     folder = terminal.home / ".claude" / "projects" / "-home-dev-shop"
     folder.mkdir(parents=True)
     for path in FIXTURES.glob("*transcript*.jsonl"):

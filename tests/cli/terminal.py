@@ -52,13 +52,13 @@ class Terminal:
         return json.loads(result.stdout)
 
     def documents(self, *arguments: str) -> list[dict[str, Any]]:
-        """The documents of an answer that is a list, or the only one."""
+        """The documents of a result: a list, or the only one."""
         found = self.json(*arguments)
         return found if isinstance(found, list) else [found]  # type: ignore[list-item]  # JSON, as the tests expect it
 
 
 class StoreTerminal:
-    """A user's shell with a store of its own."""
+    """A user's shell with its own store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,8 +68,8 @@ class StoreTerminal:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments, env=self.variables, prog_name="mica")
 
-    def piped(self, given: bytes, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, arguments, input=given, env=self.variables, prog_name="mica")
+    def piped(self, stdin: bytes, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments, input=stdin, env=self.variables, prog_name="mica")
 
     def document(self, *arguments: str) -> dict[str, Any]:
         result = self.run(*arguments, "--json")
@@ -102,9 +102,9 @@ class EventShell:
         self.store = folder / "space.db"
         self.variables = VARIABLES | {"HOME": str(folder)}
 
-    def run(self, *arguments: str, given: bytes = b"") -> Result:
+    def run(self, *arguments: str, stdin: bytes = b"") -> Result:
         command = [*([] if arguments[0] == "export" else ["events"]), *arguments, "--store", str(self.store)]
-        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica", input=given)
+        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica", input=stdin)
 
     def json(self, *arguments: str) -> object:
         result = self.run(*arguments, "--json")
@@ -112,7 +112,7 @@ class EventShell:
         return json.loads(result.stdout)
 
     def fill(self) -> None:
-        """A chain with a failure in it, then a second run that ends otherwise, then something else."""
+        """Record a chain with a failure, a second run that ends differently, and an unrelated event."""
 
         def emit(memory: Memory, *, answer: int) -> None:
             root = memory.emit("plan", {"n": 1})

@@ -72,7 +72,7 @@ def test_now_shows_a_diff_and_writes_on_request_only(store_terminal: StoreTermin
     applied = store_terminal.run("briefs", "now", "--apply")
 
     assert "+## What Just Happened\n" in shown.stdout
-    assert "nothing is written; --apply writes it" in shown.stderr
+    assert "nothing was written; --apply writes it" in shown.stderr
     assert set(document) >= {"section", "current_content", "proposed_content", "source_crystals", "confidence", "diff"}
     assert (document["confidence"], document["applied"]) == (0.72, False)
     assert applied.stdout == shown.stdout
@@ -95,9 +95,9 @@ def test_a_brief_takes_a_concept_and_a_past_time_and_can_be_switched_off(patient
     """keeps: C-34"""
     patient.run("sources", "judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
 
-    told = patient.run("brief", "review", "--concept", CONCEPT)
-    assert f"- {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)" in told.stdout
-    line = next(line for line in told.stdout.splitlines() if "GROWL" in line)
+    shown = patient.run("brief", "review", "--concept", CONCEPT)
+    assert f"- {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)" in shown.stdout
+    line = next(line for line in shown.stdout.splitlines() if "GROWL" in line)
     receipt = patient.documents("brief", "--concept", CONCEPT)[0]["receipt"]
     assert "#1" in patient.run("why", line).stdout
     assert "retracted" not in patient.run("why", str(receipt)).stdout
@@ -115,6 +115,6 @@ def test_a_brief_takes_a_concept_and_a_past_time_and_can_be_switched_off(patient
 
 
 def test_a_brief_in_a_directory_without_a_space_leaves_no_receipt(patient: Terminal) -> None:
-    told = patient.run("brief")
+    shown = patient.run("brief")
 
-    assert (told.exit_code, told.stdout, "receipt" in told.stderr) == (0, "", False)
+    assert (shown.exit_code, shown.stdout, "receipt" in shown.stderr) == (0, "", False)

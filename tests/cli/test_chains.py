@@ -50,7 +50,7 @@ def test_a_chain_is_not_compared_with_itself(shell: EventShell) -> None:
     refused = shell.run("compare", "1", "2")
 
     assert refused.exit_code == 1
-    assert refused.stderr == "mica: 1 and 2 are events of one chain, which begins with #1; give events of two runs\n"
+    assert refused.stderr == "mica: 1 and 2 belong to the same chain, which begins with #1; give events of two runs\n"
 
 
 def test_ignoring_an_unknown_field_prints_a_warning(shell: EventShell) -> None:
@@ -58,7 +58,7 @@ def test_ignoring_an_unknown_field_prints_a_warning(shell: EventShell) -> None:
     result = shell.run("compare", "1", "5", "--ignore", "nosuch", "--ignore", "data.text", "--json")
     assert json.loads(result.stdout)["equal"] is True
     assert result.stderr.startswith(
-        "mica: no step of either run has a field 'nosuch' to ignore; there are context.agent"
+        "mica: no step of either run has a field 'nosuch' to ignore; the fields are context.agent"
     )
     assert result.stderr.count("\n") == 1
 

@@ -24,7 +24,7 @@ def test_empty_results_say_what_to_do(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["events", "show", "99"], "no event '99' in this space"),
         (["events", "show", build(1).id], "no event"),
@@ -33,15 +33,15 @@ def test_empty_results_say_what_to_do(terminal: Terminal) -> None:
         (["search", "?!", "…"], "the query '?! …' has no word to search for"),
         (["search", "x", "--space", "nowhere"], "no space or directory is called 'nowhere'"),
         (["search", "x", "--store", "mysql://localhost/x"], "no store for the address"),
-        (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot make the folder"),
+        (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot create the folder"),
     ],
 )
-def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[str], said: str) -> None:
+def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[str], message: str) -> None:
     (Path.cwd() / "t.jsonl").write_bytes(next(FIXTURES.glob("*transcript-a*")).read_bytes())
     result = terminal.run(*arguments)
     assert result.exit_code == 1, result.output
     assert result.stderr.startswith("mica: ")
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -52,15 +52,15 @@ def test_promote_takes_an_id_or_one_of_two_options(store_terminal: StoreTerminal
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("crystals", "make", "--tree", "1", "--level", "day"), "leave out --level"),
         (("crystals", "make", "--tree", "1", "--session", "s1"), "leave out --session"),
-        (("brief", "cookie", "--preset", "quick", "--budget", "100"), "give it or --budget, not both"),
+        (("brief", "cookie", "--preset", "quick", "--budget", "100"), "give --preset or --budget, not both"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
-    store_terminal: StoreTerminal, arguments: tuple[str, ...], told: str
+    store_terminal: StoreTerminal, arguments: tuple[str, ...], message: str
 ) -> None:
     """keeps: B-65. Wrong usage exits 2 and says what to leave out."""
     store_terminal.run("mark", "one thing")
@@ -68,7 +68,7 @@ def test_options_that_contradict_each_other_are_refused(
     result = store_terminal.run(*arguments)
 
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_expand_lists_what_was_left_out_at_every_level(store_terminal: StoreTerminal) -> None:

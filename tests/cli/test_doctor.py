@@ -1,4 +1,4 @@
-"""mica doctor: in words, what is wrong and what to do."""
+"""mica doctor: says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_doctor_names_what_cannot_be_written(terminal: Terminal) -> None:
         store = Path(folder) / "space.db"
         command = [sys.executable, "-c", UNPRIVILEGED, "doctor", "--json", "--store", str(store)]
         variables = os.environ | terminal.variables | {"HOME": folder}
-        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
-        document = json.loads(said.stdout[said.stdout.index("{") :])
-        assert (said.returncode, document["healthy"]) == (1, False)
+        document = json.loads(result.stdout[result.stdout.index("{") :])
+        assert (result.returncode, document["healthy"]) == (1, False)
         assert document["problems"][0].startswith(f"{store} cannot be written, so nothing new is stored: check")
 
 
@@ -84,7 +84,7 @@ def test_doctor_stores_the_events_of_a_killed_process_before_it_counts(terminal:
 
     assert isinstance(document, dict)
     assert (document["events"], document["backlog"]["events"], document["healthy"]) == (6_000, 0, True)
-    assert not [line for line in document["advice"] if "on the way" in line]
+    assert not [line for line in document["advice"] if "waiting to be stored" in line]
 
 
 def test_doctor_says_where_a_space_would_be_created(terminal: Terminal, tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_doctor_says_where_a_space_would_be_created(terminal: Terminal, tmp_path
     assert "(created with the first event)" in terminal.run("doctor").stdout
 
     (tmp_path / "file").touch()
-    said = terminal.run("doctor", MICA_HOME=str(tmp_path / "file" / "home"))
-    assert said.exit_code == 1
-    assert "1 problem" in said.stdout
-    assert f"{tmp_path / 'file'} cannot be written" in said.stdout
+    result = terminal.run("doctor", MICA_HOME=str(tmp_path / "file" / "home"))
+    assert result.exit_code == 1
+    assert "1 problem" in result.stdout
+    assert f"{tmp_path / 'file'} cannot be written" in result.stdout
 
 
 def test_doctor_names_failed_work_and_folders_that_cannot_be_opened(store_terminal: StoreTerminal) -> None:
@@ -113,11 +113,11 @@ def test_doctor_names_failed_work_and_folders_that_cannot_be_opened(store_termin
     locked = Path(f"{store_terminal.store}-segments") / "a-dead-writer"
     (locked / "lock").mkdir(parents=True)
 
-    told = store_terminal.run("doctor", "--json")
-    document = json.loads(told.stdout)
+    result = store_terminal.run("doctor", "--json")
+    document = json.loads(result.stdout)
     shown = " ".join(store_terminal.run("doctor").stdout.split())
 
-    assert told.exit_code == 1
+    assert result.exit_code == 1
     assert [each["text"] for each in document["failed_work"]] == ["no model answers"]
     assert "crystallize failed" in shown
     assert not document["healthy"]
@@ -136,4 +136,4 @@ def test_doctor_names_events_that_were_refused(store_terminal: StoreTerminal) ->
 
     assert document["refused_events"] == 1
     [advice] = [line for line in document["advice"] if "could not be stored" in line]
-    assert advice == "1 event could not be stored in the last week: `mica events query --name event.refused` says why"
+    assert advice == "1 event could not be stored in the last week: `mica events query --name event.refused` shows why"

@@ -85,7 +85,7 @@ def test_an_unknown_field_is_one_line(shell: EventShell) -> None:
     """keeps: E-21"""
     result = shell.run("tail", "--fields", "nmae")
     assert result.exit_code == 1
-    assert result.stderr.startswith("mica: there is no field 'nmae'; there are id, name")
+    assert result.stderr.startswith("mica: there is no field 'nmae'; use id, name")
     assert shell.run("tail", "--bundle", "tiny").exit_code == 2
 
 
@@ -126,7 +126,7 @@ def test_a_deep_tree_is_drawn_completely_with_limited_indentation(tmp_path: Path
     assert drawn[-1].startswith("…2,999 ")
     assert drawn[-1].endswith('{"n":2999} (CAUSES)')
     assert max(map(len, drawn)) < 200
-    assert "2,999 steps deep" in shell.run("tree", "1", "--json").stderr
+    assert "2,999 levels deep" in shell.run("tree", "1", "--json").stderr
     assert "--depth" in shell.run("tree", "3000", "--ancestry", "--json").stderr
     depth, nested = 0, shell.json("tree", "1", "--depth", "400")
     while isinstance(nested, dict) and nested["children"]:
@@ -233,7 +233,7 @@ def test_an_event_is_recorded_from_the_shell(terminal: Terminal) -> None:
     [
         (["deploy", "--data", "[1]"], 2, "--data is not a JSON object"),
         (["deploy", "--data", "{"], 2, "--data is not a JSON object"),
-        (["two words"], 1, "event name 'two words' is not usable"),
+        (["two words"], 1, "event name 'two words' is not valid"),
         (["mark", "--data", "{}"], 1, "this is not a mark"),
         (["deploy", "--parent", "99"], 1, "no event '99'"),
     ],

@@ -1,4 +1,4 @@
-"""The first page of help, and the hints for a command that does not exist."""
+"""The first page of help, and the suggestions for unknown commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli.terminal import Terminal
 
 import mica.cli as cli_package
 from mica.cli import EVERYDAY, GROUPS, cli
-from mica.cli.groups import MEANT, command_paths
+from mica.cli.groups import SUGGESTIONS, command_paths
 
 EVERYDAY_NAMES = "up install uninstall import export mark search brief navigate handoff why purge doctor".split()
 GROUP_NAMES = "events crystals trails sources briefs server upkeep".split()
@@ -44,7 +44,7 @@ def test_every_summary_fits_on_its_line(terminal: Terminal, group: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "suggestion"),
     [
         (["remember", "it"], "`mica mark`"),
         (["forget"], "`mica purge`"),
@@ -59,11 +59,11 @@ def test_every_summary_fits_on_its_line(terminal: Terminal, group: str) -> None:
         (["events", "tial"], "`mica events tail`"),
     ],
 )
-def test_an_unknown_command_names_the_one_that_was_meant(terminal: Terminal, typed: list[str], meant: str) -> None:
+def test_an_unknown_command_names_the_one_that_was_meant(terminal: Terminal, typed: list[str], suggestion: str) -> None:
     refused = terminal.run(*typed)
 
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"Did you mean {meant}" in refused.stderr
+    assert f"Did you mean {suggestion}" in refused.stderr
 
 
 def test_an_unrecognizable_word_leads_to_the_help(terminal: Terminal) -> None:
@@ -74,9 +74,9 @@ def test_an_unrecognizable_word_leads_to_the_help(terminal: Terminal) -> None:
 def test_every_hint_leads_to_a_command_that_exists() -> None:
     paths = {" ".join(path) for path in command_paths(cli)}
 
-    assert set(OLD) <= set(MEANT)
-    assert not paths & set(MEANT), "a name that exists needs no hint"
-    for path in (path for meant in MEANT.values() for path in meant):
+    assert set(OLD) <= set(SUGGESTIONS)
+    assert not paths & set(SUGGESTIONS), "a name that exists needs no hint"
+    for path in (path for suggestion in SUGGESTIONS.values() for path in suggestion):
         group, _, argument = path.rpartition(" ")
         assert path in paths or (group in paths and argument in ("--sample", "commits", "tasks")), path
 

@@ -126,4 +126,4 @@ def test_walks_are_imported_from_a_file_or_standard_input(user: User) -> None:
 
     assert json.loads(again.stdout) == {"stored": 0, "repeated": 2}
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("mica: nothing was taken in: line 1:")
+    assert wrong.stderr.startswith("mica: nothing was imported: line 1:")

@@ -37,7 +37,7 @@ def test_install_shows_a_diff_and_writes_nothing_without_consent(user_home: Path
 
     for done in (shown, refused):
         assert '+    "nav@mica": true' in done.stdout
-        assert "nothing is written" in done.stderr
+        assert "nothing was written" in done.stderr
     assert (shown.returncode, refused.returncode) == (0, 1)
     assert (user_home / ".claude/settings.json").read_text() == SETTINGS
     assert [path.name for path in user_home.iterdir()] == [".claude"]
@@ -70,11 +70,11 @@ def test_cursor_is_marked_as_unverified(user_home: Path) -> None:
 
 
 def test_the_json_document_lists_every_change(user_home: Path) -> None:
-    told = json.loads(run(user_home, "install", "--yes", "--json").stdout)
+    document = json.loads(run(user_home, "install", "--yes", "--json").stdout)
 
-    assert told["written"] is True
-    assert told["clients"] == ["claude-code"]
-    assert str(user_home / ".claude/settings.json") in [change["path"] for change in told["changes"]]
+    assert document["written"] is True
+    assert document["clients"] == ["claude-code"]
+    assert str(user_home / ".claude/settings.json") in [change["path"] for change in document["changes"]]
 
 
 def test_a_broken_settings_file_ends_an_install_with_an_error(user_home: Path) -> None:

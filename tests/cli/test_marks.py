@@ -59,22 +59,22 @@ def test_a_mark_takes_times_in_every_notation(terminal: Terminal) -> None:
     assert [dated[0], dated[1]] == ["2024-11-05T03:45:00Z"] * 2
     assert dated[4:] == ["2024-11-04T18:15:00Z"] * 2
     assert (late.exit_code, late.stdout) == (1, "")
-    assert "cannot come before what led to it" in late.stderr
+    assert "a mark cannot be older than its parent" in late.stderr
 
 
 @pytest.mark.parametrize(
-    ("at", "code", "said"),
+    ("at", "code", "message"),
     [
         ("someday", 2, "'someday' is no time"),
-        ("0001-01-01T00:00:00Z", 1, "older than 1970; give when it was observed"),
+        ("0001-01-01T00:00:00Z", 1, "is before 1970; use the observation time"),
         ("2199-01-01", 2, "is in the future; give the time when it was observed"),
     ],
 )
-def test_a_mark_with_an_impossible_time_is_refused(terminal: Terminal, at: str, code: int, said: str) -> None:
+def test_a_mark_with_an_impossible_time_is_refused(terminal: Terminal, at: str, code: int, message: str) -> None:
     refused = terminal.run("mark", "It was the proxy", "--at", at)
 
     assert (refused.exit_code, refused.stdout) == (code, "")
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert terminal.json("events", "tail") == []
 
 
@@ -110,12 +110,12 @@ def test_a_mark_that_cannot_be_stored_is_kept_and_reported(terminal: Terminal) -
         store = Path(folder) / "space.db"
         command = [sys.executable, "-c", UNPRIVILEGED, "mark", "two", "--json", "--store", str(store)]
         variables = os.environ | terminal.variables | {"HOME": folder}
-        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         store.chmod(0o644)
 
-        assert said.returncode == 0, said.stderr
-        assert f"cannot write {store}" in said.stderr
-        document = json.loads(said.stdout[said.stdout.index("{") :])
+        assert result.returncode == 0, result.stderr
+        assert f"cannot write {store}" in result.stderr
+        document = json.loads(result.stdout[result.stdout.index("{") :])
         assert (document.keys(), document["position"]) == ({"id", "position", "text"}, None)
         rows = terminal.json("events", "tail", "--store", str(store))
         assert isinstance(rows, list)
@@ -144,7 +144,7 @@ def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Loc
     assert document["backlog"]["events"] == 1
     assert not document["healthy"]
     assert marked.exit_code == 0, marked.output
-    assert marked.stdout.startswith("kept here, stored when the store can be written again  ")
+    assert marked.stdout.startswith("saved here, stored when the store can be written again  ")
     assert "does not answer" in marked.stderr
     rows = terminal.json("events", "query", "--name", "mark", *store)
     assert isinstance(rows, list)
@@ -185,18 +185,18 @@ def test_lines_are_recorded_all_or_none(store_terminal: StoreTerminal) -> None:
     """An invalid line is named with its number, and running it again doubles nothing."""
     store_terminal.run("mark", "the login page is slow")
     store_terminal.run("purge", "--value", "login", "--yes")
-    for given, said in (
+    for stdin, message in (
         (b"one\n\xff\xfe\nthree\n", "standard input is not UTF-8: line 2 has the byte 0xff"),
-        (b"one\n\nthe Login flow\nfour\n", "line 3 cannot be marked, so no line was: "),
+        (b"one\n\nthe Login flow\nfour\n", "line 3 cannot be recorded, so no line was: "),
     ):
         for options in ((), ("--json",)):
-            refused = store_terminal.piped(given, "mark", "--lines", *options)
+            refused = store_terminal.piped(stdin, "mark", "--lines", *options)
 
             assert (refused.exit_code, refused.stdout) == (1, "")
-            assert refused.stderr.startswith(f"mica: {said}")
+            assert refused.stderr.startswith(f"mica: {message}")
     assert "standard input is not UTF-8: line 1 has the byte 0xff" in store_terminal.piped(b"\xff", "mark").stderr
     refused = store_terminal.piped(b"one\ntwo\n", "mark", "--lines", "--tag", "we ird")
-    assert refused.stderr.startswith("mica: line 1 cannot be marked, so no line was: ")
+    assert refused.stderr.startswith("mica: line 1 cannot be recorded, so no line was: ")
     assert store_terminal.listed("events", "query", "--name", "mark") == []
 
     assert store_terminal.piped(b"one\r\n\ntwo\n", "mark", "--lines").exit_code == 0

@@ -1,4 +1,4 @@
-"""mica trails replay: one's own history, replayed with the past alone."""
+"""mica trails replay: the user's history, replayed with only what was known at each time."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def test_a_replay_reports_what_offers_save_and_cost(project: Path, tmp_path: Pat
     store = str(tmp_path / "shop.db")
     result = CliRunner().invoke(cli, ["trails", "replay", "--store", store, "--json"])
     assert result.exit_code == 0, result.output
-    told = msgspec.json.decode(result.output)["replay"]
-    assert told["missing"] == {}
-    assert len(told["rows"]) == 12
-    assert told["spoke"] > 0
-    assert told["net_tokens"] == told["saved_tokens"] - told["cost_tokens"]
-    assert told["rows"][-1]["offered"][0]["path"] == "cart.py"
-    assert told["rows"][-1]["saved_tokens"] == 900
+    replayed = msgspec.json.decode(result.output)["replay"]
+    assert replayed["missing"] == {}
+    assert len(replayed["rows"]) == 12
+    assert replayed["spoke"] > 0
+    assert replayed["net_tokens"] == replayed["saved_tokens"] - replayed["cost_tokens"]
+    assert replayed["rows"][-1]["offered"][0]["path"] == "cart.py"
+    assert replayed["rows"][-1]["saved_tokens"] == 900
 
 
 def test_a_replay_reports_what_mica_costs_each_session(project: Path, tmp_path: Path) -> None:
     """keeps: M-15. Tool definitions and the first brief cost tokens even without an offer."""
     result = CliRunner().invoke(cli, ["trails", "replay", "--store", str(tmp_path / "shop.db"), "--json"])
-    told = msgspec.json.decode(result.output)
-    standing = told["standing"]
+    replayed = msgspec.json.decode(result.output)
+    overhead = replayed["standing"]
 
-    sessions = len({row["session"] for row in told["replay"]["rows"]})
-    assert standing["sessions"] == sessions > 1
-    assert standing["schema_tokens"] > 500
-    each = standing["schema_tokens"] + standing["brief_tokens"]
-    assert standing["net_tokens"] == told["replay"]["net_tokens"] - sessions * each
+    sessions = len({row["session"] for row in replayed["replay"]["rows"]})
+    assert overhead["sessions"] == sessions > 1
+    assert overhead["schema_tokens"] > 500
+    each = overhead["schema_tokens"] + overhead["brief_tokens"]
+    assert overhead["net_tokens"] == replayed["replay"]["net_tokens"] - sessions * each
 
 
 def test_charts_and_a_page_are_written_to_the_given_paths(project: Path, tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_transcripts_are_replayed_without_being_stored(tmp_path: Path, monkeypat
     monkeypatch.setenv("MICA_HOME", str(tmp_path / "home"))
     result = CliRunner().invoke(cli, ["trails", "replay", str(FIXTURES), "--json"])
     assert result.exit_code == 0, result.output
-    told = msgspec.json.decode(result.output)["replay"]
-    assert len(told["rows"]) >= 2
-    assert "files" in told["missing"]
+    replayed = msgspec.json.decode(result.output)["replay"]
+    assert len(replayed["rows"]) >= 2
+    assert "files" in replayed["missing"]
     assert not list((tmp_path / "home").rglob("*.db"))
 
 
@@ -118,5 +118,5 @@ def test_a_replay_of_a_space_without_sessions_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["trails", "replay", "--store", store])
 
     assert result.exit_code == 0, result.output
-    assert "no session of a coding agent is in this space yet" in result.stderr
+    assert "this space has no session of a coding agent yet" in result.stderr
     assert "is not here" not in result.stderr

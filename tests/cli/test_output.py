@@ -1,4 +1,4 @@
-"""What commands share: stores, spaces, times and standard input."""
+"""Shared parts of commands: stores, spaces, times and standard input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_following_a_mistyped_name_creates_no_store(terminal: Terminal, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["search", "x", "--since", "1h", "--until", "2h"], "is not before --until"),
         (["events", "query", "--since", "1h", "--until", "2h"], "is not before --until"),
@@ -58,11 +58,11 @@ def test_following_a_mistyped_name_creates_no_store(terminal: Terminal, tmp_path
         (["brief", "--at", "2999-01-01"], "is in the future"),
     ],
 )
-def test_impossible_times_are_refused(terminal: Terminal, command: list[str], said: str) -> None:
+def test_impossible_times_are_refused(terminal: Terminal, command: list[str], message: str) -> None:
     refused = terminal.run(*command)
 
     assert refused.exit_code == 2
-    assert said in " ".join(refused.stderr.split())
+    assert message in " ".join(refused.stderr.split())
 
 
 def test_reading_creates_no_space_on_a_server(terminal: Terminal, server: LocalPostgres) -> None:

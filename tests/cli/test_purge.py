@@ -1,4 +1,4 @@
-"""mica purge: shown, asked, done, and told."""
+"""mica purge: a preview, a question, the purge and its report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_dry_run_shows_what_would_be_removed(shell: Shell) -> None:
 
     refused = shell.run("purge", "--value", SECRET)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "without a terminal it cannot ask; give --yes" in refused.stderr
+    assert "without a terminal it cannot ask for confirmation; give --yes" in refused.stderr
     assert residue(shell.store.parent, [SECRET])
 
 
@@ -67,12 +67,12 @@ def test_a_dry_run_lists_the_spellings_of_a_value(shell: Shell) -> None:
     assert shell.run("mark", f"said: {other}").exit_code == 0
 
     shown = shell.run("purge", "--value", SECRET, "--dry-run")
-    told = json.loads(shell.run("purge", "--value", SECRET, "--dry-run", "--json").stdout)
+    document = json.loads(shell.run("purge", "--value", SECRET, "--dry-run", "--json").stdout)
     hidden = shell.run("purge", "--ask-value", "--dry-run", "--json", input=SECRET)
     done = json.loads(shell.run("purge", "--value", SECRET, "--yes", "--json").stdout)
 
     assert f"written '{other}' ×1, '{SECRET}' ×1" in shown.stdout
-    assert told["spellings"] == {other: 1, SECRET: 1}
+    assert document["spellings"] == {other: 1, SECRET: 1}
     assert SECRET not in hidden.stdout
     assert other not in hidden.stdout
     assert (done["events"], done["spellings"]) == (2, {})
@@ -86,12 +86,14 @@ def test_a_purge_removes_content_and_reports_it(shell: Shell) -> None:
     done = shell.run("purge", "--value", SECRET, "--reason", "leaked key", "--yes", "--json")
 
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["events"], told["exports"], told["unreached"]) == (1, [str(file)], [])
+    document = json.loads(done.stdout)
+    assert (document["events"], document["exports"], document["unreached"]) == (1, [str(file)], [])
     assert residue(shell.store.parent, [SECRET]) == []
     assert "event.purged" in shell.run("events", "tail").stdout
     assert "leaked key" in shell.run("events", "tail").stdout
-    assert json.loads(shell.run("events", "show", told["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
+    assert (
+        json.loads(shell.run("events", "show", document["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
+    )
     assert "no event matches" in shell.run("purge", "--value", SECRET, "--yes").stdout
 
 
@@ -125,9 +127,9 @@ def test_a_value_can_be_typed_at_a_prompt(shell: Shell) -> None:
 
     asyncio.run(more())
     in_words = "2 events: ran.*** ×1, tool.ran ×1"
-    for arguments, told in ((["--dry-run"], in_words), (["--dry-run", "--json"], '"events": 2'), ([], in_words)):
+    for arguments, text in ((["--dry-run"], in_words), (["--dry-run", "--json"], '"events": 2'), ([], in_words)):
         shown = shell.run("purge", "--ask-value", *arguments, input=f"{SECRET}\n")
-        assert told in shown.output
+        assert text in shown.output
         assert SECRET[:9] not in shown.output
 
     done = shell.run("purge", "--ask-value", "--yes", "--json", input=f"{SECRET}\n")
@@ -159,21 +161,21 @@ def test_a_purge_lists_rebuilt_and_ended_crystals(shell: Shell) -> None:
 
     marks = asyncio.run(crystallized())
 
-    told = shell.run("purge", str(marks[-1]), "--yes")
+    result = shell.run("purge", str(marks[-1]), "--yes")
     plain = json.loads(shell.run("purge", str(marks[-2]), "--yes", "--json").stdout)
     hidden = shell.run("purge", "--ask-value", "--yes", input=SECRET)
 
-    assert "✓ 3 crystals made again from what is left: session ×1, tree ×1, day ×1\n" in told.stdout
-    assert "  beginnings, now revision 2\n" in told.stdout
+    assert "✓ 3 crystals made again from what remains: session ×1, tree ×1, day ×1\n" in result.stdout
+    assert "  beginnings, now revision 2\n" in result.stdout
     assert [each["level"] for each in plain["remade"]] == ["session", "session", "day"]
     assert plain["ended"] == []
-    assert "→ no longer a crystal: session:of ***: too little is left that it rests on\n" in hidden.stdout
+    assert "→ no longer a crystal: session:of ***: too few of its sources remain\n" in hidden.stdout
     assert SECRET not in hidden.output
 
 
-@pytest.mark.parametrize("given", ["", "\n", " \r\n"])
-def test_an_empty_value_is_refused(shell: Shell, given: str) -> None:
-    result = shell.run("purge", "--ask-value", "--yes", input=given)
+@pytest.mark.parametrize("stdin", ["", "\n", " \r\n"])
+def test_an_empty_value_is_refused(shell: Shell, stdin: str) -> None:
+    result = shell.run("purge", "--ask-value", "--yes", input=stdin)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "mica: standard input holds no value to purge; nothing was purged\n"
 
@@ -236,7 +238,7 @@ def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, a
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         ([], 1, "nothing is selected"),
         (["--value", ""], 1, "the value to purge is ''"),
@@ -246,13 +248,15 @@ def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, a
         (["--since", "1d", "--until", "2d"], 1, "is not before until"),
         (["--value", SECRET, "--ask-value"], 2, "give --value or --ask-value, not both"),
         (["--since", "whenever"], 2, "'whenever' is no time"),
-        (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains what is to be purged"),
+        (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains the content to purge"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_is_removed(shell: Shell, arguments: list[str], code: int, said: str) -> None:
+def test_bad_input_is_refused_and_nothing_is_removed(
+    shell: Shell, arguments: list[str], code: int, message: str
+) -> None:
     result = shell.run("purge", *arguments, "--yes")
     assert result.exit_code == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert residue(shell.store.parent, [SECRET])
 
 
@@ -265,7 +269,7 @@ def test_a_purged_value_is_allowed_again_by_the_command_that_the_refusal_names(s
     assert "`mica purge --allow Login`" in refused.stderr
 
     assert shell.run("purge", "--allow", "Login", "--session", "s1").exit_code == 2
-    assert shell.run("purge", "--allow", "Login").stdout == "it is allowed again; what was purged stays gone\n"
+    assert shell.run("purge", "--allow", "Login").stdout == "it is allowed again; purged content is not restored\n"
 
     assert shell.run("mark", "the Login flow was rewritten").exit_code == 0
     assert shell.run("purge", "--allow", "Login").exit_code == 1

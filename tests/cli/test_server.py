@@ -54,4 +54,4 @@ def test_a_terminal_dashboard_needs_a_terminal(terminal: Terminal) -> None:
     refused = terminal.run("server", "tui")
 
     assert refused.exit_code == 1
-    assert "the dashboard needs a terminal; `mica crystals list` prints anywhere" in refused.stderr
+    assert "the dashboard needs a terminal; `mica crystals list` works without one" in refused.stderr

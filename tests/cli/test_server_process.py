@@ -26,7 +26,7 @@ from mica.web.tokens import TokenFile
 
 @contextmanager
 def up(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`mica up` as a process of its own, and the link that it prints."""
+    """`mica up` as a separate process, and the link that it prints."""
     environment = {**os.environ, "HOME": str(home), "MICA_SEMANTIC": "off"}
     command = [sys.executable, "-m", "mica", "up", "--port", "0", *arguments]
     with subprocess.Popen(
@@ -62,9 +62,9 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
         with old.value as error:
             assert error.code == 404
 
-        told = json.loads(CliRunner().invoke(cli, ["server", "open", "--json"], env=variables).stdout)
-        assert (told["address"], told["pid"]) == (base, process.pid)
-        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(told["link"]) as page:
+        document = json.loads(CliRunner().invoke(cli, ["server", "open", "--json"], env=variables).stdout)
+        assert (document["address"], document["pid"]) == (base, process.pid)
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(document["link"]) as page:
             assert page.status == 200
 
         second = CliRunner().invoke(cli, ["up", "--port", "0"], env=variables)
@@ -88,7 +88,7 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
     assert CliRunner().invoke(cli, ["server", "open"], env=variables).exit_code == 1
 
 
-# `python -m mica`, which waits while it loads: that is over in a moment, and nobody could be sure to meet it.
+# `python -m mica` with a pause during loading, which is otherwise too short for a signal to hit reliably.
 LOADING = """if True:
     import pathlib, runpy, signal, sys
 
@@ -104,7 +104,7 @@ LOADING = """if True:
 
 
 def _is_begun(process: subprocess.Popen[str], _: Path) -> bool:
-    """Whether the command runs, and loads what only a server needs."""
+    """True once the command runs and has loaded modules that only a server needs."""
     return "markupsafe" in Path(f"/proc/{process.pid}/maps").read_text(encoding="ascii", errors="replace")
 
 

@@ -43,7 +43,7 @@ concepts = ["person:*"]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command with settings of its own, in a home that is thrown away."""
+    """Run a command with these settings, in a temporary home."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         connection.execute("CREATE TABLE judgments (id TEXT, verdict TEXT)")
         connection.execute("INSERT INTO judgments VALUES ('abc123', 'GROWL')")
@@ -64,7 +64,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_list_names_declared_sources_and_their_concepts(run: Run) -> None:
     """keeps: C-12. Every source is shown with its rank and concepts, including mica's own."""
     listed = json.loads(run("sources", "list", "--json").output)
-    said = run("sources", "list").output
+    output = run("sources", "list").output
 
     by_name = {each["name"]: each for each in listed}
     assert {"judgments", "mica", "teachings", "trails", "shop", "state"} == set(by_name)
@@ -74,7 +74,7 @@ def test_list_names_declared_sources_and_their_concepts(run: Run) -> None:
         ["judgment:*"],
     )
     assert by_name["shop"]["place"].endswith("shop.db")
-    assert "person:*" in said
+    assert "person:*" in output
 
 
 def test_test_shows_fragments(run: Run) -> None:
@@ -105,11 +105,11 @@ def test_test_says_why_there_is_no_answer_and_exits_1(run: Run) -> None:
 
 
 def test_explain_shows_the_question_and_its_parameters(run: Run) -> None:
-    said = run("sources", "explain", "judgment:code_review:abc123").output
+    output = run("sources", "explain", "judgment:code_review:abc123").output
     [asked] = json.loads(run("sources", "explain", "judgment:code_review:abc123", "--json").output)
 
-    assert "WHERE id = $1" in said
-    assert "$1 = abc123" in said
+    assert "WHERE id = $1" in output
+    assert "$1 = abc123" in output
     assert (asked["source"], asked["parameters"]) == ("shop", {"$1": "abc123"})
     assert "No declared source covers other:x:y" in run("sources", "explain", "other:x:y").output
 
@@ -144,15 +144,15 @@ def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> No
             f'[sources.api]\ndriver = "http"\nurl = "http://{address}/"\n'
         )
 
-        told = run("doctor", settings=settings)
+        result = run("doctor", settings=settings)
         document = json.loads(run("doctor", "--json", settings=settings).stdout)
-    said = told.output
+    text = result.output
 
-    assert (told.exit_code, said.split()[:2], document["healthy"]) == (1, ["3", "problems"], False)
-    assert "source state does not answer: there is no file" in said
-    assert "source hung does not answer: no answer within 2 s" in said
+    assert (result.exit_code, text.split()[:2], document["healthy"]) == (1, ["3", "problems"], False)
+    assert "source state does not answer: there is no file" in text
+    assert "source hung does not answer: no answer within 2 s" in text
     assert document["sources"] == {"declared": 4, "silent": ["state", "hung", "api"], "failing": []}
-    assert PASSWORD not in said
+    assert PASSWORD not in text
 
 
 def test_a_brief_in_a_shell_has_a_second_unless_another_deadline_is_given(run: Run) -> None:
@@ -163,11 +163,11 @@ def test_a_brief_in_a_shell_has_a_second_unless_another_deadline_is_given(run: R
         api = f'[sources.api]\ndriver = "http"\nurl = "http://127.0.0.1:{silent.getsockname()[1]}/"\n'
         run("mark", "something")
 
-        told = run("brief", "--concept", "a:b:c", settings=api).output
-        given = run("brief", "--concept", "a:b:c", "--deadline", "0.05", settings=api).output
+        default = run("brief", "--concept", "a:b:c", settings=api).output
+        hurried = run("brief", "--concept", "a:b:c", "--deadline", "0.05", settings=api).output
 
-    assert re.search(r"api \(no answer within \d{3} ms\)", told)
-    assert re.search(r"api \(no answer within \d{1,2} ms\)", given)
+    assert re.search(r"api \(no answer within \d{3} ms\)", default)
+    assert re.search(r"api \(no answer within \d{1,2} ms\)", hurried)
 
 
 def test_a_reachable_source_that_never_answers_is_failing(run: Run) -> None:
@@ -182,7 +182,7 @@ def test_a_reachable_source_that_never_answers_is_failing(run: Run) -> None:
 
     assert (found.exit_code, found.stdout.split()[:2]) == (1, ["failing", "slow"])
     assert (slow["state"], slow["is_there"], slow["past"]["failed_in_a_row"]) == ("failing", True, 3)
-    assert "source slow is there, but its last 3 questions failed" in doctor
+    assert "source slow is reachable, but its last 3 queries failed" in doctor
 
 
 def test_a_repaired_source_counts_as_working_once_it_is_tested(run: Run, tmp_path: Path) -> None:
@@ -238,12 +238,12 @@ def test_a_judgment_is_gathered_with_every_field(patient: Terminal) -> None:
     judged = patient.run("sources", "judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
     assert (judged.exit_code, judged.stdout) == (0, f"#1 {CONCEPT}: GROWL {judged.stdout.split('GROWL ')[1]}")
 
-    told = patient.run("sources", "gather", CONCEPT)
+    result = patient.run("sources", "gather", CONCEPT)
     (document,) = patient.documents("sources", "gather", CONCEPT)
 
-    assert "- [judgments] verdict: GROWL: tests passed (52%)" in told.stdout
-    assert "1 fragment, agreement 75%; " in told.stderr
-    assert "receipt 0" in told.stderr
+    assert "- [judgments] verdict: GROWL: tests passed (52%)" in result.stdout
+    assert "1 fragment, agreement 75%; " in result.stderr
+    assert "receipt 0" in result.stderr
     assert {
         "concept", "injection", "coherence", "fragments", "latency_ms", "tokens", "conflicts", "missing", "degraded",
     } <= document.keys()  # fmt: skip
@@ -251,11 +251,11 @@ def test_a_judgment_is_gathered_with_every_field(patient: Terminal) -> None:
 
 
 def test_gathering_without_a_space_prints_nothing_and_creates_none(patient: Terminal, tmp_path: Path) -> None:
-    told = patient.run("sources", "gather", CONCEPT)
+    result = patient.run("sources", "gather", CONCEPT)
 
-    assert (told.exit_code, told.stdout) == (0, "")
-    assert "receipt" not in told.stderr
-    assert "mica: not recorded: there is no space here yet" in told.stderr
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "receipt" not in result.stderr
+    assert "mica: not recorded: there is no space here yet" in result.stderr
     assert "mica: not recorded" in patient.run("sources", "test", "judgments", CONCEPT).stderr
     assert not list(tmp_path.rglob("*.db"))
 
@@ -276,17 +276,17 @@ def test_a_late_source_is_named_with_the_option_for_more_time(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     for command in (["sources", "gather", CONCEPT], ["brief", "--concept", CONCEPT]):
-        told = patient.run(*command, "--deadline", "0.2")
-        assert "missing: slow (no answer within" in told.output
-        assert "mica: --deadline SECONDS gives them more time" in told.stderr
+        result = patient.run(*command, "--deadline", "0.2")
+        assert "missing: slow (no answer within" in result.output
+        assert "mica: --deadline SECONDS gives them more time" in result.stderr
     assert "--deadline" not in patient.run("sources", "gather", "other:kind:x").stderr
 
 
 def test_an_invalid_concept_is_refused_in_one_line(patient: Terminal) -> None:
-    told = patient.run("sources", "gather", "abc123")
+    result = patient.run("sources", "gather", "abc123")
 
-    assert told.exit_code == 1
-    assert told.stderr == "mica: 'abc123' is not a concept; name it domain:type:id, as judgment:code_review:abc123\n"
+    assert result.exit_code == 1
+    assert result.stderr == "mica: 'abc123' is not a concept; name it domain:type:id, as judgment:code_review:abc123\n"
     assert patient.run("sources", "judge", CONCEPT, "WAG", "--confidence", "2").exit_code == 2
 
 

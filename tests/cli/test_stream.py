@@ -34,10 +34,10 @@ def test_a_stream_shows_crystals_of_other_processes_until_ctrl_c(store_terminal:
         second = store_terminal.crystal("s2")
         lines.append(streaming.stdout.readline())
         streaming.send_signal(signal.SIGINT)
-        rest, said = streaming.communicate(timeout=30)
+        rest, errors = streaming.communicate(timeout=30)
 
     assert [json.loads(line)["id"] for line in lines] == [first.id, second.id]
-    assert (rest, said, streaming.returncode) == ("", "", 0)
+    assert (rest, errors, streaming.returncode) == ("", "", 0)
 
 
 def test_a_stream_shows_time_level_and_insight(store_terminal: StoreTerminal) -> None:
@@ -80,10 +80,10 @@ def test_follow_prints_other_processes_and_stops_at_ctrl_c(tmp_path: Path) -> No
         subprocess.run([sys.executable, "-m", "mica", "mark", "one", *store], env=variables, check=True)
         lines.append(following.stdout.readline())
         following.send_signal(signal.SIGINT)
-        rest, said = following.communicate(timeout=30)
+        rest, errors = following.communicate(timeout=30)
 
     assert [json.loads(line)["data"]["text"] for line in lines] == ["zero", "one"]
-    assert (rest, said, following.returncode) == ("", "", 0)
+    assert (rest, errors, following.returncode) == ("", "", 0)
 
 
 @pytest.mark.parametrize("command", [["events", "follow"], ["crystals", "stream"]])
@@ -101,11 +101,11 @@ def test_following_from_beyond_the_end_starts_at_the_end_with_a_warning(tmp_path
         text=True,
     ) as following:
         assert following.stderr is not None
-        said = following.stderr.readline()
+        errors = following.stderr.readline()
         subprocess.run([*program, "mark", "one", *store], env=variables, check=True)
         printed, _ = following.communicate(timeout=30)
 
-    assert said == "mica: --after 999 is beyond the end of the log, #1; waiting for new events\n"
+    assert errors == "mica: --after 999 is beyond the end of the log, #1; waiting for new events\n"
     assert "one" in printed
 
 
@@ -137,9 +137,9 @@ def test_an_import_of_an_empty_file_says_so(shell: EventShell, tmp_path: Path, t
     file = tmp_path / "empty.jsonl"
     file.write_text(text)
 
-    told = shell.run("import-log", str(file))
+    result = shell.run("import-log", str(file))
 
-    assert (told.exit_code, told.stdout) == (0, f"{file} has no events; nothing was imported\n")
+    assert (result.exit_code, result.stdout) == (0, f"{file} has no events; nothing was imported\n")
     nothing = {"format": None, "events": 0, "repeated": 0, "orphans": 0, "reused": 0, "undated": 0, "purged": 0}
     assert shell.json("import-log", str(file)) == nothing
     assert shell.json("import-log", str(file), "--format", "ksi") == {**nothing, "format": "ksi"}
@@ -153,13 +153,13 @@ def test_an_import_reads_standard_input(shell: EventShell, tmp_path: Path) -> No
     before = shell.json("query")
 
     shell.store = tmp_path / "other.db"
-    done = shell.run("import-log", "-", given=exported.stdout_bytes)
+    done = shell.run("import-log", "-", stdin=exported.stdout_bytes)
 
-    assert done.stdout.startswith("9 events from what was given (mica)")  # a shell gives standard input a name
+    assert done.stdout.startswith("9 events from the open file (mica)")  # a shell gives standard input a name
     assert shell.json("query") == before
-    broken = shell.run("import-log", "-", given=b"no JSON\n")
+    broken = shell.run("import-log", "-", stdin=b"no JSON\n")
     assert broken.exit_code == 1
-    assert "nothing of what was given was imported: line 1" in broken.stderr
+    assert "nothing of the open file was imported: line 1" in broken.stderr
 
 
 def test_an_import_counts_purged_events_that_it_excludes(shell: EventShell) -> None:
@@ -167,9 +167,9 @@ def test_an_import_counts_purged_events_that_it_excludes(shell: EventShell) -> N
     command = ["purge", "--session", "s1", "--yes", "--store", str(shell.store)]
     assert CliRunner().invoke(cli, command, env=shell.variables).exit_code == 0
 
-    told = shell.run("import-log", "-", given=exported).stdout
+    result = shell.run("import-log", "-", stdin=exported).stdout
 
-    assert "3 known already, 6 purged here, which are not imported again" in told
+    assert "3 known already, 6 purged here, which are not imported again" in result
 
 
 def test_a_part_of_the_log_is_exported_with_its_ancestors(shell: EventShell, tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_a_part_of_the_log_is_exported_with_its_ancestors(shell: EventShell, tmp
 
     shell.store = tmp_path / "other.db"
     refused = shell.run("import-log", str(part))
-    taken = shell.json("import-log", str(whole))
+    imported = shell.json("import-log", str(whole))
 
     assert refused.exit_code == 1
-    assert isinstance(taken, dict)
-    assert (taken["events"], taken["orphans"]) == (6, 0)
+    assert isinstance(imported, dict)
+    assert (imported["events"], imported["orphans"]) == (6, 0)
     verified = CliRunner().invoke(cli, ["upkeep", "verify", "--store", str(shell.store)], env=shell.variables)
     assert verified.exit_code == 0, verified.output
 
@@ -209,7 +209,7 @@ def test_a_full_disk_is_reported_in_one_line(shell: EventShell, command: list[st
             text=True,
             check=False,
         )
-    assert done.stderr == "mica: the result cannot be written: No space left on device; send it elsewhere\n"
+    assert done.stderr == "mica: the result cannot be written: No space left on device; redirect it to another place\n"
     assert done.returncode == 1
 
 
@@ -243,7 +243,7 @@ def test_an_export_never_replaces_a_store(shell: EventShell, tmp_path: Path, vic
     refused = shell.run("export", str(file))
 
     assert refused.exit_code == 1
-    assert refused.stderr == f"mica: {file} is a database or a part of one, which would be lost; give another file\n"
+    assert refused.stderr == f"mica: {file} belongs to a database, which would be lost; choose another file\n"
     assert (file.read_bytes() if file.exists() else None) == before
     assert shell.json("query", "--name", "elsewhere")
     assert "Is a directory" in shell.run("export", str(tmp_path)).stderr
@@ -256,11 +256,11 @@ def test_an_import_names_the_bad_line_and_takes_orphans_only_on_request(shell: E
     file.write_text(json.dumps({"event": "x", "_ksi_context": context}) + "\n")
 
     refused = shell.run("import-log", str(file))
-    taken = shell.run("import-log", str(file), "--format", "ksi", "--allow-orphans", "--source", "daemon")
+    imported = shell.run("import-log", str(file), "--format", "ksi", "--allow-orphans", "--source", "daemon")
 
     assert refused.exit_code == 1
     assert refused.stderr.startswith(f"mica: nothing of {file} was imported: line 1 names the parent 'e0'")
-    assert "(ksi), 1 without their parent" in taken.stdout
+    assert "(ksi), 1 without their parent" in imported.stdout
     assert shell.run("import-log", str(tmp_path / "none.jsonl")).exit_code == 1
 
 

@@ -37,7 +37,7 @@ def test_a_trail_is_made_listed_shown_and_published(run: CliRunner, tmp_path: Pa
     )
     assert "1. src/auth.py:10-40" in made
     assert "2. src/session.py (full)" in made
-    assert "Saving: unknown, not measured" in made
+    assert "Saving: not measured" in made
 
     (listed,) = json.loads(printed(run, "trails", "list", "--json"))
     assert (listed["name"], listed["entry"], listed["saving"]) == ("nav:login", "src/auth.py", None)
@@ -75,7 +75,7 @@ def test_learning_runs_on_request_and_is_switched_on_and_off(run: CliRunner) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["show", "nobody"], 1, "mica: no trail 'nobody'"),
         (["create", "login"], 2, "give files, or --from"),
@@ -87,11 +87,11 @@ def test_learning_runs_on_request_and_is_switched_on_and_off(run: CliRunner) -> 
         (["publish"], 2, "give --write for this project, or --to"),
     ],
 )
-def test_wrong_usage_is_reported_in_one_line(run: CliRunner, arguments: list[str], code: int, says: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(run: CliRunner, arguments: list[str], code: int, message: str) -> None:
     """keeps: K-03"""
     done = run.invoke(cli, ["trails", *arguments])
     assert done.exit_code == code
-    assert says in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("name", ["help", "explore", "handoff"])
@@ -99,7 +99,7 @@ def test_a_trail_cannot_take_the_name_of_a_built_in_command(run: CliRunner, name
     """keeps: K-10, A-23. A generated command never replaces an existing one."""
     result = run.invoke(cli, ["trails", "create", name, "src/auth.py"])
     assert result.exit_code == 1
-    assert "command of mica's own" in result.output
+    assert "is a command of mica" in result.output
 
 
 def test_a_second_trail_of_the_same_files_is_refused(run: CliRunner) -> None:
@@ -107,7 +107,7 @@ def test_a_second_trail_of_the_same_files_is_refused(run: CliRunner) -> None:
     printed(run, "trails", "create", "login", "src/auth.py:10-40")
     result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:50-60"])
     assert result.exit_code == 1
-    assert "nav:login already" in result.output
+    assert "already the trail nav:login" in result.output
     assert "nav:login" in printed(run, "trails", "show", "login")
 
 

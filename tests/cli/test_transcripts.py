@@ -14,7 +14,7 @@ from mica.cli import transcripts as importing
 
 @pytest.fixture
 def histories(terminal: Terminal, transcripts: Path, opencode_db: Path) -> None:
-    """The recorded sessions of five clients, where each would keep them."""
+    """The recorded sessions of five clients, each in its usual folder."""
     recorded = FIXTURES.parent
     for source, place in [
         ("codex/rollout.jsonl", ".codex/sessions/2026/11/15/rollout-2026-11-15T11-37-43-01a1deff.jsonl"),
@@ -146,7 +146,7 @@ def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
 
     result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
 
-    assert result.exit_code == 1, result.output  # as its help says, though all else is stored
+    assert result.exit_code == 1, result.output  # as documented, although everything else is stored
     assert "from-the-future (1)" in result.stdout
     assert "1 record could not be read" in result.stdout
     assert "still being written" in result.stdout

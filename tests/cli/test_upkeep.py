@@ -72,8 +72,8 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("upkeep", "copy", target, third) == {"events": 2, "stored": 2, "repeated": 0}
     assert terminal.run("upkeep", "copy", target, third, "--store", target).exit_code == 2
     assert "3 stores are given" in terminal.run("upkeep", "copy", target, third, third).stderr
-    assert "would be gone with this command" in terminal.run("upkeep", "copy", ":memory:").stderr
-    assert "gone when this command ends" in terminal.run("mark", "four", "--store", ":memory:").stderr
+    assert "would be lost when this command ends" in terminal.run("upkeep", "copy", ":memory:").stderr
+    assert "is lost when this command ends" in terminal.run("mark", "four", "--store", ":memory:").stderr
     terminal.run("mark", "three", "--store", str(tmp_path / "other.db"))
     assert "holds another space" in terminal.run("upkeep", "copy", target, "--store", str(tmp_path / "other.db")).stderr
     assert terminal.run("upkeep", "copy", str(tmp_path / "other.db"), "--into-other").exit_code == 0

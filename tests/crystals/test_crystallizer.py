@@ -1,4 +1,4 @@
-"""From marks to crystals of every level, through the front door, on every engine."""
+"""Crystallization from marks to every level, through the public API and on every engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mica.store.purges import PurgeMatch, Selection
 from mica.testing import HandClock
 
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -54,21 +54,21 @@ def home(home: Settings) -> Settings:
     return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
 
 
-in_own_words = extractive()
+digest_extractively = extractive()
 
 
-async def made_by(memory: mica.Memory, digest: Digester) -> Crystallized:
-    """The crystals of sessions, by another way to say what marks mean."""
+async def make_with(memory: mica.Memory, digest: Digester) -> Crystallized:
+    """Crystallize the sessions with another digester."""
     return await memory.crystals._make(CrystalScope(level="session", is_forced=True, digest=digest))
 
 
@@ -104,7 +104,7 @@ async def test_sessions_days_weeks_and_epochs_are_crystallized_as_time_passes(
     assert len(levels["epoch"]) == 1
     assert levels["epoch"][0].marks == 180
     [alone] = await memory.crystals.waiting()
-    assert (alone.period, alone.reason) == ("pool:2026-11-16", "too little to say it in fewer words than it has")
+    assert (alone.period, alone.reason) == ("pool:2026-11-16", "its sources are too short to be summarized")
     assert await memory.crystals.make_due() == []
     assert await digests(memory) == before
     assert await memory.upkeep.verify() == []
@@ -205,7 +205,7 @@ async def test_a_retracted_mark_disappears_from_its_crystals(memory: mica.Memory
 async def test_a_purge_removes_text_from_every_level_for_good(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-53. No crystal quotes the purged text, even after repeated runs; affected crystals are rebuilt."""
     observe(memory, clock, "s1")
-    observe(memory, clock, "s2", says=OTHER)
+    observe(memory, clock, "s2", texts=OTHER)
     clock.move(days=9)
     await memory.crystals.make_due()
     quoted = next(each for each in await memory.crystals.list(level="week")).insight[0]
@@ -234,10 +234,10 @@ async def test_a_retraction_or_purge_rebuilds_only_the_crystals_it_affects(
     await memory.retract(first[1].id, reason="wrong")
     assert await memory.crystals.list(limit=None) == []
 
-    second = observe(memory, clock, "s2", says=OTHER)
+    second = observe(memory, clock, "s2", texts=OTHER)
     clock.move(days=9)
     await memory.crystals.make_due()
-    observe(memory, clock, "s3", says=OTHER)
+    observe(memory, clock, "s3", texts=OTHER)
     clock.move(days=9)
     await memory.purge(ids=[second[0].id])
     await memory.retract(second[1].id, reason="wrong")
@@ -261,8 +261,8 @@ async def test_a_tree_of_marks_gets_a_crystal_of_its_own(memory: mica.Memory, cl
     One crystal covers a root mark and everything below it; it is made again only when marks were added.
     """
     with memory.context(session="s1"):
-        root = memory.mark(SAID[0])
-        for text in SAID[1:]:
+        root = memory.mark(NOTES[0])
+        for text in NOTES[1:]:
             clock.move(seconds=1)
             memory.mark(text, parent=root)
         memory.mark("Something else altogether")
@@ -296,9 +296,9 @@ async def test_an_agent_can_commit_its_own_crystal(memory: mica.Memory, clock: H
         ({"sources": [crystal.id]}, "levels"),
         ({"insight": [("word " * 500, ids[:1])]}, "compression"),
     ):
-        given: dict[str, object] = {"insight": insight, "sources": ids, "period": "session:s1", **broken}
+        arguments: dict[str, object] = {"insight": insight, "sources": ids, "period": "session:s1", **broken}
         with pytest.raises(LawBroken) as refused:
-            await memory.crystals.commit(**given)  # type: ignore[arg-type]  # one table for all kinds
+            await memory.crystals.commit(**arguments)  # type: ignore[arg-type]  # one table for all kinds
         assert refused.value.law == law
     for confidence in (2, -0.1):
         with pytest.raises(
@@ -343,7 +343,7 @@ async def test_a_crystal_is_dropped_when_too_little_of_it_remains(memory: mica.M
 
     If no shorter digest of the remaining marks exists, the crystal is removed and no higher level quotes it.
     """
-    refs = observe(memory, clock, "s1", says=SAID[:5])
+    refs = observe(memory, clock, "s1", texts=NOTES[:5])
     await memory.crystals.make()
     for ref in refs[1:]:
         await memory.retract(ref.id, reason="wrong")
@@ -377,8 +377,8 @@ async def test_marks_left_over_after_a_retraction_do_not_wait_forever(
     """keeps: B-43, K-53. Neither a session nor a tree waits forever or relies on a retracted mark."""
     memory.crystals._settings = CrystalSettings()
     with memory.context(session="s1"):
-        root = memory.mark(SAID[0])
-        for text in SAID[1:]:
+        root = memory.mark(NOTES[0])
+        for text in NOTES[1:]:
             memory.mark(text, parent=root)
     for crystal in await memory.crystals.make() + await memory.crystals.make(tree=root.id):
         await memory.retract(crystal.id, reason="it misses the point")
@@ -402,16 +402,16 @@ async def test_marks_left_over_after_a_retraction_do_not_wait_forever(
 async def test_a_failing_session_does_not_block_the_others(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-56. The failing one stays in the waiting list with its reason."""
     observe(memory, clock, "s1")
-    observe(memory, clock, "s2", says=OTHER)
+    observe(memory, clock, "s2", texts=OTHER)
 
     async def digest(
         sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
         if "(s1)" in sources[0].text:
             raise InvalidInput("no words for it")
-        return await in_own_words(sources, budget_tokens, task=task, marks=marks)
+        return await digest_extractively(sources, budget_tokens, task=task, marks=marks)
 
-    done = await made_by(memory, digest)
+    done = await make_with(memory, digest)
 
     assert [crystal.period for crystal in done.crystals] == ["session:s2"]
     assert [(each.period, each.reason) for each in done.waiting] == [("session:s1", "no words for it")]
@@ -419,8 +419,8 @@ async def test_a_failing_session_does_not_block_the_others(memory: mica.Memory, 
 
 async def test_a_session_of_long_sentences_gets_a_crystal(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: B-17"""
-    long = tuple(" ".join(f"{text.rstrip('.')} and then" for text in SAID) + f" number {n}" for n in range(6))
-    observe(memory, clock, "s1", says=long)
+    long = tuple(" ".join(f"{text.rstrip('.')} and then" for text in NOTES) + f" number {n}" for n in range(6))
+    observe(memory, clock, "s1", texts=long)
     [crystal] = await memory.crystals.make()
     assert crystal.tokens < crystal.source_tokens
 
@@ -428,14 +428,14 @@ async def test_a_session_of_long_sentences_gets_a_crystal(memory: mica.Memory, c
 async def test_a_crystal_made_during_a_purge_is_purged_too(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-53"""
     refs = observe(memory, clock, "s1")
-    found = memory._purger._match
+    match = memory._purger._match
 
-    async def looks(selection: Selection) -> PurgeMatch:
-        seen = await found(selection)
+    async def match_late(selection: Selection) -> PurgeMatch:
+        result = await match(selection)
         await memory.crystals.make(level="week")
-        return seen
+        return result
 
-    memory._purger._match = looks  # type: ignore[method-assign]
+    memory._purger._match = match_late  # type: ignore[method-assign]
     [first] = [event for event in await memory.events.query(EventQuery(names=("mark",))) if event.id == refs[0].id]
     await memory.purge(ids=[ref.id for ref in refs[:5]], reason="leaked")
     for event in await memory.events.query(EventQuery(names=("crystal.made",), limit=None)):
@@ -451,20 +451,20 @@ async def test_a_crystal_whose_marks_are_purged_concurrently_is_postponed(
     The next run makes it from the remaining marks; a tombstone is never returned in place of a crystal.
     """
     refs = observe(
-        memory, clock, "s1", says=(*SAID, "The token of staging is hunter2hunter2 and is read at the start.")
+        memory, clock, "s1", texts=(*NOTES, "The token of staging is hunter2hunter2 and is read at the start.")
     )
 
     async def digest(
         sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
-        said = await in_own_words(sources, budget_tokens, task=task, marks=marks)
+        result = await digest_extractively(sources, budget_tokens, task=task, marks=marks)
         await memory.purge(value="hunter2hunter2")
-        return said
+        return result
 
-    done = await made_by(memory, digest)
+    done = await make_with(memory, digest)
 
     assert done.crystals == ()
-    assert [each.reason for each in done.waiting] == ["what it rests on was retracted, superseded or purged meanwhile"]
+    assert [each.reason for each in done.waiting] == ["a source was retracted, superseded or purged meanwhile"]
     [crystal] = await memory.crystals.make()
     assert crystal.sources == tuple(ref.id for ref in refs[:-1])
 
@@ -480,21 +480,21 @@ async def test_committing_a_crystal_of_purged_marks_is_refused_with_advice(
 
     with (
         memory.context(agent="editor"),
-        pytest.raises(LawBroken, match="says what was purged while it was made; make it anew of what is left"),
+        pytest.raises(LawBroken, match="its text was purged while it was made; make it again"),
     ):
         await memory.crystals.commit([("Logins fail", ids[:1])], sources=ids, period="session:s1")
 
     assert await memory.crystals.list() == []
     clock.move(minutes=2)
     await memory.purge(ids=ids[:1])
-    with pytest.raises(LawBroken, match=f"{ids[0]} is no mark or crystal .* or was purged"):
+    with pytest.raises(LawBroken, match=f"{ids[0]} cannot be a source: .* or it was purged"):
         await memory.crystals.commit([("Logins fail", ids[:1])], sources=ids, period="session:s1")
 
 
 async def test_a_committed_crystal_cannot_cite_another_sessions_marks(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-17. A crystal of one session cannot replace the crystal of another."""
     ids = [ref.id for ref in observe(memory, clock, "s1")]
-    others = [ref.id for ref in observe(memory, clock, "s2", says=OTHER)]
+    others = [ref.id for ref in observe(memory, clock, "s2", texts=OTHER)]
     await memory.crystals.commit([("Logins fail", ids[:1])], sources=ids, period="session:s1")
 
     for period in ("session:s1", "session:s1 2026-11-03", "session:s"):
@@ -513,9 +513,9 @@ async def test_a_committed_crystal_cannot_cite_another_sessions_marks(memory: mi
 async def test_a_late_mark_revises_its_epoch(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-19, B-11"""
     observe(memory, clock, "s1")
-    for day, says in enumerate((OTHER, SAID, OTHER), 1):
+    for day, texts in enumerate((OTHER, NOTES, OTHER), 1):
         clock.at = MONDAY + timedelta(days=day)
-        observe(memory, clock, f"s{day + 1}", says=says)
+        observe(memory, clock, f"s{day + 1}", texts=texts)
     memory.mark("Version 1.0 is out", tags=("milestone",))
     clock.at = MONDAY + timedelta(days=9)
     await memory.crystals.make_due()
@@ -536,9 +536,9 @@ async def test_an_epoch_keeps_a_week_that_lost_a_retracted_mark(memory: mica.Mem
     """
     refs: list[mica.Ref] = []
     for week in range(2):
-        for day, says in enumerate((SAID, OTHER)):
+        for day, texts in enumerate((NOTES, OTHER)):
             clock.at = MONDAY + timedelta(weeks=week, days=day)
-            refs += observe(memory, clock, f"week {week} day {day}", says=says)
+            refs += observe(memory, clock, f"week {week} day {day}", texts=texts)
     clock.at = MONDAY + timedelta(weeks=2)
     await memory.crystals.make(level="epoch", label="beginnings")
     [epoch] = await memory.crystals.list(level="epoch")
@@ -561,21 +561,21 @@ async def test_a_purge_closes_no_open_period(memory: mica.Memory, clock: HandClo
     """keeps: K-53. Marks without a session, marks of a tree and marks of an open session wait as before."""
     memory.crystals._settings = CrystalSettings(auto=True)
     refs = observe(memory, clock, "s1")
-    long = observe(memory, clock, "s2", says=SAID + OTHER)
+    long = observe(memory, clock, "s2", texts=NOTES + OTHER)
     await memory.crystals.make(session="s1")
     await memory.crystals.make(session="s2")
     root = memory.mark(OTHER[0])
     loose = [memory.mark(text, parent=root) for text in OTHER[1:]]
     [tree] = await memory.crystals.make(tree=root.id)
-    observe(memory, clock, "s1", says=OTHER[:2])
-    observe(memory, clock, "s2", says=OTHER[:3])
-    observe(memory, clock, "s3", says=SAID[:2])
+    observe(memory, clock, "s1", texts=OTHER[:2])
+    observe(memory, clock, "s2", texts=OTHER[:3])
+    observe(memory, clock, "s3", texts=NOTES[:2])
     waits = {each.period: each.count for each in await memory.crystals.waiting() if not each.period.startswith("day:")}
 
     await memory.purge(ids=[*(ref.id for ref in refs[:3]), long[0].id, loose[0].id])
 
-    stands = {crystal.period: set(crystal.sources) for crystal in await memory.crystals.list(limit=None)}
-    assert stands == {
+    live = {crystal.period: set(crystal.sources) for crystal in await memory.crystals.list(limit=None)}
+    assert live == {
         "pool:2026-11-02": {ref.id for ref in refs[3:]},
         "session:s2": {ref.id for ref in long[1:]},
         tree.period: {root.id, *(ref.id for ref in loose[1:])},
@@ -645,10 +645,10 @@ async def test_a_mark_with_an_absurd_time_blocks_no_crystal(
     memory: mica.Memory, clock: HandClock, at: datetime
 ) -> None:
     """An imported log may contain any time; `mica upkeep tick` once failed on such a mark on every run."""
-    for text in SAID:
+    for text in NOTES:
         with memory.context(session="absurd"):
             memory.emit("mark", {"text": text, "tags": []}, at=at)
-    observe(memory, clock, "s1", says=OTHER)
+    observe(memory, clock, "s1", texts=OTHER)
 
     made = await memory.crystals.make(level="epoch")
     clock.move(days=1)
@@ -656,7 +656,7 @@ async def test_a_mark_with_an_absurd_time_blocks_no_crystal(
 
     assert {"session:absurd", "session:s1", "day:2026-11-02"} <= {crystal.period for crystal in made}
     assert {each.reason for each in await memory.crystals.waiting()} <= {
-        "too little to say it in fewer words than it has",
+        "its sources are too short to be summarized",
         "no milestone has ended it; a mark with the tag milestone does",
     }
     assert await memory.upkeep.verify() == []
@@ -698,7 +698,7 @@ async def test_a_mark_cannot_precede_its_parent_given_as_a_reference(memory: mic
     """keeps: B-39. A reference carries no time, so the parent's time is looked up."""
     late = memory.mark("it happened", at=memory._clock())
 
-    with pytest.raises(InvalidInput, match="cannot come before"):
+    with pytest.raises(InvalidInput, match="cannot be older than its parent"):
         memory.mark("it was caused", parent=late, at=memory._clock() - timedelta(minutes=1))
     memory.mark("it was caused", parent=late)
     [found] = await memory.events.query(EventQuery(names=("mark",), limit=None, text="caused"))
@@ -710,22 +710,22 @@ async def test_recent_activity_is_queried_per_session(
 ) -> None:
     """Any event keeps a session open; reading all recent events could mean a million rows."""
     observe(memory, clock, "s1")
-    observe(memory, clock, "s2", says=OTHER)
+    observe(memory, clock, "s2", texts=OTHER)
     clock.move(minutes=40)
     for _ in range(5):
         memory.emit("file.read", {"path": "a.py"}, context=mica.Context(session="s1"))
         memory.emit("file.read", {"path": "b.py"}, context=mica.Context(session="busy"))
     await memory.events.position()
-    asked: list[EventQuery] = []
+    queries: list[EventQuery] = []
     events = memory._store.log.query
 
-    async def seen(query: EventQuery) -> list[mica.Event]:
-        asked.append(query)
+    async def record(query: EventQuery) -> list[mica.Event]:
+        queries.append(query)
         return await events(query)
 
-    monkeypatch.setattr(memory._store.log, "query", seen)
+    monkeypatch.setattr(memory._store.log, "query", record)
     made = await memory.crystals.make_due()
 
     assert [each.period for each in made] == ["session:s2"]
-    assert any(query.session == "s1" for query in asked)
-    assert all(query.names or query.limit == 1 for query in asked)
+    assert any(query.session == "s1" for query in queries)
+    assert all(query.names or query.limit == 1 for query in queries)

@@ -1,4 +1,4 @@
-"""The extractive digest: verbatim, cited, within its budget, and open about what it left out."""
+"""The extractive digest: verbatim, cited, within its budget, with a list of what it dropped."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_generic_tool_output_is_not_a_statement() -> None:
         ("edit", "Edited auth/session.py"),
         ("note", "Exit code 1 means that the proxy was away."),
     ]
-    told = [statement.text for statement in extract(session(marks), budget_tokens=40).statements]
-    assert "Edited auth/session.py" in told
-    assert "Exit code 1 means that the proxy was away." in told
-    assert not {"Exit code 1", "Run lint check", "Edited file"}.intersection(told)
+    statements = [each.text for each in extract(session(marks), budget_tokens=40).statements]
+    assert "Edited auth/session.py" in statements
+    assert "Exit code 1 means that the proxy was away." in statements
+    assert not {"Exit code 1", "Run lint check", "Edited file"}.intersection(statements)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_an_error_of_common_words_only_is_not_a_statement(printed: str) -> None:
     rarer = "Certificate of the mirror expired on the first of May."
     naming = f"{printed.rstrip('.')} of `auth/session.py`"
 
-    for telling in (rarer, naming):
-        told = extract(session([("error", printed), ("error", telling)]), budget_tokens=60).statements
-        assert [statement.text for statement in told] == [telling]
+    for informative in (rarer, naming):
+        statements = extract(session([("error", printed), ("error", informative)]), budget_tokens=60).statements
+        assert [statement.text for statement in statements] == [informative]
 
 
-def test_text_after_a_colon_can_be_a_statement_of_its_own() -> None:
+def test_text_after_a_colon_can_be_a_separate_statement() -> None:
     """A digest takes the whole sentence or the part after the colon, whichever is worth more per token, never both."""
     label = "What we found out today when we finally looked at the logs of the proxy"
     fact = "The proxy strips every cookie of a 302 answer"
@@ -94,8 +94,8 @@ def test_text_after_a_colon_can_be_a_statement_of_its_own() -> None:
         source("m3", "Tea. " * 40),
     ]
     for budget in (14, 60):
-        told = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
-        assert sum(text in (f"{label}: {fact}.", f"{fact}.") for text in told) <= 1
+        texts = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
+        assert sum(text in (f"{label}: {fact}.", f"{fact}.") for text in texts) <= 1
     lower = extract([source("m1", f"{label}: only {fact.lower()}."), *sources[2:]], budget_tokens=60)
     assert not any(statement.text.startswith("only") for statement in lower.statements)
     assert tail(f"{label}: {fact}.") == f"{fact}."
@@ -106,8 +106,8 @@ def sources_of(texts: Sequence[str]) -> list[DigestSource]:
     return [source(f"m{number}", text) for number, text in enumerate(texts)]
 
 
-def accounted(digest: Digest) -> list[str]:
-    """The ids that are cited, once each, and those that are dropped."""
+def listed_ids(digest: Digest) -> list[str]:
+    """Return the cited ids, once each, and the dropped ids."""
     cited = dict.fromkeys(name for statement in digest.statements for name in statement.sources)
     return [*cited, *(dropped.id for dropped in digest.dropped)]
 
@@ -152,14 +152,14 @@ def test_a_digest_fits_its_budget_and_is_smaller_than_its_sources(sources: list[
     """keeps: B-16, TB-04. Compression is a law, even if the budget is larger than the sources."""
     digest = extract(sources, budget_tokens=budget)
 
-    assert digest.tokens == tokens.estimate("\n".join(each.text for each in sorted_back(digest, sources)))
+    assert digest.tokens == tokens.estimate("\n".join(each.text for each in statements_in_order(digest, sources)))
     assert digest.tokens <= budget
     assert digest.source_tokens == sum(tokens.estimate(source.text) for source in sources)
     assert digest.tokens < digest.source_tokens or digest.tokens == 0
 
 
-def sorted_back(digest: Digest, sources: Sequence[DigestSource]) -> list[Statement]:
-    """The statements of all parts in the order of their sources; parts keep that order by themselves."""
+def statements_in_order(digest: Digest, sources: Sequence[DigestSource]) -> list[Statement]:
+    """Return the statements of all sections in the order of their sources."""
     place = {source.id: number for number, source in reversed(list(enumerate(sources)))}
     return sorted(digest.statements, key=lambda each: place[each.sources[0]])
 
@@ -167,14 +167,14 @@ def sorted_back(digest: Digest, sources: Sequence[DigestSource]) -> list[Stateme
 @given(sources=anything, budget=budgets)
 def test_every_source_is_cited_or_dropped_once(sources: list[DigestSource], budget: int) -> None:
     """keeps: B-59, TB-10. Nothing is left out silently."""
-    assert Counter(accounted(extract(sources, budget_tokens=budget))) == Counter({source.id for source in sources})
+    assert Counter(listed_ids(extract(sources, budget_tokens=budget))) == Counter({source.id for source in sources})
 
 
 @given(sources=anything, budget=budgets)
 def test_no_sentence_appears_twice(sources: list[DigestSource], budget: int) -> None:
-    said = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
+    texts = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
 
-    assert len(said) == len(set(said))
+    assert len(texts) == len(set(texts))
 
 
 @given(sources=anything, budget=budgets)
@@ -206,11 +206,11 @@ def test_another_process_makes_the_same_bytes() -> None:
         "sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[DigestSource]); "
         "sys.stdout.buffer.write(msgspec.json.encode(extract(sources, budget_tokens=60)))"
     )
-    given_bytes = msgspec.json.encode(session())
-    found = {
+    encoded = msgspec.json.encode(session())
+    digests = {
         subprocess.run(
             [sys.executable, "-c", code],
-            input=given_bytes,
+            input=encoded,
             capture_output=True,
             check=True,
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(tokens.__file__).parent.parent)},
@@ -218,10 +218,10 @@ def test_another_process_makes_the_same_bytes() -> None:
         for seed in ("1", "2", "3")
     }
 
-    assert found == {msgspec.json.encode(extract(session(), budget_tokens=60))}
+    assert digests == {msgspec.json.encode(extract(session(), budget_tokens=60))}
 
 
-# -- What is taken --------------------------------------------------------------------------------------------
+# -- Chosen statements ----------------------------------------------------------------------------------------
 
 
 def test_a_session_digest_states_the_outcome_and_its_reason() -> None:
@@ -230,12 +230,12 @@ def test_a_session_digest_states_the_outcome_and_its_reason() -> None:
     It holds the decision and its reason, not the search for it, and never a template.
     """
     digest = extract(session(), budget_tokens=60)
-    told = " ".join(statement.text for statement in digest.statements)
+    text = " ".join(statement.text for statement in digest.statements)
 
-    assert "cookie after the redirect" in told
-    assert "because the proxy strips headers" in told
-    assert "Let me look" not in told
-    assert "Now let me run" not in told
+    assert "cookie after the redirect" in text
+    assert "because the proxy strips headers" in text
+    assert "Let me look" not in text
+    assert "Now let me run" not in text
     assert {dropped.id: dropped.reason for dropped in digest.dropped}[EventId("m2")] == "filler"
 
 
@@ -247,14 +247,14 @@ def test_statements_are_in_time_order_for_any_order_of_sources() -> None:
 
 def test_requests_take_at_most_a_fifth_of_a_digest() -> None:
     """A crystal that repeats the request is no evidence of work."""
-    wanted = (
+    requests = (
         "The proxy cache loses cookies.,Session headers expire early.,Redirects drop the query.,Login loses tokens."
     )
     words = "proxy cookies cache session headers redirects query login tokens early".split()
-    asked = [source(f"p{number}", text, ("prompt",)) for number, text in enumerate(wanted.split(","))]
+    prompts = [source(f"p{number}", text, ("prompt",)) for number, text in enumerate(requests.split(","))]
     done = [source(f"n{n}", f"Looked at {words[n % 10]} in file_{n}.py", ("command",)) for n in range(20)]
 
-    digest = extract([*asked, *done], budget_tokens=60)
+    digest = extract([*prompts, *done], budget_tokens=60)
 
     quoted = [each.text for each in digest.statements if all(name.startswith("p") for name in each.sources)]
     assert sum(map(tokens.estimate, quoted)) <= 60 / 5
@@ -289,13 +289,13 @@ def test_the_task_is_not_repeated_as_a_result() -> None:
 
 
 def test_a_report_is_preferred_to_the_narration_of_the_same_work() -> None:
-    said = [
+    texts = [
         "Cookie handling moved behind the redirect in the session module.",
         "Cookie handling moved into session code.",
     ]
 
     digest = extract(
-        [source("a", said[1], ("narration",)), source("b", said[0], ("report",))],
+        [source("a", texts[1], ("narration",)), source("b", texts[0], ("report",))],
         budget_tokens=14,
     )
 
@@ -378,7 +378,7 @@ def test_headings_code_and_hashes_are_not_statements() -> None:
     assert [each.text for each in digest.statements] == marks[3:]
 
 
-# -- What is dropped ------------------------------------------------------------------------------------------
+# -- Dropped sources ------------------------------------------------------------------------------------------
 
 
 def test_a_repeated_sentence_cites_every_source_that_contains_it() -> None:
@@ -479,7 +479,7 @@ def test_several_statements_of_one_crystal_share_its_id() -> None:
         budget_tokens=14,
     )
 
-    assert Counter(accounted(digest)) == Counter(["c1", "c2"])
+    assert Counter(listed_ids(digest)) == Counter(["c1", "c2"])
 
 
 # -- Size -----------------------------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def many(count: int) -> list[DigestSource]:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions were called, of Python and of C."""
+    """Count the calls of Python and C functions."""
     made = 0
 
     def count_call(_frame: FrameType, event: str, _argument: object) -> None:
@@ -527,7 +527,7 @@ def test_ten_thousand_sources_are_digested() -> None:
 
     assert digest.tokens <= 2_000
     assert len(digest.insight) > 20
-    assert len(set(accounted(digest))) == 10_000
+    assert len(set(listed_ids(digest))) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -540,7 +540,7 @@ def test_hostile_texts_do_not_cost_quadratic_time(text: str) -> None:
         budget_tokens=40,
     )
 
-    assert len(accounted(digest)) == 2
+    assert len(listed_ids(digest)) == 2
 
 
 @pytest.mark.parametrize(
@@ -583,10 +583,10 @@ def test_questions_and_headings_of_a_prompt_are_not_statements() -> None:
         budget_tokens=60,
     )
 
-    said = [statement.text for statement in digest.statements]
-    assert "Is the session lifetime wrong?" not in said
-    assert "Files to change" not in said
-    assert "The lifetime is right, but nobody renews the session." in said
+    texts = [statement.text for statement in digest.statements]
+    assert "Is the session lifetime wrong?" not in texts
+    assert "Files to change" not in texts
+    assert "The lifetime is right, but nobody renews the session." in texts
 
 
 def test_a_clause_is_used_if_no_whole_sentence_fits() -> None:

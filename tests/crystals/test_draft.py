@@ -1,4 +1,4 @@
-"""From a digest to a crystal."""
+"""Drafts of crystals made from digests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_dropped_source_names_the_source_that_replaces_it() -> None:
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
 
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -64,11 +64,11 @@ def clock() -> HandClock:
     return HandClock(MONDAY)
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
@@ -110,7 +110,7 @@ async def test_a_digest_never_overwrites_an_agents_crystal(memory: mica.Memory, 
     await memory.retract(ids[0], reason="it was the proxy")
     await memory.crystals.make()
     [left] = await memory.crystals.list(level="session")
-    assert own not in left.text  # what rests on something retracted does not stay
+    assert own not in left.text  # its evidence was retracted
     assert rule in [each.text for each in left.principles]
     assert await memory.upkeep.verify() == []
 
@@ -124,7 +124,7 @@ async def test_a_day_crystal_written_by_an_agent_keeps_its_text(memory: mica.Mem
         await memory.crystals.commit(
             [("A day of one cookie.", cited)], sources=[session.id], period="day:2026-11-02", level="day"
         )
-    late = {ref.id for ref in observe(memory, clock, "s2", says=OTHER)}
+    late = {ref.id for ref in observe(memory, clock, "s2", texts=OTHER)}
 
     made = await memory.crystals.make(level="day")
 
@@ -132,7 +132,7 @@ async def test_a_day_crystal_written_by_an_agent_keeps_its_text(memory: mica.Mem
     assert (day.level, day.revision, day.insight[0].text) == ("day", 2, "A day of one cookie.")
     assert day.method == "committed:scout+extractive-1"
     assert late.intersection(each for statement in day.statements for each in statement.sources)
-    assert "cookie" not in " ".join(statement.text for statement in day.statements[1:])  # said by whoever wrote it
+    assert "cookie" not in " ".join(statement.text for statement in day.statements[1:])  # the agent's text covers it
     assert await memory.upkeep.verify() == []
 
 

@@ -1,4 +1,4 @@
-"""A crystal that a real model wrote, through the front door."""
+"""A crystal written by a real model, through the public API."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mica.testing import HandClock
 
 
 def by_model(home: Settings, weights: Path) -> Settings:
-    told = {"tiers": {"routine": f"local:{weights}"}, "known": {f"local:{weights}": {"window_tokens": 4_096}}}
+    models = {"tiers": {"routine": f"local:{weights}"}, "known": {f"local:{weights}": {"window_tokens": 4_096}}}
     return msgspec.structs.replace(
         home,
-        models=msgspec.convert(told, type(home.models)),
+        models=msgspec.convert(models, type(home.models)),
         crystals=msgspec.structs.replace(home.crystals, auto=False),
     )
 

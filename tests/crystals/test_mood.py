@@ -1,4 +1,4 @@
-"""Mood: seven numbers, counted, neutral until something moves them."""
+"""Mood: seven numbers, neutral until there is evidence."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_every_mood_component_stays_between_0_and_1(sources: list[DigestSource])
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
 
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -130,11 +130,11 @@ def clock() -> HandClock:
     return HandClock(MONDAY)
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
@@ -145,7 +145,7 @@ async def test_the_mood_of_a_day_is_weighted_by_the_marks_of_its_sessions(
 ) -> None:
     """keeps: B-49"""
     observe(memory, clock, "s1")
-    observe(memory, clock, "s2", says=(*OTHER, "The nightly build failed again, and nobody knows the error yet."))
+    observe(memory, clock, "s2", texts=(*OTHER, "The nightly build failed again, and nobody knows the error yet."))
 
     made = await memory.crystals.make(level="day")
 

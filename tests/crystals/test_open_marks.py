@@ -15,7 +15,7 @@ from mica.testing import HandClock
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
 
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -30,11 +30,11 @@ def clock() -> HandClock:
     return HandClock(MONDAY)
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
@@ -56,7 +56,7 @@ async def test_a_related_mark_cannot_precede_its_parent(memory: mica.Memory, clo
     """keeps: B-24, B-39. A relation also needs a parent and a known kind."""
     first = memory.mark("first")
     event = await memory.events.get(first.id)
-    with pytest.raises(InvalidInput, match="cannot come before"):
+    with pytest.raises(InvalidInput, match="cannot be older than its parent"):
         memory.mark("earlier", parent=event, at=clock() - timedelta(seconds=1))
     with pytest.raises(InvalidInput, match="needs a parent"):
         memory.mark("alone", relation="continues")

@@ -1,4 +1,4 @@
-"""When something is over, and what then goes into its crystal."""
+"""Periods: when they are over, and which sources their crystals have."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def crystal(
 
 
 def closed_sessions(
-    given: Iterable[Mark], live: Sequence[Crystal] = (), *, now: datetime, **more: object
+    group: Iterable[Mark], live: Sequence[Crystal] = (), *, now: datetime, **more: object
 ) -> list[DuePeriod[Mark] | Waiting]:
-    asked: dict[str, object] = {"calendar": BERLIN, "last_at": {}, "idle": IDLE, **more}
-    return list(closings.sessions(given, live, now=now, **asked))  # type: ignore[arg-type]
+    options: dict[str, object] = {"calendar": BERLIN, "last_at": {}, "idle": IDLE, **more}
+    return list(closings.sessions(group, live, now=now, **options))  # type: ignore[arg-type]
 
 
 def periods(found: Iterable[DuePeriod[Mark] | DuePeriod[Crystal] | Waiting]) -> list[str]:
@@ -65,35 +65,35 @@ def periods(found: Iterable[DuePeriod[Mark] | DuePeriod[Crystal] | Waiting]) -> 
 
 def test_a_session_closes_after_a_period_without_events() -> None:
     """keeps: B-08, B-23, TB-07"""
-    given = marks(6)
-    assert periods(closed_sessions(given, now=given[-1].at + IDLE)) == ["session:s1"]
-    [waits] = closed_sessions(given, now=given[-1].at + IDLE - timedelta(seconds=1))
+    group = marks(6)
+    assert periods(closed_sessions(group, now=group[-1].at + IDLE)) == ["session:s1"]
+    [waits] = closed_sessions(group, now=group[-1].at + IDLE - timedelta(seconds=1))
     assert waits == Waiting(period="session:s1", count=6, reason="the session is still active")
 
 
 def test_any_event_keeps_a_session_open() -> None:
     """keeps: B-08. An edit counts as much as a mark."""
-    given = marks(6)
-    now = given[-1].at + 2 * IDLE
-    assert periods(closed_sessions(given, now=now, last_at={"s1": now})) == []
-    assert periods(closed_sessions(given, now=now, last_at={"s2": now})) == ["session:s1"]
+    group = marks(6)
+    now = group[-1].at + 2 * IDLE
+    assert periods(closed_sessions(group, now=now, last_at={"s1": now})) == []
+    assert periods(closed_sessions(group, now=now, last_at={"s2": now})) == ["session:s1"]
 
 
 def test_an_ended_or_requested_session_is_closed() -> None:
     """keeps: B-23. A session closes by its end event or by an explicit request."""
-    given = marks(6)
-    assert periods(closed_sessions(given, now=NOON, ended={"s1"})) == ["session:s1"]
-    assert periods(closed_sessions(given, now=NOON, forced=True)) == ["session:s1"]
+    group = marks(6)
+    assert periods(closed_sessions(group, now=NOON, ended={"s1"})) == ["session:s1"]
+    assert periods(closed_sessions(group, now=NOON, forced=True)) == ["session:s1"]
 
 
 def test_small_sessions_are_pooled_at_the_end_of_the_day() -> None:
     """keeps: B-16. One crystal over all of them is shorter than its sources; one for each would not be."""
-    given = [*marks(2), *marks(2, session="s2", at=NOON + timedelta(hours=1)), *marks(1, session=None)]
-    [waits] = closed_sessions(given, now=NOON + timedelta(hours=3))
+    group = [*marks(2), *marks(2, session="s2", at=NOON + timedelta(hours=1)), *marks(1, session=None)]
+    [waits] = closed_sessions(group, now=NOON + timedelta(hours=3))
     assert (waits.period, isinstance(waits, Waiting) and waits.count) == ("pool:2026-11-04", 5)
-    [pool] = closed_sessions(given, now=NOON + timedelta(hours=12))
+    [pool] = closed_sessions(group, now=NOON + timedelta(hours=12))
     assert isinstance(pool, DuePeriod)
-    assert (pool.period, [mark.at for mark in pool.sources]) == ("pool:2026-11-04", sorted(mark.at for mark in given))
+    assert (pool.period, [mark.at for mark in pool.sources]) == ("pool:2026-11-04", sorted(mark.at for mark in group))
 
 
 def test_late_marks_revise_the_crystal_of_their_session() -> None:
@@ -145,9 +145,9 @@ def test_a_day_ends_at_midnight_when_the_clocks_change() -> None:
         (datetime(2026, 10, 25, 10, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC)),  # 24:00 is 23:00 UTC
         (datetime(2026, 3, 29, 10, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)),
     ):
-        given = [crystal("session:s1", start=start)]
-        assert periods(closings.days(given, {}, now=end - timedelta(seconds=1), calendar=BERLIN)) == []
-        assert periods(closings.days(given, {}, now=end, calendar=BERLIN)) == [f"day:{start:%Y-%m-%d}"]
+        group = [crystal("session:s1", start=start)]
+        assert periods(closings.days(group, {}, now=end - timedelta(seconds=1), calendar=BERLIN)) == []
+        assert periods(closings.days(group, {}, now=end, calendar=BERLIN)) == [f"day:{start:%Y-%m-%d}"]
 
 
 def test_a_week_ends_on_sunday_at_midnight() -> None:
@@ -170,7 +170,7 @@ def test_a_revised_session_revises_its_day_at_once() -> None:
     assert whole.revision == 2
 
 
-def test_a_milestone_ends_an_epoch_and_names_the_next() -> None:
+def test_a_milestone_ends_an_epoch_without_naming_it() -> None:
     """keeps: B-11, B-23"""
     weeks = [
         crystal(f"week:2026-W{45 + number}", level="week", start=NOON + timedelta(weeks=number), hours=100)
@@ -184,7 +184,10 @@ def test_a_milestone_ends_an_epoch_and_names_the_next() -> None:
         ["week:2026-W45", "week:2026-W46"],
         ["week:2026-W47"],
     ]
-    assert [each.label for each in found if isinstance(each, DuePeriod)] == [None, None]  # the words are the mark's own
+    assert [each.label for each in found if isinstance(each, DuePeriod)] == [
+        None,
+        None,
+    ]  # an epoch is not named after its milestone
     assert isinstance(found[-1], Waiting)
     [forced] = closings.epochs(weeks, [], now=NOON, calendar=BERLIN, forced=True, label="beginnings")
     assert isinstance(forced, DuePeriod)

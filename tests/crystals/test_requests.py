@@ -1,4 +1,4 @@
-"""What a purge or a retraction reports about the crystals it removed."""
+"""The report of a purge or a retraction about the crystals it removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.testing import HandClock
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
 
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -38,11 +38,11 @@ def clock() -> HandClock:
     return HandClock(MONDAY)
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
@@ -59,14 +59,14 @@ async def test_waiting_crystals_are_listed_with_a_reason(memory: mica.Memory, cl
     assert await memory.crystals.list() == []
 
 
-async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
-    """What was marked in each of two weeks, and an epoch over them that a person closed and named."""
+async def crystallize_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
+    """Record two weeks of marks and close them as a labelled epoch; returns the marks by week and the epoch."""
     refs: list[list[mica.Ref]] = []
     for week in range(2):
         refs.append([])
-        for day, says in enumerate((SAID, OTHER)):
+        for day, texts in enumerate((NOTES, OTHER)):
             clock.at = MONDAY + timedelta(weeks=week, days=day)
-            refs[-1] += observe(memory, clock, f"week {week} day {day}", says=says)
+            refs[-1] += observe(memory, clock, f"week {week} day {day}", texts=texts)
     await memory.crystals.make(level="epoch", label="beginnings of hunter2")
     [epoch] = await memory.crystals.list(level="epoch")
     return refs, epoch
@@ -75,7 +75,7 @@ async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list
 async def test_a_purge_reports_what_it_rebuilt_and_what_ended(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-53. It rebuilds a named epoch as its next revision and ends a week that has no marks left."""
     memory.crystals._settings = CrystalSettings()
-    refs, epoch = await of_two_weeks(memory, clock)
+    refs, epoch = await crystallize_two_weeks(memory, clock)
 
     tried = await memory.purge(ids=[refs[0][0].id], dry_run=True)
     first = await memory.purge(ids=[refs[0][0].id])
@@ -88,11 +88,11 @@ async def test_a_purge_reports_what_it_rebuilt_and_what_ended(memory: mica.Memor
     assert first.remade[-1].label == epoch.label
     assert [(each.level, each.revision) for each in second.remade] == [("epoch", 3)]
     assert {each.period: each.reason for each in second.ended} == {
-        "session:week 1 day 0": "too little is left that it rests on",
-        "session:week 1 day 1": "too little is left that it rests on",
-        "day:2026-11-09": "too little is left that it rests on",
-        "day:2026-11-10": "too little is left that it rests on",
-        "week:2026-W46": "too little is left that it rests on",
+        "session:week 1 day 0": "too few of its sources remain",
+        "session:week 1 day 1": "too few of its sources remain",
+        "day:2026-11-09": "too few of its sources remain",
+        "day:2026-11-10": "too few of its sources remain",
+        "week:2026-W46": "too few of its sources remain",
     }
 
 
@@ -109,7 +109,7 @@ async def test_a_purge_reports_where_remaining_marks_went_and_why_none_were_rebu
     off = await memory.purge(ids=[refs[2].id])
 
     assert [(each.period, each.count, each.reason) for each in pooled.ended] == [
-        ("session:s1", 4, "what is left of it is in pool:2026-11-02 now")
+        ("session:s1", 4, "its other sources are in pool:2026-11-02 now")
     ]
     assert [each.period for each in pooled.remade] == ["pool:2026-11-02"]
     assert (off.remade, [each.period for each in off.ended]) == ((), ["pool:2026-11-02"])

@@ -80,13 +80,13 @@ def test_a_known_tag_makes_a_mark_weigh_more() -> None:
     )
     room = 14
 
-    def told(*tags: str) -> list[str]:
+    def insight(*tags: str) -> list[str]:
         marks = [
             source(f"m{number}", text, (tag,))
             for number, (text, tag) in enumerate(zip((first, second), tags, strict=True))
         ]
         return [statement.text for statement in extract(marks, budget_tokens=room).insight]
 
-    assert told("decision", "command") == [first]
-    assert told("command", "decision") == [second]
-    assert told("anything", "else") == told("", "")
+    assert insight("decision", "command") == [first]
+    assert insight("command", "decision") == [second]
+    assert insight("anything", "else") == insight("", "")

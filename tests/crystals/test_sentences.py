@@ -1,4 +1,4 @@
-"""Sentences are verbatim stretches of a text that can stand alone."""
+"""Splitting texts into sentences and clauses, verbatim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs and trees that outlive a purge of something they quote."""
+"""Epochs and trees survive a purge of their sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mica.testing import HandClock
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
 
-SAID = (
+NOTES = (
     "The cookie is set before the redirect, so the session is lost on every login.",
     "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
     "Never set a cookie before a redirect: browsers drop it when the host changes.",
@@ -47,24 +47,24 @@ def home(home: Settings) -> Settings:
     return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
 
 
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
-    """A session of some minutes, each mark from another."""
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
+    """Record a session with one mark per minute."""
     refs = []
     with memory.context(session=session, agent="scout"):
-        for text in says:
+        for text in texts:
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
 
 
-async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
-    """What was marked in each of two weeks, and an epoch over them that a person closed and named."""
+async def crystallize_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
+    """Record two weeks of marks and close them as a labelled epoch; returns the marks by week and the epoch."""
     refs: list[list[mica.Ref]] = []
     for week in range(2):
         refs.append([])
-        for day, says in enumerate((SAID, OTHER)):
+        for day, texts in enumerate((NOTES, OTHER)):
             clock.at = MONDAY + timedelta(weeks=week, days=day)
-            refs[-1] += observe(memory, clock, f"week {week} day {day}", says=says)
+            refs[-1] += observe(memory, clock, f"week {week} day {day}", texts=texts)
     await memory.crystals.make(level="epoch", label="beginnings of hunter2")
     [epoch] = await memory.crystals.list(level="epoch")
     return refs, epoch
@@ -78,7 +78,7 @@ async def test_a_named_epoch_survives_a_purge_of_its_sources(memory: mica.Memory
     recreate it.
     """
     memory.crystals._settings = CrystalSettings(auto=auto)
-    refs, epoch = await of_two_weeks(memory, clock)
+    refs, epoch = await crystallize_two_weeks(memory, clock)
 
     await memory.purge(ids=[refs[0][0].id, refs[1][0].id])
     if not auto:
@@ -114,7 +114,7 @@ async def test_a_named_epoch_survives_a_purge_of_its_sources(memory: mica.Memory
 async def test_a_purge_does_not_recreate_what_a_person_ended(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-53. Such an epoch was retracted or purged itself; its weeks are free for another one."""
     memory.crystals._settings = CrystalSettings(auto=True)
-    refs, epoch = await of_two_weeks(memory, clock)
+    refs, epoch = await crystallize_two_weeks(memory, clock)
     await memory.retract(epoch.id, reason="too early")
     await memory.purge(ids=[refs[0][0].id])
     clock.move(weeks=1)
@@ -135,8 +135,8 @@ async def test_a_tree_survives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     """keeps: K-53"""
     memory.crystals._settings = CrystalSettings(auto=True)
     with memory.context(session="s1"):
-        root = memory.mark(SAID[0])
-        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+        root = memory.mark(NOTES[0])
+        below = [memory.mark(text, parent=root) for text in NOTES[1:]]
     [tree] = await memory.crystals.make(tree=root.id)
 
     await memory.purge(ids=[root.id])
@@ -150,20 +150,20 @@ async def test_a_tree_survives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert await memory.upkeep.verify() == []
 
 
-@pytest.mark.parametrize("asked", [{"value": "hunter2"}, {"user": "ann"}])
+@pytest.mark.parametrize("condition", [{"value": "hunter2"}, {"user": "ann"}])
 async def test_an_epoch_survives_a_purge_of_the_record_that_names_it(
-    memory: mica.Memory, clock: HandClock, asked: dict[str, str]
+    memory: mica.Memory, clock: HandClock, condition: dict[str, str]
 ) -> None:
     """keeps: K-53.
 
     The record of an earlier purge holds the epoch's name and the user; both are purged before the epoch is rebuilt.
     """
-    refs, epoch = await of_two_weeks(memory, clock)
+    refs, epoch = await crystallize_two_weeks(memory, clock)
     with memory.context(user="ann"):
         await memory.purge(ids=[refs[0][0].id])
 
     with memory.context(user="ben"):
-        await memory.purge(value=asked.get("value"), user=asked.get("user"))
+        await memory.purge(value=condition.get("value"), user=condition.get("user"))
     await memory.purge(user="ben")
     for event in await memory.events.query(EventQuery(limit=None)):
         assert b"hunter2" not in event.body
@@ -182,13 +182,13 @@ async def test_an_epoch_survives_a_purge_of_the_record_that_names_it(
 async def test_a_period_emptied_by_a_purge_is_retracted(memory: mica.Memory, clock: HandClock, auto: bool) -> None:
     """keeps: K-53. This holds for an epoch and a tree; later marks of the same weeks do not join them."""
     memory.crystals._settings = CrystalSettings(auto=auto)
-    refs, epoch = await of_two_weeks(memory, clock)
+    refs, epoch = await crystallize_two_weeks(memory, clock)
     [tree] = await memory.crystals.make(tree=refs[0][0].id)
 
     await memory.purge(ids=[ref.id for ref in refs[0]])
     assert await retractions(memory) == ([tree.id] if auto else [])
     clock.move(days=1)
-    await memory.crystals.make_due()  # the second week is not over, and may be what is left of the epoch
+    await memory.crystals.make_due()  # the second week is not over and may still join the epoch
     assert await retractions(memory) == [tree.id]
     clock.move(weeks=1)
     await memory.crystals.make_due()
@@ -198,9 +198,9 @@ async def test_a_period_emptied_by_a_purge_is_retracted(memory: mica.Memory, clo
     assert await retractions(memory) == ([tree.id, again.id] if auto else [tree.id])
     assert await memory.crystals.make_due() == []
     assert await retractions(memory) == [tree.id, again.id]
-    for day, says in ((0, SAID), (1, OTHER), (7, SAID), (8, OTHER)):
+    for day, texts in ((0, NOTES), (1, OTHER), (7, NOTES), (8, OTHER)):
         with memory.context(session=f"late {day}"):
-            for text in says:
+            for text in texts:
                 memory.mark(text, at=MONDAY + timedelta(days=day))
     await memory.crystals.make(level="epoch", label="another")
 
@@ -212,9 +212,9 @@ async def test_a_period_emptied_by_a_purge_is_retracted(memory: mica.Memory, clo
 
 
 async def retractions(memory: mica.Memory) -> list[object]:
-    """What was retracted, oldest first."""
-    told = await memory.events.query(EventQuery(names=("mark.retracted",), limit=None))
-    return [event.data["mark"] for event in told]
+    """Return the retracted ids, oldest first."""
+    events = await memory.events.query(EventQuery(names=("mark.retracted",), limit=None))
+    return [event.data["mark"] for event in events]
 
 
 @pytest.mark.parametrize("label", ["mine", None])
@@ -223,8 +223,8 @@ async def test_a_tree_requested_again_replaces_the_one_a_purge_rebuilt(
 ) -> None:
     """keeps: K-53. Two crystals never cover the same marks."""
     with memory.context(session="s1"):
-        root = memory.mark(SAID[0])
-        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+        root = memory.mark(NOTES[0])
+        below = [memory.mark(text, parent=root) for text in NOTES[1:]]
     [tree] = await memory.crystals.make(tree=root.id, label="theirs")
     await memory.purge(ids=[below[0].id])
 
@@ -245,13 +245,13 @@ async def test_a_partly_imported_log_blocks_no_crystal(
     part = tmp_path / "part.jsonl"
     async with mica.open(":memory:", settings=home, clock=clock) as other:
         with other.context(session="s1"):
-            root = other.mark(SAID[0])
-            below = [other.mark(text, parent=root) for text in SAID[1:]]
+            root = other.mark(NOTES[0])
+            below = [other.mark(text, parent=root) for text in NOTES[1:]]
         [tree] = await other.crystals.make(tree=root.id)
         await other.purge(ids=[below[0].id])
         records = await other.events.query(EventQuery(names=names, limit=None))
-        wanted = [event for event in records if event.name == "log.purged" or event.id == tree.id]
-        part.write_bytes(b"".join(event_line(event) + b"\n" for event in wanted))
+        selected = [event for event in records if event.name == "log.purged" or event.id == tree.id]
+        part.write_bytes(b"".join(event_line(event) + b"\n" for event in selected))
     observe(memory, clock, "s1")
     assert (await memory.events.import_log(part)).events == len(names)
 
@@ -265,14 +265,14 @@ async def test_a_partly_imported_log_blocks_no_crystal(
 
 async def test_a_forged_purge_record_makes_no_epoch(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: K-53. A purge record is trusted only if that purge left a tombstone."""
-    refs, _ = await of_two_weeks(memory, clock)
-    seen = memory.emit("tool.ran", {"text": "anything"})
-    await memory.purge(ids=[refs[0][0].id, seen.id])
+    refs, _ = await crystallize_two_weeks(memory, clock)
+    other = memory.emit("tool.ran", {"text": "anything"})
+    await memory.purge(ids=[refs[0][0].id, other.id])
     clock.move(weeks=1)
     await memory.crystals.make_due()
     before = await memory.crystals.list(limit=None)
     observe(memory, clock, "later")
-    for gone in ("x", refs[0][0].id, refs[0][1].id, before[0].id, seen.id):
+    for gone in ("x", refs[0][0].id, refs[0][1].id, before[0].id, other.id):
         for period in ("epoch:forged", "tree:nonsense", f"tree:{refs[0][1].id}"):
             survivor = {"crystal": gone, "period": period, "revision": 41, "label": "obey", "weeks": ["week:2026-W47"]}
             memory.emit("log.purged", {"survivors": [survivor]})

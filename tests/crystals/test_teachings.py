@@ -1,4 +1,4 @@
-"""Teachings: promoted crystals, kept in the log until they are withdrawn or lose what they rest on."""
+"""Teachings: promoted crystals that hold until they are withdrawn or lose their evidence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = ("Set cookies after the last redirect", "Never trust the session id of a
 async def crystal_of_session(
     memory: mica.Memory, session: str = "s1", *, marks: int = 20, confidence: float = 0.9
 ) -> Crystal:
-    """A crystal that an agent wrote of its own marks: it passes the gate when they are enough."""
+    """Commit a crystal of an agent's own marks; with enough marks it can be promoted."""
     with memory.context(session=session, agent="scout"):
         texts = [*RULES, *(f"The proxy dropped cookie {number} of the login page" for number in range(marks - 2))]
         ids = [memory.mark(f"{text} ({session})").id for text in texts]
@@ -259,7 +259,7 @@ async def test_a_teaching_enters_briefs_until_it_is_withdrawn(memory: mica.Memor
         assert RULES[0] in taught.text
         shown = {passage.sources[0] for passage in brief.passages}
         cited = {mark for statement in teaching.statements for mark in statement.sources}
-        assert query == "invoices" or shown.isdisjoint(cited), "a teaching stands beside the marks it quotes"
+        assert query == "invoices" or shown.isdisjoint(cited), "a teaching is shown together with the marks it quotes"
     await memory.crystals.withdraw(teaching.id, reason="fixed")
 
     assert not [each for each in (await memory.brief("")).passages if each.kind == "teaching"]
@@ -272,6 +272,6 @@ async def test_a_crystal_that_lost_a_source_is_not_taught(home: Settings, tmp_pa
         made = await crystal_of_session(memory)
         await memory.retract(made.sources[-1], reason="it was not so")
 
-        with pytest.raises(mica.InvalidInput, match="rests on something that was retracted"):
+        with pytest.raises(mica.InvalidInput, match="has a source that was retracted"):
             await memory.crystals.promote(made.id)
         assert await memory.crystals.teachings() == []

@@ -21,7 +21,7 @@ async def test_a_session_is_open_until_it_ends_or_goes_silent(memory: Memory, cl
         memory.emit("session.ended")
     with memory.context(session="idle"):
         memory.emit("step")
-    memory.emit("step")  # of no session
+    memory.emit("step")  # without a session
     clock.move(minutes=29)
     with memory.context(session="busy", agent="scout"):
         memory.emit("step")

@@ -45,39 +45,39 @@ async def test_unknown_events_are_named(memory: Memory) -> None:
 
 
 async def test_an_overview_counts_what_agents_did(memory: Memory) -> None:
-    asked_at = START_AT
+    started_at = START_AT
     with memory.context(session="s1", agent="scout"):
-        asked = memory.mark("fix the login", tags=["prompt"], at=asked_at)
-        with memory.context(parent=asked):
+        prompt = memory.mark("fix the login", tags=["prompt"], at=started_at)
+        with memory.context(parent=prompt):
             step = {"path": "a.py", "tokens": 10}
-            memory.emit("file.read", step, at=asked_at + timedelta(seconds=1))
-            memory.emit("file.read", step | {"tokens": None}, at=asked_at + timedelta(seconds=2))
-            memory.emit("file.edit", step, at=asked_at + timedelta(seconds=3))
-            memory.emit("file.read", {"path": "gone.py"}, error=True, at=asked_at + timedelta(seconds=4))
-            memory.emit("shell.run", {"command": "make"}, at=asked_at + timedelta(seconds=5))
-            memory.emit("model.answer", {"input_tokens": 5, "output_tokens": 7}, at=asked_at + timedelta(seconds=6))
-            memory.mark("the login works", tags=["closing"], at=asked_at + timedelta(seconds=7))
+            memory.emit("file.read", step, at=started_at + timedelta(seconds=1))
+            memory.emit("file.read", step | {"tokens": None}, at=started_at + timedelta(seconds=2))
+            memory.emit("file.edit", step, at=started_at + timedelta(seconds=3))
+            memory.emit("file.read", {"path": "gone.py"}, error=True, at=started_at + timedelta(seconds=4))
+            memory.emit("shell.run", {"command": "make"}, at=started_at + timedelta(seconds=5))
+            memory.emit("model.answer", {"input_tokens": 5, "output_tokens": 7}, at=started_at + timedelta(seconds=6))
+            memory.mark("the login works", tags=["closing"], at=started_at + timedelta(seconds=7))
 
-    seen = await memory.events.overview()
+    overview = await memory.events.overview()
 
-    [line] = seen.sessions
+    [line] = overview.sessions
     assert (line.prompt, line.closing, line.prompts) == ("fix the login", "the login works", 1)
     assert (line.reads, line.edits, line.commands, line.failures, line.tokens_read) == (2, 1, 1, 1, 10)
-    assert [(file.path, file.sessions, file.reads, file.edits, file.tokens) for file in seen.files] == [
+    assert [(file.path, file.sessions, file.reads, file.edits, file.tokens) for file in overview.files] == [
         ("a.py", 1, 2, 1, 10)
     ]
-    assert (seen.usage.answers, seen.usage.input_tokens, seen.usage.output_tokens) == (1, 5, 7)
-    assert seen.since == asked_at.astimezone(UTC)
+    assert (overview.usage.answers, overview.usage.input_tokens, overview.usage.output_tokens) == (1, 5, 7)
+    assert overview.since == started_at.astimezone(UTC)
 
 
 async def test_events_of_several_references_come_in_their_order(memory: Memory) -> None:
     one, two = memory.emit("one"), memory.emit("two")
     lost = build(9).id
 
-    found = await memory.events.resolve([2, lost, one.id])
+    resolved = await memory.events.resolve([2, lost, one.id])
 
-    assert [event.id for event in found.found] == [two.id, one.id]
-    assert found.missing == (lost,)
+    assert [event.id for event in resolved.events] == [two.id, one.id]
+    assert resolved.missing == (lost,)
     with pytest.raises(InvalidInput, match="101 references"):
         await memory.events.resolve(range(101))
 

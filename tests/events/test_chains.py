@@ -1,4 +1,4 @@
-"""Questions about chains: impact, failures, replay, comparison."""
+"""Analysis of chains: impact, failures, replay, comparison."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_failure_comes_with_its_causes_and_agents(memory: Memory) -> Non
     every = await memory.events.failures()
 
     assert failure.event.id == failed.id
-    assert names(failure.led) == ["plan", "file.read"]
+    assert names(failure.ancestors) == ["plan", "file.read"]
     assert failure.agents == ("planner", "scout", "smith")
     assert names([each.event for each in every]) == ["tool.ran", "other"]
     assert every[1].agents == ()
@@ -72,16 +72,16 @@ async def test_references_resolve_in_order_and_missing_ones_are_named(memory: Me
 
     found = await memory.events.resolve([second, "#1", first.id, 99, build(7).id])
 
-    assert names(found.found) == ["second", "first", "first"]
+    assert names(found.events) == ["second", "first", "first"]
     assert found.missing == ("99", build(7).id)
-    assert names((await memory.events.resolve("#2")).found) == ["second"]
-    assert (await memory.events.resolve([])).found == ()
+    assert names((await memory.events.resolve("#2")).events) == ["second"]
+    assert (await memory.events.resolve([])).events == ()
 
 
 async def test_at_most_a_hundred_references_are_resolved_at_once(memory: Memory) -> None:
     """keeps: E-28"""
     memory.emit("x")
-    assert len((await memory.events.resolve([1] * 100)).found) == 100
+    assert len((await memory.events.resolve([1] * 100)).events) == 100
     with pytest.raises(InvalidInput, match="101 references"):
         await memory.events.resolve([1] * 101)
     with pytest.raises(InvalidEvent, match="'nonsense' is not an event id"):
@@ -108,7 +108,7 @@ async def test_chain_queries_accept_any_kind_of_reference(memory: Memory) -> Non
 
 
 class Watch:
-    """Seconds that pass only by sleeping and by hand."""
+    """A clock that advances only when sleeping or set by the test."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -140,7 +140,7 @@ async def test_a_chain_is_replayed_from_a_point_in_order(memory: Memory, clock: 
 
 
 async def test_replay_keeps_the_recorded_pace(memory: Memory, clock: HandClock) -> None:
-    """keeps: E-37. It follows the clock it is given; a slow reader is not delayed further."""
+    """keeps: E-37. It follows the clock that is passed in; a slow reader is not delayed further."""
     with memory.context(correlation="run-1"):
         first = memory.emit("a")
         clock.move(seconds=4)

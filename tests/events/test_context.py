@@ -59,7 +59,7 @@ async def test_two_roots_in_one_task_have_different_chains(memory: Memory) -> No
 
 
 async def test_siblings_have_equal_depth(memory: Memory) -> None:
-    """keeps: TE-01. Also in tasks that run at the same time."""
+    """keeps: TE-01. This holds in concurrent tasks too."""
     root = memory.emit("root")
 
     async def child() -> int:
@@ -246,7 +246,7 @@ async def test_decorated_functions_and_coroutines_run_inside(memory: Memory) -> 
 
 async def test_one_block_cannot_be_entered_twice_at_once(memory: Memory) -> None:
     block = memory.context(agent="scout")
-    with block, pytest.raises(InvalidContext, match="open already"):
+    with block, pytest.raises(InvalidContext, match="already open"):
         block.__enter__()
     assert agent(memory) is None
 
@@ -296,7 +296,7 @@ async def test_unusable_context_values_are_named(memory: Memory) -> None:
             pass
     mapping: dict[str, Any] = {"labels": {"branch": "main"}}
     with (
-        pytest.raises(InvalidContext, match=r"give labels as keywords: context\(branch='main'\)"),
+        pytest.raises(InvalidContext, match=r"pass labels as keywords: context\(branch='main'\)"),
         memory.context(**mapping),
     ):
         pass
@@ -304,7 +304,7 @@ async def test_unusable_context_values_are_named(memory: Memory) -> None:
 
 
 class Word(str):
-    """A text that is more than a text."""
+    """A subclass of `str`."""
 
 
 VALUES = st.sampled_from([None, "one", "two", "three", "\u00e9", Word("one"), "", "\ud800", "x" * 5_000, 1, {"one": 1}])

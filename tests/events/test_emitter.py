@@ -1,4 +1,4 @@
-"""What `emit` accepts, how it is kept, and what is refused."""
+"""`emit`: accepted, converted and refused data."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ async def test_data_that_cannot_be_recorded_is_refused_and_nothing_else_is_lost(
 
 async def test_non_text_keys_are_refused_at_once_for_new_event_names(memory: Memory) -> None:
     """A caller that always uses such keys gets an error on the first call, and nothing is stored."""
-    name = new_writer()  # never emitted before, by whatever ran in this process
+    name = new_writer()  # never emitted before in this process
     for _ in range(2):
-        with pytest.raises(InvalidEvent, match=r"has the key 1; keys are texts"):
+        with pytest.raises(InvalidEvent, match=r"has the key 1; keys must be strings"):
             memory.emit(name, {1: "one"})  # type: ignore[dict-item]  # the point
     assert await memory.events.query() == []
 
@@ -77,7 +77,7 @@ async def test_nested_non_text_keys_are_reported_and_block_no_other_event(memory
     memory.emit("after", {"large": 2**70, "numbers": {1: "one"}})
 
     refused, _, twice, after = await memory.events.query()
-    assert "keys are texts" in str(twice.data["text"])
+    assert "keys must be strings" in str(twice.data["text"])
 
     assert (refused.name, refused.error) == ("event.refused", True)
     assert "cannot be written as JSON" in str(refused.data["text"])
@@ -99,7 +99,7 @@ async def test_names_that_cannot_be_queried_are_refused(memory: Memory, name: st
 
 @pytest.mark.parametrize("name", ["event.purged", "event.refused"])
 async def test_names_reserved_for_tombstones_and_refusals_are_refused(memory: Memory, name: str) -> None:
-    with pytest.raises(InvalidEvent, match="is what a store itself puts in an event's place"):
+    with pytest.raises(InvalidEvent, match="is reserved for the store"):
         memory.emit(name, {"purge": "x", "reason": "y"})
 
 

@@ -1,4 +1,4 @@
-"""The fold: it leaves the time to those who emit, until so much waits that it must hurry."""
+"""The fold: it yields to emitting code, until the backlog reaches its limit."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ BACKLOG = 5 * BATCH_MAX
 
 
 class Flood:
-    """A store into which events come faster than it takes them. Who waits there for a time waits for ever."""
+    """A store that receives events faster than it can store them. A sleep with a duration never ends."""
 
     def __init__(self, folder: Path) -> None:
         self.stored = 0
         self.naps = 0
-        self.bursts = 0  # that are still to come, each while the fold lets events gather
+        self.bursts = 0  # bursts still to emit, one whenever the fold collects events
         self.stored_at_bursts: list[int] = []
         self.changed = asyncio.Event()
-        self.loop: asyncio.AbstractEventLoop | None = None  # of the fold: other threads have their own
+        self.loop: asyncio.AbstractEventLoop | None = None  # the loop of the fold; other threads have others
         self._folder = folder
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -120,7 +120,7 @@ async def test_an_endless_burst_is_stored_too(flood: Flood, monkeypatch: pytest.
 
 
 async def test_later_events_are_stored_without_a_read(tmp_path: Path) -> None:
-    """After a pause the fold starts again by itself."""
+    """After a pause the fold restarts automatically."""
     stored: list[str] = []
     changed = asyncio.Event()
 
@@ -137,7 +137,7 @@ async def test_later_events_are_stored_without_a_read(tmp_path: Path) -> None:
         journal.emit(name)
         async with asyncio.timeout(60):
             await changed.wait()
-        for _ in range(100):  # the fold has seen that nothing is left, and waits to be woken
+        for _ in range(100):  # the fold is idle and waits to be woken
             await asyncio.sleep(0)
     await folding.close()
     journal.close()
@@ -149,7 +149,7 @@ async def test_single_events_are_batched_before_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each append is a disk sync; one per mark would delay callers that wait for `durable`."""
-    gathered: list[int] = []  # how many appends there were whenever the fold let events gather
+    gathered: list[int] = []  # number of appends whenever the fold collects events
     appends = 0
     enough = asyncio.Event()
     sleep, own = asyncio.sleep, asyncio.get_running_loop()
@@ -162,7 +162,7 @@ async def test_single_events_are_batched_before_they_are_stored(
     async def append(events: Sequence[Event]) -> Appended:
         nonlocal appends
         appends += 1
-        journal.emit("step")  # somebody marks while this is stored
+        journal.emit("step")  # another mark arrives while this one is stored
         if appends == 5:
             enough.set()
         return Appended(stored=len(events))
@@ -185,12 +185,12 @@ async def test_single_events_are_batched_before_they_are_stored(
 async def test_closing_does_not_wait_again_for_a_busy_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """keeps: U-04. A command that failed after a minute because the file is locked does not wait another minute."""
     monkeypatch.setattr(folding_module, "CLOSE_S", 0.01)
-    asked = 0
+    attempts = 0
 
     async def append(_: Sequence[Event]) -> Appended:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
             await asyncio.Event().wait()
         raise StoreBusy("locked for a minute")
 
@@ -227,8 +227,8 @@ async def test_a_closing_memory_releases_segments_of_dead_writers(
 
     await folding.close()
 
-    left = list(leftovers(tmp_path))
-    for each in left:
+    unclaimed = list(leftovers(tmp_path))
+    for each in unclaimed:
         each.close()
-    assert len(left) == 5
+    assert len(unclaimed) == 5
     journal.close()

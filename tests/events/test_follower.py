@@ -1,4 +1,4 @@
-"""Following the log: nothing missed, nothing twice, nothing left behind."""
+"""Following the log: every event exactly once, and no resources left behind."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from mica.store.reference.store import EphemeralStore
 from mica.testing import build
 from mica.testing.postgres import APP, LocalPostgres, pooled
 
-SOON_S = 20  # a test that waits so long has failed
+SOON_S = 20  # a test that waits longer has failed
 
 
-async def take(following: follow.Following, number: int) -> list[Event]:
+async def take(following: follow.Follower, number: int) -> list[Event]:
     async with asyncio.timeout(SOON_S):
         return [await anext(following) for _ in range(number)]
 
 
 class RestartingLog(ReferenceLog):
-    """A log that cannot be read now and then."""
+    """A log whose reads sometimes fail."""
 
     def __init__(self, state: ReferenceState, *, outages: Collection[int], error: Exception) -> None:
         super().__init__(state)
-        self.outages = set(outages)  # which reads fail
+        self.outages = set(outages)  # numbers of the reads that fail
         self.error = error
         self.reads = count()
 
@@ -94,7 +94,7 @@ async def test_follow_starts_after_a_position_or_now(memory: Memory) -> None:
 @pytest.mark.parametrize("after", [-1, "5", 1.5, True, float("nan"), 2**70])
 async def test_an_invalid_position_is_refused_by_every_store(memory: Memory, after: object) -> None:
     """keeps: TE-19"""
-    with pytest.raises(InvalidInput, match=r"after is .*; give a whole number, 0 or more"):
+    with pytest.raises(InvalidInput, match=r"after is .*; use a whole number, 0 or more"):
         memory.events.follow(after=after)  # type: ignore[arg-type]  # it is what must be refused
     with pytest.raises(InvalidInput, match="after is"):
         await anext(memory.events.log(after=after))  # type: ignore[arg-type]  # it is what must be refused
@@ -172,7 +172,7 @@ async def test_retries_slow_down_to_a_limit(home: Settings, monkeypatch: pytest.
     sleep, here = asyncio.sleep, threading.current_thread()
 
     async def instead(seconds: float) -> None:
-        if threading.current_thread() is not here:  # a server of other tests
+        if threading.current_thread() is not here:  # the server of other tests
             await sleep(seconds)
         else:
             waits.append(seconds)
@@ -243,7 +243,7 @@ async def test_the_position_of_an_empty_memory_is_0(memory: Memory) -> None:
     assert await memory.events.position() == 1
 
 
-# -- Being rung -----------------------------------------------------------------------------------------------
+# -- Notifications --------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -255,8 +255,8 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-async def begun(memory: Memory, following: follow.Following) -> asyncio.Task[list[Event]]:
-    """A step of a follower that has looked in vain and hears now what others append."""
+async def begun(memory: Memory, following: follow.Follower) -> asyncio.Task[list[Event]]:
+    """A pending step of a follower that found no event and now listens for appends."""
     waiting = asyncio.create_task(take(following, 1))
     async with asyncio.timeout(SOON_S):
         while not (listener := getattr(memory._store.notices, "_listener", None)) or not listener.is_listening:
@@ -294,7 +294,7 @@ async def test_followers_share_one_listening_connection(server: LocalPostgres, h
             one, two = memory.events.follow(after=0), memory.events.follow(after=0)
             tasks = [await begun(memory, one), await begun(memory, two)]
             assert len(await listeners(connection)) == 1
-            async with asyncio.timeout(SOON_S):  # a look that one of them has begun is a task of the driver
+            async with asyncio.timeout(SOON_S):  # a read in progress is a task of the driver
                 while len(asyncio.all_tasks() - own - set(tasks)) != 1:
                     await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""Guards: what a call needs, how long it may take, what it is labelled with, whether it is observed."""
+"""Guards: required context, timeouts, tags and sampling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mica.events.guards import is_sampled, requires, sampled, tagged, timeout
 
 
 async def called(function: Callable[[], object]) -> object:
-    """What a function or coroutine function returns."""
+    """The result of a function or coroutine function."""
     result = function()
     return await result if isinstance(result, Awaitable) else result
 
@@ -47,7 +47,7 @@ async def test_a_call_without_the_required_fields_is_refused(memory: Memory) -> 
 async def test_a_label_that_resembles_a_field_is_questioned(memory: Memory) -> None:
     """keeps: E-34. A typing error would be refused forever, with advice that sets a label."""
     for function in both(requires(memory, fields=["sesion", "branch"])):
-        with pytest.raises(InvalidContext, match=r"'sesion' is taken for a label, was 'session' meant\?$"):
+        with pytest.raises(InvalidContext, match=r"'sesion' is read as a label; did you mean 'session'\?$"):
             await called(function)
 
 
@@ -188,28 +188,28 @@ def test_a_chain_in_a_smaller_sample_is_in_every_larger_one(key: str, one: float
 
 
 async def test_invalid_decorator_arguments_are_refused_at_definition(memory: Memory) -> None:
-    with pytest.raises(InvalidInput, match="give a list"):
+    with pytest.raises(InvalidInput, match="pass a list"):
         requires(memory, fields="session")
-    with pytest.raises(InvalidInput, match="more than 0"):
+    with pytest.raises(InvalidInput, match="above 0"):
         timeout(memory, 0)
-    with pytest.raises(InvalidInput, match="no coroutine function"):
+    with pytest.raises(InvalidInput, match="not a coroutine function"):
         timeout(memory, 1)(len)  # type: ignore[arg-type]  # the point
     with pytest.raises(InvalidInput, match="without commas"):
         tagged(memory, "a,b")
     with pytest.raises(InvalidInput, match="from 0 to 1"):
         sampled(memory, 1.5)
-    with pytest.raises(InvalidInput, match=r"no context can be -3 s old; give a max_age_s of 0 or more"):
+    with pytest.raises(InvalidInput, match=r"max_age_s is -3; use a number of 0 or more"):
         requires(memory, max_age_s=-3)
-    with pytest.raises(InvalidInput, match="no event has the depth -1"):
+    with pytest.raises(InvalidInput, match="min_depth is -1"):
         requires(memory, min_depth=-1)
     for strange in ("1", None, True):
-        with pytest.raises(InvalidInput, match=f"cannot be given {strange!r} seconds"):
+        with pytest.raises(InvalidInput, match=f"a timeout cannot be {strange!r} seconds"):
             timeout(memory, strange)  # type: ignore[arg-type]  # the point
-        with pytest.raises(InvalidInput, match=f"{strange!r} is no share"):
+        with pytest.raises(InvalidInput, match=f"{strange!r} is not a share"):
             sampled(memory, strange)  # type: ignore[arg-type]  # the point
-    with pytest.raises(InvalidInput, match="no context can be '1' s old"):
+    with pytest.raises(InvalidInput, match="max_age_s is '1'"):
         requires(memory, max_age_s="1")  # type: ignore[arg-type]  # the point
-    with pytest.raises(InvalidInput, match="fields has 5, which is no name"):
+    with pytest.raises(InvalidInput, match="fields has 5, which is not a name"):
         requires(memory, fields=[5])  # type: ignore[list-item]  # the point
 
 

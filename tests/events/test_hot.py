@@ -1,4 +1,4 @@
-"""What waits for the store is read as if it were there."""
+"""Events that wait for the store are read like stored ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ QUERIES = [
 
 
 def emit_some(memory: Memory, chance: random.Random, known: list[Ref], count: int) -> None:
-    """Events of some sessions, chains, kinds and times; a few far away, a few below parents that nobody knows."""
+    """Emit events of several sessions, chains, kinds and times; a few times are extreme, a few parents unknown."""
     strange = make_event(event_id(new_writer(), 1), "elsewhere", {}, at=NOW)
     for _ in range(count):
         parent = chance.choice([None, None, strange, *known[-20:]])
@@ -62,23 +62,23 @@ def emit_some(memory: Memory, chance: random.Random, known: list[Ref], count: in
 
 
 async def everything(memory: Memory, known: list[Ref]) -> list[object]:
-    """What the reads say that need no position."""
-    found: list[object] = [await memory.events.query(query) for query in QUERIES]
+    """The results of all reads that need no position."""
+    results: list[object] = [await memory.events.query(query) for query in QUERIES]
     for ref in known[::29]:
         event = await memory.events.get(ref.id)
-        found += [
+        results += [
             event,
             await memory.events.chain(event),
             await memory.events.ancestors(event),
             await memory.events.descendants(event),
         ]
-        found += [await memory.events.descendants(event, depth=1), await memory.events.impact(event)]
-    found.append((await memory.upkeep.sizes()).events)
-    return found
+        results += [await memory.events.descendants(event, depth=1), await memory.events.impact(event)]
+    results.append((await memory.upkeep.sizes()).events)
+    return results
 
 
 async def stop_folding(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be stored in the background any more; a batch under way is finished first."""
+    """Stop storing in the background; a running batch is finished first."""
     monkeypatch.setattr(memory._log._folding, "wake", lambda: None)
     memory._log._folding._task.cancel()
     await asyncio.wait([memory._log._folding._task])
@@ -86,7 +86,7 @@ async def stop_folding(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unplaced(value: object) -> object:
-    """The same without positions, lists of events in an order that positions have no part in."""
+    """A result without positions; lists of events are sorted independently of positions."""
     if isinstance(value, Event):
         return msgspec.structs.replace(value, position=None)
     if isinstance(value, list | tuple):
@@ -104,7 +104,7 @@ async def test_pending_events_are_read_like_stored_ones(
     chance = random.Random(seed)
     known: list[Ref] = []
     emit_some(memory, chance, known, 150)
-    await memory.events.position()  # all of that is stored
+    await memory.events.position()  # these are all stored
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     await stop_folding(memory, monkeypatch)
     emit_some(memory, chance, known, 150)
@@ -146,7 +146,7 @@ async def test_data_outside_json_is_reported_while_still_pending(
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many frames each read decodes whole."""
+    """The number of frames that each read decodes completely."""
     decoded: list[int] = []
     frames = Segment.frames
 
@@ -159,7 +159,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def leave(folder: Path, events: int) -> list[Ref]:
-    """What a writer that is gone left beside a store, no two at the same time."""
+    """Leave events of a dead writer beside a store, each with a different time."""
     journal = Journal(folder / "space.db-segments", space="test", base=Here(), clock=None, wake=lambda: None)
     times = (NOW + timedelta(milliseconds=number) for number in range(events))
     refs = [journal.emit("step", {"n": number}, at=at) for number, at in enumerate(times)]
@@ -188,7 +188,7 @@ async def test_a_damaged_frame_hides_no_other_and_is_reported_when_stored(
     path = max(tmp_path.rglob(f"*{SUFFIX}"))
     body = bytearray(path.read_bytes())
     name = body.index(b"step", body.index(b"step") + 3_000)  # in the middle of some frame
-    body[{"time": name - 10, "name": name - 1, "array": name - 11}[at]] = 0xC1  # which no MessagePack has
+    body[{"time": name - 10, "name": name - 1, "array": name - 11}[at]] = 0xC1  # never valid in MessagePack
     path.write_bytes(body)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         latest = await memory.events.query(EventQuery(limit=None))
@@ -249,7 +249,7 @@ async def test_a_read_by_position_stores_pending_events_first(memory: Memory, mo
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     first, second = memory.emit("first"), memory.emit("second")
     assert (await memory.events.get(2)).id == second.id
-    assert [event.id for event in (await memory.events.resolve(["1", first.id])).found] == [first.id, first.id]
+    assert [event.id for event in (await memory.events.resolve(["1", first.id])).events] == [first.id, first.id]
 
 
 async def test_pending_events_purged_by_another_process_are_not_read(
@@ -259,16 +259,18 @@ async def test_pending_events_purged_by_another_process_are_not_read(
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     await stop_folding(memory, monkeypatch)
     with memory.context(session="s1", correlation="c1"):
-        gone = memory.emit("tool.ran", {"text": "hunter2"})
-        memory.emit("tool.ran", {"text": "below"}, parent=gone)
-    known = [memory.emit("tool.ran", {"text": "open"}), gone]
-    told = Tombstone(purge=build(1_000).id, reason="leaked")
-    kept = Selection(session="s1", value="hunter2").kept(at=(await memory.events.get(gone)).at, told=told)
-    assert kept is not None
+        purged = memory.emit("tool.ran", {"text": "hunter2"})
+        memory.emit("tool.ran", {"text": "below"}, parent=purged)
+    known = [memory.emit("tool.ran", {"text": "open"}), purged]
+    tombstone = Tombstone(purge=build(1_000).id, reason="leaked")
+    purge = Selection(session="s1", value="hunter2").to_purge(
+        at=(await memory.events.get(purged)).at, tombstone=tombstone
+    )
+    assert purge is not None
 
-    await memory._store.purges.add(kept)
+    await memory._store.purges.add(purge)
 
-    assert (await memory.events.get(gone)).name == "event.purged"
+    assert (await memory.events.get(purged)).name == "event.purged"
     for query, names in (
         (EventQuery(), ["event.purged", "tool.ran", "tool.ran"]),
         (EventQuery(session="s1"), ["tool.ran"]),

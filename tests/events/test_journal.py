@@ -1,4 +1,4 @@
-"""The journal: what emit returned survives kill -9, nothing is lost, doubled or glued, and nothing is left behind."""
+"""The journal: acknowledged events survive `kill -9`, none is lost, doubled or merged, and no file is left behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_journal(folder: Path | None) -> Journal:
 
 
 def drained(waiting: Journal | Leftover) -> list[Event]:
-    """Everything that waits, as a store that takes it would be given it."""
+    """All waiting events, folded as by a store that accepts every batch."""
     found: list[Event] = []
     while (batch := waiting.batch(100)) is not None:
         found += batch.events
@@ -50,8 +50,8 @@ def drained(waiting: Journal | Leftover) -> list[Event]:
     return found
 
 
-def left(folder: Path) -> list[Event]:
-    """What dead writers left in a folder; folding it removes it."""
+def leftover_events(folder: Path) -> list[Event]:
+    """The events of dead writers in a folder; folding removes them."""
     found: list[Event] = []
     for leftover in leftovers(folder):
         found += drained(leftover)
@@ -103,21 +103,21 @@ def test_large_data_is_encoded_as_json_when_emitted(monkeypatch: pytest.MonkeyPa
     """Decoding 50 MB in the fold would block the event loop; the emitting code pays instead."""
     monkeypatch.setattr(emitter_module, "LARGE_BYTES", 1_000)
     journal = open_journal(None)
-    given: list[dict[str, object]] = [{"n": 1}, {"rows": [{"n": n, "text": "ü\n"} for n in range(200)]}, {"n": 2}]
-    for data in given:
+    payloads: list[dict[str, object]] = [{"n": 1}, {"rows": [{"n": n, "text": "ü\n"} for n in range(200)]}, {"n": 2}]
+    for data in payloads:
         journal.emit("step", data)
     with pytest.raises(InvalidEvent, match="number that JSON cannot hold"):
         journal.emit("step", {"text": "x" * 2_000, "n": float("nan")})
-    with pytest.raises(InvalidEvent, match="keys are texts"):
+    with pytest.raises(InvalidEvent, match="keys must be strings"):
         journal.emit("step", {1: "x" * 2_000})  # type: ignore[dict-item]  # what a caller may do
     [segment] = journal._segments
-    frames = segment.frames(0, segment.refreshed())
+    frames = segment.frames(0, segment.count_committed())
     assert [msgspec.msgpack.decode(frame.data) for frame in frames[1:]] == [
-        given[0],
-        encode_data("", given[1]),
-        given[2],
+        payloads[0],
+        encode_data("", payloads[1]),
+        payloads[2],
     ]
-    assert [event.data for event in drained(journal)] == given
+    assert [event.data for event in drained(journal)] == payloads
     journal.close()
 
 
@@ -144,7 +144,7 @@ def test_a_batch_reads_the_same_as_single_frames(data: list[dict[str, object]], 
                 continue
         if segments := journal._segments:
             [segment] = segments
-            count = segment.refreshed()
+            count = segment.count_committed()
             alone = [segment.event(index, frame) for index, frame in enumerate(segment.frames(0, count)) if index]
             assert segment._read_together(0, count) == alone
         journal.close()
@@ -191,7 +191,7 @@ def test_concurrent_sync_and_fold_see_the_same_events(tmp_path: Path) -> None:
         try:
             while not stop.is_set():
                 journal.sync()
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - asserted below
             problems.append(error)
 
     threads = [threading.Thread(target=keep_syncing) for _ in range(2)]
@@ -215,18 +215,18 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
     """The interrupted emit and the one inside it are both complete."""
     journal = open_journal(None)
     numbers = itertools.count()
-    heard = 0
+    handled = 0
 
     def on_signal(*_: object) -> None:
-        nonlocal heard
-        heard = max(heard, (number := next(numbers)) + 1)
-        journal.emit("heard", {"n": number})
+        nonlocal handled
+        handled = max(handled, (number := next(numbers)) + 1)
+        journal.emit("handled", {"n": number})
 
     before = signal.signal(signal.SIGALRM, on_signal)
     signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
     try:
         count = 0
-        while heard < 100:
+        while handled < 100:
             journal.emit("step", {"n": count})
             count += 1
     finally:
@@ -234,7 +234,7 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
         signal.signal(signal.SIGALRM, before)
     events = drained(journal)
     assert sorted(int(str(e.data["n"])) for e in events if e.name == "step") == list(range(count))
-    assert sorted(int(str(e.data["n"])) for e in events if e.name == "heard") == list(range(heard))
+    assert sorted(int(str(e.data["n"])) for e in events if e.name == "handled") == list(range(handled))
     assert len({event.id for event in events}) == len(events)
 
 
@@ -242,10 +242,10 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
 def test_an_emit_that_interrupts_the_setup_of_a_nested_journal_is_recorded(moment: CodeType) -> None:
     """Two emits run inside a third, one while the other creates the nested journal; both are recorded."""
     journal = open_journal(None)
-    kept = interrupted(journal, lambda code: code is moment)
+    refs = interrupted(journal, lambda code: code is moment)
 
     assert sorted(event.name for event in drained(journal)) == ["inner", "innermost", "outer"]
-    assert len({ref.id for ref in kept}) == 3
+    assert len({ref.id for ref in refs}) == 3
 
 
 def test_an_emit_that_interrupts_a_waiting_emit_does_not_deadlock() -> None:
@@ -259,7 +259,7 @@ def test_an_emit_that_interrupts_a_waiting_emit_does_not_deadlock() -> None:
 
 
 def interrupted(journal: Journal, is_moment: Callable[[CodeType], bool]) -> list[Ref]:
-    """An emit, one inside of it, and one that interrupts that one at some moment; the outermost first."""
+    """The ids of an emit, one nested in it, and one that interrupts the nested one; outermost first."""
     inner: list[Ref] = []
 
     class Zone(tzinfo):
@@ -287,7 +287,7 @@ def interrupted(journal: Journal, is_moment: Callable[[CodeType], bool]) -> list
     return [outer, *inner]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where only a callback is interrupted
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # only a callback is interrupted
 @pytest.mark.parametrize("is_on_disk", [False, True])
 def test_an_interrupt_at_any_moment_leaves_no_gap_and_merges_no_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_disk: bool
@@ -403,12 +403,12 @@ def test_an_interrupt_during_a_segment_change_loses_nothing(tmp_path: Path, step
     journal.emit("small", context=Context(session="s2"))
     journal.emit("small", context=Context(session="s1"))
     waiting = [event for segment, first, last in journal.unfolded() for event in segment.read(first, last)]
-    told = [(event.name, event.context.session) for event in waiting]
-    assert told == [("small", "s2"), ("small", "s1")]
+    names = [(event.name, event.context.session) for event in waiting]
+    assert names == [("small", "s2"), ("small", "s1")]
     journal.emit("large", large)
     assert [event.name for event in drained(journal)] == ["small", "small", "large"]
     journal.close()
-    assert left(tmp_path) == []
+    assert leftover_events(tmp_path) == []
 
 
 def test_an_interrupted_creation_of_a_folder_or_segment_is_retried(
@@ -430,7 +430,7 @@ def test_an_interrupted_creation_of_a_folder_or_segment_is_retried(
 
 
 def tokens_of(journal: Journal) -> list[bool]:
-    """The list that is the lock of `emit`: nothing else of it tells what an interrupt can do to it."""
+    """The list that serves as the lock of `emit`, so that a test can see how an interrupt leaves it."""
     emit = cast(FunctionType, journal.emit)
     named = dict(zip(emit.__code__.co_freevars, emit.__closure__ or (), strict=True))
     return cast(list[bool], named["tokens"].cell_contents)
@@ -467,12 +467,12 @@ def nested(levels: int) -> dict[str, object]:
 
 
 def test_data_nested_too_deeply_is_refused_before_anything_is_written() -> None:
-    """Accepted data can always be read, whatever the reader's stack depth."""
+    """Accepted data can always be read, at any stack depth of the reader."""
     journal = open_journal(None)
     journal.emit("deep", nested(NESTING_MAX))
-    with pytest.raises(InvalidEvent, match="nested more than 400 deep"):
+    with pytest.raises(InvalidEvent, match="nested over 400 levels deep"):
         journal.emit("deeper", nested(NESTING_MAX + 1))
-    with pytest.raises(InvalidEvent, match="nested more than 400 deep"):
+    with pytest.raises(InvalidEvent, match="nested over 400 levels deep"):
         encode_data("deeper", nested(NESTING_MAX + 1))
     [event] = drained(journal)
     assert event.data == nested(NESTING_MAX)
@@ -481,7 +481,7 @@ def test_data_nested_too_deeply_is_refused_before_anything_is_written() -> None:
 def test_an_unreadable_frame_is_reported_and_blocks_no_other() -> None:
     journal = open_journal(None)
     journal.emit("before")
-    journal.emit("odd", {"raw": msgspec.Raw(b"\xc1")})  # which is copied as it is
+    journal.emit("odd", {"raw": msgspec.Raw(b"\xc1")})  # copied unchanged
     journal.emit("after")
     events = drained(journal)
     assert [event.name for event in events] == ["before", "event.refused", "after"]
@@ -509,12 +509,12 @@ async def test_emit_works_after_its_loop_has_closed(tmp_path: Path, home: Settin
 async def test_use_from_another_event_loop_gets_a_clear_error(tmp_path: Path, home: Settings) -> None:
     """keeps: E-33. Python's own message, `got Future attached to a different loop`, does not help the caller."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        asked: list[Coroutine[object, object, object]] = [
+        calls: list[Coroutine[object, object, object]] = [
             memory.events.query(),
             memory.events.position(),
             memory.close(),
         ]
-        for each in asked:
+        for each in calls:
             with pytest.raises(StoreUnavailable, match="opened in another event loop"):
                 await asyncio.to_thread(asyncio.run, each)
         memory.emit("still.here")
@@ -555,7 +555,7 @@ def test_a_forked_child_is_a_separate_writer(tmp_path: Path) -> None:
     own = drained(journal)
     journal.close()
     assert [event.name for event in own] == ["before"] + ["in.parent"] * 100
-    assert [event.data["n"] for event in left(tmp_path)] == list(range(100))
+    assert [event.data["n"] for event in leftover_events(tmp_path)] == list(range(100))
 
 
 def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,15 +577,15 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monk
 def test_the_journal_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES_MAX", 1_000_000)
     journal = open_journal(tmp_path)
-    taken = 0
+    emitted = 0
     while True:
         try:
-            journal.emit("step", {"n": taken})
+            journal.emit("step", {"n": emitted})
         except Backlogged as error:
             assert "mica doctor" in str(error)  # noqa: PT017 - it ends the loop
             break
-        taken += 1
-    assert len(drained(journal)) == taken
+        emitted += 1
+    assert len(drained(journal)) == emitted
     journal.emit("again")
     journal.close()
 
@@ -614,7 +614,7 @@ def test_memory_use_stays_flat() -> None:
 
 
 def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """A segment that a dead writer left."""
+    """The path of a segment of a dead writer."""
     journal = open_journal(folder)
     for number in range(count):
         journal.emit("step", {"n": number})
@@ -629,9 +629,9 @@ def test_a_synced_journal_is_complete(tmp_path: Path) -> None:
     written(tmp_path)
     [leftover] = leftovers(tmp_path)
     assert leftover.damaged == []
-    assert [last - first for _, first, last in leftover.unfolded()] == [51]  # with the frame of the context
+    assert [last - first for _, first, last in leftover.unfolded()] == [51]  # including the frame of the context
     leftover.close()
-    assert len(left(tmp_path)) == 50
+    assert len(leftover_events(tmp_path)) == 50
 
 
 async def test_the_text_of_a_damaged_frame_can_be_purged(tmp_path: Path, home: Settings) -> None:
@@ -667,7 +667,7 @@ async def test_events_after_a_refused_one_survive_a_kill(tmp_path: Path, home: S
 
 
 @pytest.mark.parametrize(
-    ("context", "told"),
+    ("context", "message"),
     [
         (Context(session=5), "session=5"),  # type: ignore[arg-type]  # the point
         (Context(agent=""), "agent has 0 characters"),
@@ -677,10 +677,10 @@ async def test_events_after_a_refused_one_survive_a_kill(tmp_path: Path, home: S
         (Context(labels=(("shard", None),)), "shard=None"),  # type: ignore[arg-type]  # the point
     ],
 )
-def test_a_context_of_wrong_types_is_refused_before_anything_is_written(context: Context, told: str) -> None:
+def test_a_context_of_wrong_types_is_refused_before_anything_is_written(context: Context, message: str) -> None:
     journal = open_journal(None)
-    for _ in range(2):  # the second time as the first
-        with pytest.raises(InvalidContext, match=told):
+    for _ in range(2):  # the second time like the first
+        with pytest.raises(InvalidContext, match=message):
             journal.emit("x", context=context)
     journal.emit("after")
     assert [event.name for event in drained(journal)] == ["after"]
@@ -690,9 +690,9 @@ def test_a_context_of_wrong_types_is_refused_before_anything_is_written(context:
 def test_an_invalid_context_or_time_is_refused_before_anything_is_written(context: object) -> None:
     journal = open_journal(None)
     journal.emit("x")
-    with pytest.raises(InvalidContext, match=r"is no context; give mica\.Context"):
+    with pytest.raises(InvalidContext, match=r"is not a context; pass mica\.Context"):
         journal.emit("x", context=context)  # type: ignore[arg-type]  # it is what must be refused
-    with pytest.raises(InvalidEvent, match="is dated '2020', which is no time"):
+    with pytest.raises(InvalidEvent, match="is dated '2020', which is not a time"):
         journal.emit("x", at="2020")  # type: ignore[arg-type]  # it is what must be refused
     journal.emit("x")
     assert [event.name for event in drained(journal)] == ["x", "x"]
@@ -745,17 +745,17 @@ def test_a_forked_child_may_close_its_parents_memory(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", script, str(tmp_path / "space.db")]
 
-    told = subprocess.run(
+    result = subprocess.run(
         command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
     )
 
-    assert told.stderr == ""
-    refused, status, names = told.stdout.splitlines()
+    assert result.stderr == ""
+    refused, status, names = result.stdout.splitlines()
     assert refused.endswith("open the space again in this process")
     assert (status, names) == ("0", "['before', 'in.child']")
 
 
-# -- The whole way --------------------------------------------------------------------------------------------
+# -- End to end -----------------------------------------------------------------------------------------------
 
 KILLED = """
 import asyncio, sys
@@ -811,10 +811,10 @@ async def test_events_survive_an_unavailable_store_until_the_next_open(
     path = tmp_path / "space.db"
     memory = await mica.open(path, settings=home)
 
-    async def gone(_: object) -> None:
+    async def fail(_: object) -> None:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(memory._log._folding, "_append", gone)
+    monkeypatch.setattr(memory._log._folding, "_append", fail)
     for number in range(3_000):
         memory.emit("step", {"n": number})
     await memory.durable()

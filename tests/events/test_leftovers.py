@@ -1,4 +1,4 @@
-"""Folders and segments that dead writers left: claimed, read, folded and removed once."""
+"""Folders and segments of dead writers: claimed, read, folded and removed once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_journal(folder: Path | None) -> Journal:
 
 
 def drained(waiting: Journal | Leftover) -> list[Event]:
-    """Everything that waits, as a store that takes it would be given it."""
+    """All waiting events, folded as by a store that accepts every batch."""
     found: list[Event] = []
     while (batch := waiting.batch(100)) is not None:
         found += batch.events
@@ -41,8 +41,8 @@ def drained(waiting: Journal | Leftover) -> list[Event]:
     return found
 
 
-def left(folder: Path) -> list[Event]:
-    """What dead writers left in a folder; folding it removes it."""
+def leftover_events(folder: Path) -> list[Event]:
+    """The events of dead writers in a folder; folding removes them."""
     found: list[Event] = []
     for leftover in leftovers(folder):
         found += drained(leftover)
@@ -56,21 +56,21 @@ def test_unfolded_events_stay_and_are_read_once(tmp_path: Path) -> None:
     first = journal.batch(1_000)
     assert first is not None
     journal.stored(first)
-    journal.batch(1_000)  # which nobody has stored
+    journal.batch(1_000)  # not stored yet
     journal.close()
 
-    events = left(tmp_path)
+    events = leftover_events(tmp_path)
 
     assert [event.id for event in events] == [ref.id for ref in refs[len(refs) - len(events) :]]
-    assert 1_000 <= len(events) <= 2_001  # the context is a frame of its own
-    assert left(tmp_path) == []
+    assert 1_000 <= len(events) <= 2_001  # plus the frame of the context
+    assert leftover_events(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_live_writer_is_left_alone(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     journal.emit("mine")
-    assert left(tmp_path) == []
+    assert leftover_events(tmp_path) == []
     assert [event.name for event in drained(journal)] == ["mine"]
     journal.close()
 
@@ -86,7 +86,7 @@ def test_two_writers_cannot_share_a_folder(tmp_path: Path) -> None:
 
 
 def tokens_of(journal: Journal) -> list[bool]:
-    """The list that is the lock of `emit`: nothing else of it tells what an interrupt can do to it."""
+    """The list that serves as the lock of `emit`, so that a test can see how an interrupt leaves it."""
     emit = cast(FunctionType, journal.emit)
     named = dict(zip(emit.__code__.co_freevars, emit.__closure__ or (), strict=True))
     return cast(list[bool], named["tokens"].cell_contents)
@@ -110,7 +110,7 @@ async def test_a_cancelled_read_hides_no_events_of_dead_writers(tmp_path: Path, 
 
 
 def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """A segment that a dead writer left."""
+    """The path of a segment of a dead writer."""
     journal = open_journal(folder)
     for number in range(count):
         journal.emit("step", {"n": number})
@@ -125,19 +125,19 @@ def test_an_unused_segment_file_is_removed(tmp_path: Path) -> None:
     path = written(tmp_path)
     (path.parent / f"ffff{SUFFIX}").write_bytes(b"\0" * 100_000)
     (path.parent / f"fffe{UNNAMED}").write_bytes(b"")
-    assert len(left(tmp_path)) == 50
+    assert len(leftover_events(tmp_path)) == 50
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("given", [b"", b"Mica-seg", b"x" * 100_000])
-def test_a_file_that_is_no_longer_a_segment_is_reported_and_not_deleted(tmp_path: Path, given: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"Mica-seg", b"x" * 100_000])
+def test_a_file_that_is_no_longer_a_segment_is_reported_and_not_deleted(tmp_path: Path, content: bytes) -> None:
     """No acknowledged event is deleted unread."""
     path = written(tmp_path)
-    path.write_bytes(given)
+    path.write_bytes(content)
     [leftover] = leftovers(tmp_path)
     leftover.close()
-    [kept] = tmp_path.rglob("*.damaged")
-    assert kept.read_bytes() == given
+    [damaged] = tmp_path.rglob("*.damaged")
+    assert damaged.read_bytes() == content
     assert str(path) in leftover.damaged[0]
 
 
@@ -146,7 +146,7 @@ def test_a_damaged_frame_of_a_dead_writer_hides_no_other(tmp_path: Path) -> None
     path = written(tmp_path)
     body = bytearray(path.read_bytes())
     at = body.index(b"step", body.index(b"step") + 300)
-    body[at - 3 : at + 4] = b"\xc1" * 7  # no MessagePack begins so
+    body[at - 3 : at + 4] = b"\xc1" * 7  # not valid in MessagePack
     path.write_bytes(body)
 
     [leftover] = leftovers(tmp_path)
@@ -156,7 +156,7 @@ def test_a_damaged_frame_of_a_dead_writer_hides_no_other(tmp_path: Path) -> None
     [refused] = [number for number, event in enumerate(events) if event.name == "event.refused"]
     assert [event.data["n"] for event in events if event.name == "step"] == [n for n in range(50) if n != refused]
     assert "\\xc1" * 7 in str(events[refused].data["frame"])
-    assert events[refused].at == events[refused - 1].at  # not of this moment: whoever reads it again says the same
+    assert events[refused].at == events[refused - 1].at  # not the current time: reading it again gives the same
     assert any(f"frame {refused + 1} is damaged" in problem for problem in leftover.damaged)
     assert len(list(tmp_path.rglob("*.damaged"))) == 1
 
@@ -174,8 +174,8 @@ async def test_a_segment_of_an_unknown_version_is_reported_to_readers(
         assert await memory.events.query() == []
         assert await memory.events.query() == []
 
-    [told] = [record.getMessage() for record in caplog.records]
-    assert "has version 99, this mica knows 2; upgrade mica" in told
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "has version 99, this mica knows 2; upgrade mica" in message
 
 
 async def test_deleting_the_folder_of_a_live_writer_loses_nothing(tmp_path: Path, home: Settings) -> None:
@@ -183,15 +183,13 @@ async def test_deleting_the_folder_of_a_live_writer_loses_nothing(tmp_path: Path
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         first = memory.emit("first")
         shutil.rmtree(tmp_path / "space.db-segments")
-        with pytest.raises(
-            StoreUnavailable, match=r"cannot be brought to the disk in .* \(No such file or directory\)"
-        ):
+        with pytest.raises(StoreUnavailable, match=r"cannot be synced to disk in .* \(No such file or directory\)"):
             await memory.durable()
         await memory.events.position()
         await memory.durable()
         for _ in range(2 * journal_module.EVENTS_FIRST):
             memory.emit("more")
-        with pytest.raises(StoreUnavailable):  # the first of them are in the file that was removed
+        with pytest.raises(StoreUnavailable):  # the first ones are in the removed file
             await memory.durable()
         await memory.events.position()
         await memory.durable()
@@ -214,14 +212,14 @@ asyncio.run(main())
 
 
 def test_leftovers_may_outnumber_the_files_a_process_can_open(tmp_path: Path) -> None:
-    """keeps: TE-07, TE-09. Each killed command leaves a folder of its own."""
+    """keeps: TE-07, TE-09. Each killed command leaves a separate folder."""
     folder = tmp_path / "space.db-segments"
     writers = [open_journal(folder) for _ in range(150)]
     for writer in writers:
         writer.emit("left")
         writer.close()
 
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", FEW_FILES, tmp_path / "space.db"],
         env={**os.environ, "HOME": str(tmp_path)},
         capture_output=True,
@@ -229,7 +227,7 @@ def test_leftovers_may_outnumber_the_files_a_process_can_open(tmp_path: Path) ->
         check=False,
     )
 
-    assert (told.stdout, told.stderr) == ("150 [] (0, 0)\n", "")
+    assert (result.stdout, result.stderr) == ("150 [] (0, 0)\n", "")
 
 
 def test_a_segment_that_cannot_be_opened_now_is_not_called_damaged(tmp_path: Path) -> None:
@@ -238,22 +236,22 @@ def test_a_segment_that_cannot_be_opened_now_is_not_called_damaged(tmp_path: Pat
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, most[1]))
-    taken = []
+    descriptors = []
     try:
         with contextlib.suppress(OSError):
             while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        for _ in range(2):  # enough for the folder, and then for the file, but not for its mapping
-            os.close(taken.pop())
-            with pytest.raises(StoreUnavailable, match="Too many open files; events wait there"):
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(2):  # enough for the folder, then for the file, but not for its mapping
+            os.close(descriptors.pop())
+            with pytest.raises(StoreUnavailable, match="Too many open files; it holds events"):
                 list(leftovers(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
-        for each in taken:
+        for each in descriptors:
             os.close(each)
 
     assert path.exists()
-    assert left(tmp_path)
+    assert leftover_events(tmp_path)
 
 
 def test_a_lock_without_an_owner_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +302,7 @@ async def test_a_backlog_is_counted_while_its_writer_is_alive(tmp_path: Path, ho
         for number in range(10):
             journal.emit("step", {"n": number})
         waiting, size = await memory.upkeep.backlog()
-        assert (waiting, size > 0) == (10, True)  # the frame of their context is no event
+        assert (waiting, size > 0) == (10, True)  # the frame of their context is not an event
         drained(journal)
-        assert await memory.upkeep.backlog() == (0, 0)  # a segment that is kept ready is none
+        assert await memory.upkeep.backlog() == (0, 0)  # an empty segment does not count
     journal.close()

@@ -1,4 +1,4 @@
-"""The log of one space: what is emitted is stored once, whatever the store does; listeners hear of it."""
+"""The log of one space: emitted events are stored exactly once despite failures, and listeners are called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing.builders import build
 
-LONG_S = 20  # what would hang for ever fails after that
+LONG_S = 20  # a test that would hang fails after this
 
 
 async def test_a_full_store_is_reported_and_nothing_is_lost(home: Settings) -> None:
@@ -64,19 +64,19 @@ async def test_a_stuck_store_makes_observing_fail_loudly(home: Settings, monkeyp
     monkeypatch.setattr(journal, "JOURNAL_BYTES_MAX", 1)
     store = UnsteadyStore(*[StoreUnavailable("gone fishing")] * 1000)
     memory = Memory(store, settings=home)
-    taken: list[int] = []
+    emitted: list[int] = []
 
     def emit_without_end() -> None:
         for number in range(10_000):
             memory.emit("kept", {"n": number})
-            taken.append(number)
+            emitted.append(number)
 
     with pytest.raises(Backlogged, match="wait for the store"):
         emit_without_end()
 
     store.errors.clear()
 
-    assert [event.data["n"] for event in await memory.events.query(EventQuery(limit=None))] == taken
+    assert [event.data["n"] for event in await memory.events.query(EventQuery(limit=None))] == emitted
     await memory.close()
 
 
@@ -90,11 +90,11 @@ async def test_a_refused_event_is_reported_and_blocks_no_other(home: Settings) -
     with pytest.raises(InvalidEvent, match="depth"):
         await memory.events.query()
 
-    kept = {event.name: event for event in await memory.events.query()}
-    assert set(kept) == {"root", "event.refused", "honest"}
-    assert kept["event.refused"].data["name"] == "liar"
-    assert kept["event.refused"].data["data"] == {"said": "anyway"}
-    assert kept["event.refused"].error
+    events = {event.name: event for event in await memory.events.query()}
+    assert set(events) == {"root", "event.refused", "honest"}
+    assert events["event.refused"].data["name"] == "liar"
+    assert events["event.refused"].data["data"] == {"said": "anyway"}
+    assert events["event.refused"].error
     await memory.close()
 
 
@@ -135,13 +135,13 @@ async def log() -> AsyncIterator[Log]:
 
 
 async def test_listeners_run_in_order_around_every_append(log: Log) -> None:
-    heard: list[tuple[str, list[str]]] = []
+    calls: list[tuple[str, list[str]]] = []
 
     def before(name: str) -> Callable[[Sequence[Event]], None]:
-        return lambda events: heard.append((name, [event.name for event in events]))
+        return lambda events: calls.append((name, [event.name for event in events]))
 
     async def after(events: Sequence[Event]) -> None:
-        heard.append(("after", [event.name for event in events]))
+        calls.append(("after", [event.name for event in events]))
 
     log.before_append += [before("first"), before("second")]
     log.on_append.append(after)
@@ -149,7 +149,7 @@ async def test_listeners_run_in_order_around_every_append(log: Log) -> None:
     log.emit("one")
     await log.stored()
 
-    assert heard == [("first", ["one"]), ("second", ["one"]), ("after", ["one"])]
+    assert calls == [("first", ["one"]), ("second", ["one"]), ("after", ["one"])]
 
 
 async def test_followers_are_notified_after_the_listeners(log: Log) -> None:
@@ -185,7 +185,7 @@ async def test_a_purge_by_another_process_is_noticed_at_the_next_append(home: Se
     log.on_purge.append(lambda: purges.append("purged"))
     other.mark("the vault is called q7zx")
     await other.purge(value="q7zx")
-    log.check_asserted("q7zx again")  # not known here yet
+    log.check_asserted("q7zx again")  # not known in this process yet
 
     await log.append([build(1)])
 
@@ -203,13 +203,13 @@ async def test_a_purge_by_another_process_is_noticed_at_the_next_append(home: Se
 
 
 async def test_a_retraction_is_not_a_purge(log: Log) -> None:
-    heard: list[str] = []
-    log.on_purge.append(lambda: heard.append("purged"))
-    log.on_withdrawal.append(lambda: heard.append("withdrawn"))
+    calls: list[str] = []
+    log.on_purge.append(lambda: calls.append("purged"))
+    log.on_withdrawal.append(lambda: calls.append("withdrawn"))
 
     log.notify_withdrawn()
 
-    assert heard == ["withdrawn"]
+    assert calls == ["withdrawn"]
 
 
 async def test_a_pending_event_is_found_by_its_position(log: Log) -> None:

@@ -1,4 +1,4 @@
-"""Logs: our own exports come back equal, foreign ones whole, and a file is taken as a whole or not at all."""
+"""Log import: our exports come back equal, foreign logs complete, and each file all or nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mica.brief.now import QUOTED
 from mica.brief.receipts import BRIEF, SWITCHED
 from mica.errors import InvalidInput
 from mica.events import log_import as logs
-from mica.events.log_import import LogImported
+from mica.events.log_import import LogImportResult
 from mica.format.documents import event_line, select_fields
 from mica.llm.budgets import RESERVED, SPENT
 from mica.model.event import BRIEFED, CRYSTAL, EPOCH_OPENED, PURGED, REFUSED, RETRACTED, TRANSCRIPT_READ, Event
@@ -57,7 +57,7 @@ async def everything(memory: Memory) -> list[Event]:
 
 @st.composite
 def rich_histories(draw: st.DrawFn) -> History:
-    """Histories whose data may be any JSON at all."""
+    """Histories whose data may be any JSON."""
 
     def enriched(event: Event) -> Event:
         if event.name == "mark":
@@ -119,7 +119,7 @@ async def test_an_orphan_of_our_own_export_stays_an_orphan(memory: Memory, tmp_p
     assert done.orphans == 1
     assert await everything(memory) == [msgspec.structs.replace(child, position=1)]
     assert any(
-        "`mica events import-log` of the log that holds it" in problem for problem in await memory.upkeep.verify()
+        "`mica events import-log`" in problem for problem in await memory.upkeep.verify()
     )
     path.write_bytes(event_line(root))
     await memory.events.import_log(path)
@@ -127,30 +127,30 @@ async def test_an_orphan_of_our_own_export_stays_an_orphan(memory: Memory, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"depth": 3}, "line 2 has a root or a depth that does not fit"),
-        ({"parent_id": None}, "line 2 has a root or a depth that does not fit"),
+        ({"depth": 3}, "line 2 has a root or a depth that does not match"),
+        ({"parent_id": None}, "line 2 has a root or a depth that does not match"),
         ({"id": "xyz"}, "line 2 'xyz' is not an event id"),
         ({"name": "two words"}, "line 2 event name"),
         ({"at": "2026-01-01T00:00:00"}, "line 2 event .* without a time zone"),
-        ({"at": "yesterday"}, "line 2 is no event of an export with the bundle full"),
+        ({"at": "yesterday"}, "line 2 is not an event of an export with the bundle full"),
         ({"data": [1]}, "line 2 "),
-        ({"origin": "nobody"}, "line 2 is no event of an export"),
-        ({"context": {"mood": "x"}}, "line 2 is no event of an export.*mood"),
+        ({"origin": "nobody"}, "line 2 is not an event of an export"),
+        ({"context": {"mood": "x"}}, "line 2 is not an event of an export.*mood"),
         ({"context": {"session": ""}}, "line 2 context session"),
-        ({"from_the_future": 1}, "line 2 is no event of an export.*from_the_future"),
+        ({"from_the_future": 1}, "line 2 is not an event of an export.*from_the_future"),
         ({"name": "mark"}, "line 2 this is not a mark"),
     ],
 )
 async def test_an_altered_export_is_refused_with_its_line(
-    memory: Memory, tmp_path: Path, change: dict[str, object], said: str
+    memory: Memory, tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     """keeps: E-39"""
     root = build(1)
     good, bad = (json.loads(event_line(event)) for event in (root, build(2, parent=root)))
 
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         await memory.events.import_log(written(tmp_path, good, bad | change))
 
     assert await everything(memory) == []
@@ -170,7 +170,7 @@ async def test_one_id_with_two_contents_is_refused(memory: Memory, tmp_path: Pat
     """keeps: TE-03"""
     path = tmp_path / "twice.jsonl"
     path.write_bytes(event_line(build(1)) + b"\n" + event_line(build(1, data={"n": 2})))
-    with pytest.raises(InvalidInput, match=r"line 2 event .* stands on line 1 with other content"):
+    with pytest.raises(InvalidInput, match=r"line 2 event .* is on line 1 with other content"):
         await memory.events.import_log(path)
 
 
@@ -218,7 +218,7 @@ async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp
     """
     done = await memory.events.import_log(written(tmp_path, KSI_ROOT, KSI_CHILD))
 
-    assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0, undated=0, purged=0)
+    assert done == LogImportResult(format="ksi", events=2, repeated=0, orphans=0, reused=0, undated=0, purged=0)
     root, child = [event async for event in memory.events.log()]
     assert (root.name, root.origin, root.error) == ("agent:spawned", "imported", False)
     assert root.at == datetime(2025, 7, 22, 3, 47, 18, 988_000, tzinfo=UTC)
@@ -391,7 +391,7 @@ async def test_a_foreign_log_cannot_speak_for_mica(memory: Memory, tmp_path: Pat
     assert found.events == 1
     event = await memory.events.get(1)
     assert event.name == f"imported.{name}"
-    assert event.data["imported"]["name"] == name  # type: ignore[index]  # kept under the name that it had
+    assert event.data["imported"]["name"] == name  # type: ignore[index]  # its original name
 
 
 async def test_a_foreign_log_cannot_change_switches_or_retract(memory: Memory, tmp_path: Path) -> None:
@@ -443,9 +443,9 @@ async def test_an_event_refused_by_the_store_is_named_by_its_line(memory: Memory
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
-        (b'{"event":"x","timestamp":"yesterday"}', "line 1 has the time 'yesterday', which is none"),
+        (b'{"event":"x","timestamp":"yesterday"}', "line 1 has the time 'yesterday', which is not a time"),
         (b'{"event":"x","timestamp":1,"n":' + b"9" * 5_000 + b"}", "line 1 holds a number of more than 4,300 digits"),
         (b'{"event":"x","timestamp":1,"n":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "line 1 is nested too deeply"),
         (
@@ -454,20 +454,22 @@ async def test_an_event_refused_by_the_store_is_named_by_its_line(memory: Memory
         ),
     ],
 )
-async def test_an_unreadable_file_gets_a_clear_error(memory: Memory, tmp_path: Path, line: bytes, said: str) -> None:
+async def test_an_unreadable_file_gets_a_clear_error(memory: Memory, tmp_path: Path, line: bytes, message: str) -> None:
     (tmp_path / "log.jsonl").write_bytes(line + b"\n")
 
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         await memory.events.import_log(tmp_path / "log.jsonl", format="flat")
 
 
-@pytest.mark.parametrize(("line", "said"), [("null", "holds null"), ("[1]", "holds a list"), ("3", "holds a number")])
+@pytest.mark.parametrize(
+    ("line", "message"), [("null", "holds null"), ("[1]", "holds a list"), ("3", "holds a number")]
+)
 async def test_a_line_that_is_not_an_object_gets_a_clear_error(
-    memory: Memory, tmp_path: Path, line: str, said: str
+    memory: Memory, tmp_path: Path, line: str, message: str
 ) -> None:
     (tmp_path / "log.jsonl").write_text(line + "\n")
 
-    with pytest.raises(InvalidInput, match=f"{said}, not an object"):
+    with pytest.raises(InvalidInput, match=f"{message}, not an object"):
         await memory.events.import_log(tmp_path / "log.jsonl")
 
 
@@ -503,9 +505,9 @@ async def test_secrets_are_redacted_by_their_key(memory: Memory, tmp_path: Path)
 
     await memory.events.import_log(written(tmp_path, cloud("1", data=data)))
 
-    kept = (await memory.events.get(1)).body.decode()
-    assert '"user":"ann"' in kept
-    assert not [value for value in (*secrets.values(), "wJalr") if value in kept]
+    body = (await memory.events.get(1)).body.decode()
+    assert '"user":"ann"' in body
+    assert not [value for value in (*secrets.values(), "wJalr") if value in body]
 
 
 # -- CloudEvents ----------------------------------------------------------------------------------------------
@@ -547,7 +549,7 @@ async def test_cloudevents_become_events(memory: Memory, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         ({"specversion": "1.0", "id": "1", "source": "/x"}, "type is missing"),
         (cloud("1", specversion="0.3"), "version 1"),
@@ -555,9 +557,9 @@ async def test_cloudevents_become_events(memory: Memory, tmp_path: Path) -> None
     ],
 )
 async def test_an_invalid_cloudevent_is_refused(
-    memory: Memory, tmp_path: Path, record: dict[str, object], said: str
+    memory: Memory, tmp_path: Path, record: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=f"line 1 .*{said}"):
+    with pytest.raises(InvalidInput, match=f"line 1 .*{message}"):
         await memory.events.import_log(written(tmp_path, record))
 
 
@@ -594,7 +596,7 @@ async def test_broken_lines_are_named_and_nothing_is_imported(memory: Memory, tm
     with pytest.raises(
         InvalidInput,
         match=r"nothing of .*line 3 is not in UTF-8: byte 1 is 0xff; line 4 holds a list"
-        r".*line 5 .*no time.*line 6 .*line 7 is no JSON: ",
+        r".*line 5 .*no time.*line 6 .*line 7 is not JSON: ",
     ):
         await memory.events.import_log(path)
 

@@ -1,4 +1,4 @@
-"""What a mark holds before it is recorded."""
+"""Checks of a mark before it is recorded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_tag_must_be_one_word(memory: Memory, tag: str) -> None:
         memory.mark("text", tags=["gotcha", tag])
 
     rule = "a tag is one word of 1 to 60 letters, digits and signs among _ . : / + -"
-    assert str(refused.value) == f"{tag!r} is no tag; {rule}"
+    assert str(refused.value) == f"{tag!r} is not a tag; {rule}"
 
 
 async def test_one_tag_may_be_given_as_text(memory: Memory) -> None:
@@ -75,10 +75,10 @@ async def test_secrets_are_redacted_in_marks_but_not_in_events(memory: Memory) -
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        ("2026-11-03", "has no time; give an aware datetime"),
+        ("2026-11-03", "use an aware datetime"),
         (datetime.fromisoformat("2026-11-03T09:00"), "has no time zone; use an aware datetime"),
-        (datetime(1, 1, 1, tzinfo=UTC), "older than 1970"),
-        (datetime(9999, 12, 31, tzinfo=UTC), "still to come"),
+        (datetime(1, 1, 1, tzinfo=UTC), "before 1970"),
+        (datetime(9999, 12, 31, tzinfo=UTC), "in the future"),
     ],
 )
 async def test_a_mark_with_an_impossible_time_is_refused(memory: Memory, at: datetime, said: str) -> None:
@@ -94,7 +94,7 @@ async def test_a_mark_with_an_impossible_time_is_refused(memory: Memory, at: dat
 async def test_an_invalid_parent_of_a_mark_is_named(memory: Memory) -> None:
     """The check is the same as for any event, before anything is recorded."""
     for record in (memory.mark, memory.emit):
-        with pytest.raises(errors.InvalidEvent, match=r"parent 'nope' of .* is no event; give what emit"):
+        with pytest.raises(errors.InvalidEvent, match=r"parent 'nope' of .* is not an event; pass the result of emit"):
             record("seen", parent="nope")  # type: ignore[arg-type]  # as somebody may
     assert await memory.events.position() == 0
 

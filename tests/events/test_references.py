@@ -11,7 +11,7 @@ from mica.testing.builders import build
 
 
 async def no_flush() -> None:
-    """Nothing waits."""
+    """Store nothing: no event is waiting."""
 
 
 @pytest.mark.parametrize("reference", [build(2).id, build(2), build(2).ref, 2, "2", "#2"])
@@ -40,7 +40,7 @@ def test_too_many_references_are_refused() -> None:
 def test_a_missing_reference_is_named_as_it_was_given() -> None:
     answer = match_references(["#7", build(1).id], [None, build(1)])
 
-    assert (answer.found, answer.missing) == ((build(1),), ("7",))
+    assert (answer.events, answer.missing) == ((build(1),), ("7",))
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, True, "1", None, 10**18])

@@ -1,4 +1,4 @@
-"""A segment on its way to the disk: who waits until it is there has not waited for nothing."""
+"""Segments: syncing to disk, preparing pages, and recovering from damage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_sync_that_began_before_the_event_does_not_count(
         monkeypatch.setattr(os, "fdatasync", slow)
         memory.emit("first")
         first = asyncio.create_task(memory.durable())
-        async with asyncio.timeout(20):  # what would hang for ever fails after that
+        async with asyncio.timeout(20):  # a test that would hang fails after this
             await begun.wait()
         memory.emit("second")
         before = syncs
@@ -82,7 +82,7 @@ def open_journal(folder: Path | None) -> Journal:
 
 
 def drained(waiting: Journal | Leftover) -> list[Event]:
-    """Everything that waits, as a store that takes it would be given it."""
+    """All waiting events, folded as by a store that accepts every batch."""
     found: list[Event] = []
     while (batch := waiting.batch(100)) is not None:
         found += batch.events
@@ -91,7 +91,7 @@ def drained(waiting: Journal | Leftover) -> list[Event]:
 
 
 def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """A segment that a dead writer left."""
+    """The path of a segment of a dead writer."""
     journal = open_journal(folder)
     for number in range(count):
         journal.emit("step", {"n": number})
@@ -103,7 +103,7 @@ def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
 
 
 def can_populate() -> bool:
-    """Whether this kernel can make pages ready before they are touched."""
+    """True if this kernel can allocate pages before they are touched."""
     with mmap.mmap(-1, mmap.PAGESIZE) as page:
         try:
             page.madvise(segment_module.POPULATE_WRITE)
@@ -112,8 +112,8 @@ def can_populate() -> bool:
     return True
 
 
-class ToldLock:
-    """A lock that says when somebody has to wait for it."""
+class WatchedLock:
+    """A lock that sets an event when a thread has to wait for it."""
 
     def __init__(self, waited_for: threading.Event) -> None:
         self._lock = threading.Lock()
@@ -132,53 +132,53 @@ def test_preparing_pages_does_not_disturb_concurrent_writers(tmp_path: Path, mon
     """A sync fills pages ahead with zeros while others emit; no event is written to a page before that."""
     monkeypatch.setattr(segment_module, "PACE_S", -1)
     journal = open_journal(tmp_path)
-    given = [{"n": number, "text": "x" * 300} for number in range(1_000)]
+    payloads = [{"n": number, "text": "x" * 300} for number in range(1_000)]
     begun, done = threading.Event(), threading.Event()
     fill = os.pwrite
 
     def fill_late(descriptor: int, zeros: bytes, at: int) -> int:
         if threading.current_thread() is syncing and not begun.is_set():
             begun.set()
-            assert done.wait(60)  # until who emits waits for this, or needs not wait
+            assert done.wait(60)  # until the emitting thread waits for this, or has finished
         return fill(descriptor, zeros, at)
 
     monkeypatch.setattr(os, "pwrite", fill_late)
     syncing = threading.Thread(target=journal.sync)
-    for data in given[:180]:
+    for data in payloads[:180]:
         journal.emit("step", data)
-    monkeypatch.setattr(journal.written, "_preparing", ToldLock(done))
+    monkeypatch.setattr(journal.written, "_preparing", WatchedLock(done))
     syncing.start()
     assert begun.wait(60)
-    for data in given[180:]:
+    for data in payloads[180:]:
         journal.emit("step", data)
     done.set()
     syncing.join()
 
-    assert [event.data for event in drained(journal)] == given
+    assert [event.data for event in drained(journal)] == payloads
     journal.close()
 
 
 def test_a_sync_prepares_the_pages_of_the_next_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing to a synced page asks the file system first; this must not happen inside `emit`."""
+    """The first write to a synced page faults; this must not happen inside `emit`."""
 
     def faults_per_round(journal: Journal) -> int:
         """Page faults of 100 emits after a sync: the fewest of five rounds, because others share the machine."""
-        taken = []
+        faults = []
         for _ in range(6):
             before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
             for number in range(100):
                 journal.emit("step", {"n": number, "text": "x" * 300})
-            taken.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+            faults.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
             journal.sync()
         journal.close()
-        return min(taken[1:])
+        return min(faults[1:])
 
     monkeypatch.setattr(segment_module, "PACE_S", float("inf"))  # never prepares
     unprepared = faults_per_round(open_journal(tmp_path / "unprepared"))
     monkeypatch.setattr(segment_module, "PACE_S", -1)  # always prepares
     prepared = faults_per_round(open_journal(tmp_path / "prepared"))
 
-    # Each round writes eight pages. The interpreter's own memory may cost a fault, so none at all is too much to ask.
+    # Each round writes eight pages. The interpreter may cause a fault too, so zero cannot be required.
     assert prepared * 4 <= unprepared or not can_populate()
 
 

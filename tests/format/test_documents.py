@@ -1,4 +1,4 @@
-"""What a client is sent of an event: bundles, fields, and whole events that read back."""
+"""Documents of events: bundles, fields, and whole events that can be imported again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_small_bundles_grow_from_each_other() -> None:
 
 
 def test_timing_errors_and_full_bundles() -> None:
-    """keeps: E-23, E-20. And the saving is a fact of the bytes, not of a formula."""
+    """keeps: E-23, E-20. The saving is measured in bytes, not calculated."""
     assert sent(bundle="timing") == {
         "id": EVENT.id,
         "name": "tool.failed",
@@ -61,7 +61,7 @@ def test_timing_errors_and_full_bundles() -> None:
     assert sizes["minimal"] < sizes["monitoring"] < sizes["debugging"] < sizes["full"]
 
 
-def test_a_field_list_takes_dotted_names_and_leaves_out_what_is_not_there() -> None:
+def test_a_field_list_takes_dotted_names_and_skips_missing_fields() -> None:
     """keeps: E-21, E-10"""
     assert sent("id", "data.path", "context.session", "data.deep.er", "data.none", "context.user") == {
         "id": EVENT.id,
@@ -82,15 +82,15 @@ def test_an_unknown_field_is_refused_with_the_known_ones(field: str) -> None:
 
 
 def test_an_unknown_bundle_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="'tiny'; there are minimal, monitoring, debugging, timing, errors, full"):
+    with pytest.raises(InvalidInput, match="'tiny'; the bundles are minimal, monitoring, debugging, timing, errors"):
         select_fields(bundle="tiny")
 
 
-def test_nothing_chosen_is_everything() -> None:
+def test_without_a_selection_all_fields_are_included() -> None:
     assert select_fields() == FULL
 
 
-def test_whole_data_goes_out_as_the_bytes_it_is_stored_in() -> None:
+def test_whole_data_is_sent_as_its_stored_bytes() -> None:
     body = b'{"large": 1000000000000000000000000000001, "exact": 1.50, "small": 1E-400}'
     assert body in event_line(msgspec.structs.replace(EVENT, body=body))
 
@@ -99,7 +99,7 @@ def test_whole_data_goes_out_as_the_bytes_it_is_stored_in() -> None:
     histories(),
     st.sets(st.sampled_from(["id", "name", "data.path", "data.text", "context.agent", "depth"]), min_size=1),
 )
-def test_what_is_chosen_is_a_part_of_the_whole(history: History, fields: set[str]) -> None:
+def test_selected_fields_are_a_part_of_the_whole_document(history: History, fields: set[str]) -> None:
     def is_part(small: object, whole: object) -> bool:
         if isinstance(small, dict) and isinstance(whole, dict):
             return all(name in whole and is_part(value, whole[name]) for name, value in small.items())

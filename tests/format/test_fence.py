@@ -8,7 +8,7 @@ from mica.format.fence import strip_remedy
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "shortened"),
     [
         ("no answer within 80 ms", "no answer within 80 ms"),
         ("http://127.0.0.1:9/a/b answers 503; is it running?", "http://127.0.0.1:9/a/b answers 503"),
@@ -18,5 +18,5 @@ from mica.format.fence import strip_remedy
         ("3 of 4 rows and/or lines", "3 of 4 rows and/or lines"),
     ],
 )
-def test_a_reason_for_an_agent_has_no_folder_and_no_remedy(reason: str, told: str) -> None:
-    assert strip_remedy(reason) == told
+def test_a_reason_for_an_agent_has_no_folder_and_no_remedy(reason: str, shortened: str) -> None:
+    assert strip_remedy(reason) == shortened

@@ -1,4 +1,4 @@
-"""Flowcharts: what led to what, valid for every name."""
+"""Flowcharts of chains, valid for every name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE = re.compile(
 
 
 def labels(chart: str) -> list[str]:
-    """What a reader sees on the nodes; fails when a line is not what Mermaid takes."""
+    """The visible labels of the nodes. Fails if a line is not valid Mermaid."""
     found = []
     for line in chart.splitlines():
         match = LINE.fullmatch(line)
@@ -62,14 +62,14 @@ def test_hostile_names_stay_labels(names: list[tuple[str, str]]) -> None:
             assert event.name in label
 
 
-def test_characters_with_a_meaning_are_written_as_codes() -> None:
+def test_special_characters_are_written_as_codes() -> None:
     name = 'style:x"]-->end;#35;`<b>&'
     chart = flowchart([build(1, name)])
     assert labels(chart) == [f"{name} agent"]
     assert ":x" not in chart
 
 
-def test_a_chart_keeps_within_what_mermaid_takes() -> None:
+def test_a_chart_stays_within_the_limits_of_mermaid() -> None:
     root = build(1)
     long = [root, *(build(n, "x" * 200, parent=root) for n in range(2, 1_500))]
     hostile = [root, *(build(n, "ü" * 200, parent=root) for n in range(2, 400))]

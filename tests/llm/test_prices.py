@@ -34,8 +34,8 @@ def test_tokens_in_the_window_are_paid_again_by_each_request() -> None:
     """keeps: K-04. The worked example of 2,000 tokens over 60 requests at Opus 5.5 costs 3.4 cents."""
     price = prices().of("claude-opus-5-5")
     assert price is not None
-    assert price.of_kept(2_000, requests=60) == pytest.approx(0.034)
-    assert price.of_kept(2_000, requests=-1) == price.of_kept(2_000, requests=0)
+    assert price.of_cached_tokens(2_000, requests=60) == pytest.approx(0.034)
+    assert price.of_cached_tokens(2_000, requests=-1) == price.of_cached_tokens(2_000, requests=0)
 
 
 def test_the_cost_of_a_recorded_session_matches_its_usage() -> None:

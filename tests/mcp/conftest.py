@@ -1,4 +1,4 @@
-"""A server in a process of its own, as clients start it."""
+"""Fixtures that start the server as a separate process, as clients do."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """What a client hands down, in a home that is thrown away."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    """The environment that a client passes on, with a temporary home."""
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return {
-        **kept,
+        **inherited,
         "HOME": str(tmp_path / "home"),
         "PYTHONPATH": str(SOURCES),
         "MICA_SEMANTIC": "off",
@@ -45,14 +45,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def start(project: Path, environment: dict[str, str]) -> Iterator[Callable[..., StdioClient]]:
-    """Start servers; none is left behind."""
+    """Start servers, and stop them after the test."""
     clients: list[StdioClient] = []
 
-    def started(*words: str, directory: Path = project, **variables: str) -> StdioClient:
+    def start_server(*words: str, directory: Path = project, **variables: str) -> StdioClient:
         clients.append(StdioClient([*COMMAND, *words], environment=environment | variables, directory=directory))
         return clients[-1]
 
-    yield started
+    yield start_server
     for client in clients:
         if client.process.poll() is None:
             client.process.kill()
@@ -63,7 +63,7 @@ def start(project: Path, environment: dict[str, str]) -> Iterator[Callable[..., 
 async def connected(
     environment: dict[str, str], directory: Path, *words: str, mode: str = "auto", **variables: str
 ) -> AsyncIterator[Client]:
-    """The SDK's client, connected to our server in a process of its own."""
+    """The SDK's client, connected to our server in a separate process."""
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "mica", "mcp", *words],
@@ -76,7 +76,7 @@ async def connected(
 
 
 def structured(result: CallToolResult) -> dict[str, object]:
-    """The structured content of a tool's answer, which has a text beside it."""
+    """The structured content of a successful tool result."""
     [content] = result.content
     assert isinstance(content, TextContent)
     assert not result.is_error, content.text

@@ -1,4 +1,4 @@
-"""MCP over HTTP: the official SDK's client in both eras, and by hand what no well-behaved client would send."""
+"""MCP over HTTP: the official SDK's client in both eras, and requests that no correct client would send."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-HANGS_S = 600  # what takes so long on a busy machine will never end
+HANGS_S = 600  # for a busy machine
 BOTH = "application/json, text/event-stream"
 TYPES = {"content-type": "application/json", "accept": BOTH}
 
 
 class Served:
-    """A server on a port of its own, and a token that opens everything."""
+    """A server on a free port, and a token for all spaces."""
 
     def __init__(self, pool: MemoryPool, tokens: TokenFile, server: HttpServer, address: str) -> None:
         self.pool = pool
@@ -67,8 +67,8 @@ class Served:
         return await self.pool.memory()
 
     def caller(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
-        given = {"authorization": f"Bearer {self.token if token is None else token}", **headers}
-        return httpx2.AsyncClient(base_url=self.address, headers=given, timeout=HANGS_S)
+        sent = {"authorization": f"Bearer {self.token if token is None else token}", **headers}
+        return httpx2.AsyncClient(base_url=self.address, headers=sent, timeout=HANGS_S)
 
     @asynccontextmanager
     async def connected(self, *, mode: str, on_message: MessageHandlerFnT | None = None) -> AsyncIterator[Client]:
@@ -116,7 +116,7 @@ async def serving(
         await running
 
 
-def told(result: CallToolResult) -> dict[str, object]:
+def structured(result: CallToolResult) -> dict[str, object]:
     [content] = result.content
     assert isinstance(content, TextContent)
     assert not result.is_error, content.text
@@ -124,7 +124,7 @@ def told(result: CallToolResult) -> dict[str, object]:
 
 
 def modern(method: str, *, name: str | None = None, **params: object) -> dict[str, Any]:
-    """A request of the newer era, as keywords for a POST. The name of a tool stands in the header and in the body."""
+    """A request of the newer era, as keywords for a POST. The name of a tool is in the header and in the body."""
     headers = {**TYPES, "mcp-protocol-version": "2026-07-28", "mcp-method": method}
     if name is not None:
         headers["mcp-name"] = name
@@ -146,8 +146,8 @@ HELLO: dict[str, Any] = {
 }
 
 
-async def opened(caller: httpx2.AsyncClient) -> str:
-    """A session of the older era."""
+async def open_session(caller: httpx2.AsyncClient) -> str:
+    """Open a session of the older era; return its id."""
     answer = await caller.post("/mcp", **older("initialize", **HELLO))
     assert answer.status_code == 200, answer.text
     session = answer.headers["mcp-session-id"]
@@ -165,14 +165,14 @@ async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, serv
     async with served.connected(mode=era) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [tool.name for tool in TOOLS]
         texts = [f"The session cookie is set before the redirect in step {number} of the login" for number in range(5)]
-        marked = [told(await client.call_tool("mark", {"text": text})) for text in texts]
+        marked = [structured(await client.call_tool("mark", {"text": text})) for text in texts]
         numbers = [str(each["number"]) for each in marked]
-        found = told(await client.call_tool("search", {"query": "session cookie redirect", "limit": 3}))
-        brief = told(await client.call_tool("brief", {"task": "login cookie", "budget_tokens": 500}))
-        shown = told(await client.call_tool("why", {"id": brief["receipt"]}))
+        found = structured(await client.call_tool("search", {"query": "session cookie redirect", "limit": 3}))
+        brief = structured(await client.call_tool("brief", {"task": "login cookie", "budget_tokens": 500}))
+        shown = structured(await client.call_tool("why", {"id": brief["receipt"]}))
         statement = {"text": "Login sets its cookie too early", "marks": numbers[:2]}
-        crystal = told(await client.call_tool("handoff", {"statements": [statement]}))
-        told(await client.call_tool("navigate", {"task": "login cookie"}))
+        crystal = structured(await client.call_tool("handoff", {"statements": [statement]}))
+        structured(await client.call_tool("navigate", {"task": "login cookie"}))
 
     assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
     assert texts[0] in str(shown["because"])
@@ -182,10 +182,10 @@ async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, serv
 
 
 async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served) -> None:
-    """keeps: D-12, A-19. Listed and read by a real client, and a crystal is found by number as by id."""
+    """keeps: D-12, A-19. A real client lists and reads them; a crystal is found by number or id."""
     memory = await served.memory()
-    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.events.get(seen))
+    read = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.events.get(read))
     assert step is not None
     memory.mark("The session cookie is set before the redirect of the login page")
     memory.mark("Whoever logs in twice gets two cookies, and the older one wins")
@@ -218,7 +218,7 @@ async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served
 
 
 async def test_a_subscriber_is_notified_only_of_what_it_requested(served: Served) -> None:
-    """keeps: D-12. A crystal, a trail and a retraction, to the SDK's own subscription; uses of a trail tell nothing."""
+    """keeps: D-12. A crystal, a trail and a retraction cause notifications; uses of a trail do not."""
     memory = await served.memory()
     with memory.context(session="s1"):
         for number in range(4):
@@ -234,12 +234,12 @@ async def test_a_subscriber_is_notified_only_of_what_it_requested(served: Served
         assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
         await memory.retract(crystal.id, reason="it was about another page")
         assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
-        await memory.trails.create("auth", [await walked(memory)])
-        told_of = {await anext(listening), await anext(listening)}
-        assert told_of == {PromptsListChanged(), ResourceUpdated(uri="mica://trails/auth")}
+        await memory.trails.create("auth", [await record_step(memory)])
+        changes = {await anext(listening), await anext(listening)}
+        assert changes == {PromptsListChanged(), ResourceUpdated(uri="mica://trails/auth")}
         await client.read_resource("mica://trails/auth")
         await memory.trails.suspend("auth", reason="it leads nowhere")
-        assert {await anext(listening), await anext(listening)} == told_of
+        assert {await anext(listening), await anext(listening)} == changes
 
     assert len(await memory.events.query(EventQuery(names=("trail.used",)))) == 1
 
@@ -248,11 +248,11 @@ async def test_a_subscriber_is_notified_only_of_what_it_requested(served: Served
 async def test_events_of_other_processes_are_notified_too(
     engine: str, tmp_path: Path, home: Settings, request: pytest.FixtureRequest
 ) -> None:
-    """keeps: D-12. On either engine, by a memory that knows nothing of the server; it is read over the same wire."""
+    """keeps: D-12. On both engines, the writer is a separate memory, and the client reads the change."""
     server: LocalPostgres | None = request.getfixturevalue("server") if engine == "postgres" else None
     place = str(tmp_path / "shared.db") if server is None else server.address()
     async with serving(place, home) as made, made.connected(mode="2026-07-28") as client:
-        told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
+        structured(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
         async with client.listen(resource_subscriptions=["mica://brief"]) as listening:
             async with mica.open(place, settings=home) as other:
                 other.mark("Whoever logs in twice gets two cookies")
@@ -266,10 +266,10 @@ async def test_events_of_other_processes_are_notified_too(
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_session_is_notified_of_its_subscriptions(served: Served) -> None:
     """The older era: `resources/subscribe`, and list changes once something was listed."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
 
     async def handle(message: object) -> None:
-        heard.put_nowait(type(message).__name__ + ":" + str(getattr(getattr(message, "params", None), "uri", "")))
+        received.put_nowait(type(message).__name__ + ":" + str(getattr(getattr(message, "params", None), "uri", "")))
 
     memory = await served.memory()
     memory.mark("The session cookie is set before the redirect of the login page")
@@ -278,18 +278,18 @@ async def test_a_session_is_notified_of_its_subscriptions(served: Served) -> Non
         await client.list_prompts()
         await client.subscribe_resource("mica://crystals")
         await memory.crystals.make(level="session")
-        first = {await heard.get(), await heard.get()}
+        first = {await received.get(), await received.get()}
         await client.unsubscribe_resource("mica://crystals")
-        await memory.trails.create("auth", [await walked(memory)])
-        second = {await heard.get(), await heard.get()}
+        await memory.trails.create("auth", [await record_step(memory)])
+        second = {await received.get(), await received.get()}
 
     assert first == {"ResourceListChangedNotification:", "ResourceUpdatedNotification:mica://crystals"}
     assert second == {"ResourceListChangedNotification:", "PromptListChangedNotification:"}
 
 
-async def walked(memory: Memory) -> Step:
-    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.events.get(seen))
+async def record_step(memory: Memory) -> Step:
+    read = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.events.get(read))
     assert step is not None
     return step
 
@@ -302,34 +302,34 @@ async def test_a_subscription_ends_with_the_server(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a subscription", "a session's stream", "the transport of 2024"])
-@pytest.mark.parametrize("is_told", [False, True], ids=["quiet", "with news"])
+@pytest.mark.parametrize("has_news", [False, True], ids=["quiet", "with news"])
 async def test_no_stream_outlives_its_token(
-    kind: str, is_told: bool, served: Served, caplog: pytest.LogCaptureFixture
+    kind: str, has_news: bool, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is told after a token was revoked, and the connection ends, whether there is anything to tell or not."""
+    """After a token is revoked, nothing more is sent and the connection ends, idle or not."""
     memory = await served.memory()
     memory.mark("The session cookie is set before the redirect of the login page")
     memory.mark("Whoever logs in twice gets two cookies, and the older one wins over the newer")
     secret, token = served.tokens.make("guest")
     async with served.caller(secret) as caller:
-        asked: dict[str, Any]
+        request: dict[str, Any]
         if kind == "a subscription":
-            wanted = {"resourceSubscriptions": ["mica://crystals"]}
-            asked = {"method": "POST", "url": "/mcp", **modern("subscriptions/listen", notifications=wanted)}
+            notifications = {"resourceSubscriptions": ["mica://crystals"]}
+            request = {"method": "POST", "url": "/mcp", **modern("subscriptions/listen", notifications=notifications)}
         elif kind == "a session's stream":
-            session = await opened(caller)
+            session = await open_session(caller)
             await caller.post("/mcp", **older("resources/subscribe", session=session, uri="mica://crystals"))
-            asked = {"method": "GET", "url": "/mcp", "headers": {"accept": BOTH, "mcp-session-id": session}}
+            request = {"method": "GET", "url": "/mcp", "headers": {"accept": BOTH, "mcp-session-id": session}}
         else:
-            asked = {"method": "GET", "url": "/mcp/sse"}
-        async with caller.stream(**asked) as answer:
+            request = {"method": "GET", "url": "/mcp/sse"}
+        async with caller.stream(**request) as answer:
             assert answer.status_code == 200
             served.tokens.revoke(token.id)
-            if is_told:
+            if has_news:
                 await memory.crystals.make(level="session")
-            told_of = "".join([text async for text in answer.aiter_text()])  # it ends
+            received = "".join([text async for text in answer.aiter_text()])  # it ends
 
-        assert "resources/updated" not in told_of
+        assert "resources/updated" not in received
         assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 401
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
@@ -339,38 +339,38 @@ async def test_a_quiet_stream_sends_comments(served: Served, monkeypatch: pytest
     listen = modern("subscriptions/listen", notifications={"promptsListChanged": True})
     async with served.caller() as caller, caller.stream("POST", "/mcp", **listen) as answer:
         lines = answer.aiter_lines()
-        said = [await anext(lines) for _ in range(5)]
+        received = [await anext(lines) for _ in range(5)]
 
     assert answer.headers["content-type"].startswith("text/event-stream")
-    assert said[0] == "event: message"
-    assert said[1].startswith('data: {"jsonrpc"')
-    assert said[2:] == ["", ": quiet", ""]
+    assert received[0] == "event: message"
+    assert received[1].startswith('data: {"jsonrpc"')
+    assert received[2:] == ["", ": quiet", ""]
 
 
-# -- Progress, cancelling, reading on ---------------------------------------------------------------------------
+# -- Progress, cancelling, resuming -----------------------------------------------------------------------------
 
 
 class Hanging:
-    """A source that answers when it is let."""
+    """A source that answers only after it is released."""
 
     declared = SourceDeclaration(name="hanging", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let = asyncio.Event()
+        self.started = asyncio.Event()
+        self.released = asyncio.Event()
         self.cancelled = asyncio.Event()
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        self.asked.set()
+        self.started.set()
         try:
-            await self.let.wait()
+            await self.released.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
         return []
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 @pytest.fixture
@@ -380,7 +380,7 @@ def hanging() -> Hanging:
 
 @pytest.fixture
 async def slow(tmp_path: Path, home: Settings, hanging: Hanging) -> AsyncIterator[Served]:
-    """A server whose briefs wait, and that says so all the time."""
+    """A server whose briefs hang, with frequent progress notifications."""
 
     async def opening(store: Store, _: Path | str, *, settings: Settings, **__: object) -> Memory:
         return Memory(store, settings=settings, sources=[hanging])
@@ -390,24 +390,24 @@ async def slow(tmp_path: Path, home: Settings, hanging: Hanging) -> AsyncIterato
 
 
 async def test_a_long_call_sends_progress(era: str, slow: Served, hanging: Hanging) -> None:
-    heard: list[float] = []
+    received: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(progress)
-        if len(heard) == 3:
-            hanging.let.set()
+        received.append(progress)
+        if len(received) == 3:
+            hanging.released.set()
 
     async with slow.connected(mode=era) as client:
-        told(await client.call_tool("brief", {"task": "login"}, progress_callback=on_progress))
+        structured(await client.call_tool("brief", {"task": "login"}, progress_callback=on_progress))
 
-    assert heard[:3] == [1, 2, 3]
+    assert received[:3] == [1, 2, 3]
 
 
 async def test_closing_the_connection_cancels_a_request_of_the_newer_era(slow: Served, hanging: Hanging) -> None:
     async with slow.caller() as caller:
         call = modern("tools/call", name="brief", arguments={"task": "login"})
         calling = asyncio.create_task(caller.post("/mcp", **call))
-        await hanging.asked.wait()
+        await hanging.started.wait()
         calling.cancel()
 
         await hanging.cancelled.wait()
@@ -415,10 +415,10 @@ async def test_closing_the_connection_cancels_a_request_of_the_newer_era(slow: S
 
 async def test_a_session_cancels_by_a_notification_and_gets_no_answer(slow: Served, hanging: Hanging) -> None:
     async with slow.caller() as caller:
-        session = await opened(caller)
+        session = await open_session(caller)
         call = older("tools/call", session=session, id=7, name="brief", arguments={"task": "login"})
         calling = asyncio.create_task(caller.post("/mcp", **call))
-        await hanging.asked.wait()
+        await hanging.started.wait()
         await caller.post("/mcp", **older("notifications/cancelled", session=session, id=None, requestId=7))
 
         await hanging.cancelled.wait()
@@ -429,18 +429,18 @@ async def test_a_session_cancels_by_a_notification_and_gets_no_answer(slow: Serv
 async def test_an_interrupted_stream_resumes_without_a_gap(slow: Served, hanging: Hanging) -> None:
     """The older era: losing a connection cancels nothing, and `Last-Event-ID` gives the rest, once."""
     async with slow.caller() as caller:
-        session = await opened(caller)
+        session = await open_session(caller)
         call = older("tools/call", session=session, id=7, name="brief", arguments={}, _meta={"progressToken": "p"})
         async with caller.stream("POST", "/mcp", **call) as cut:
             received = events(cut)
             first = [await anext(received) for _ in range(3)]
-        hanging.let.set()
+        hanging.released.set()
         headers = {"accept": "text/event-stream", "mcp-session-id": session, "last-event-id": first[-1][0]}
         async with caller.stream("GET", "/mcp", headers=headers) as rest:
             later = [each async for each in events(rest)]
 
     messages = [message for _, message in [*first, *later] if message]
-    assert first[0][1] == {}  # primed, so that it could be read on from the beginning
+    assert first[0][1] == {}  # the priming event, from which a client can resume
     assert [each["params"]["progress"] for each in messages[:-1]] == list(range(1, len(messages)))
     assert messages[-1]["id"] == 7
     assert messages[-1]["result"]["isError"] is False
@@ -461,18 +461,18 @@ async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str
 
 async def test_an_unknown_stream_cannot_be_resumed(served: Served) -> None:
     async with served.caller(accept="text/event-stream") as caller:
-        session = await opened(caller)
+        session = await open_session(caller)
         for last in ("9/1", "0/x", "nonsense", "0/" + "9" * 5_000):
             answer = await caller.get("/mcp", headers={"mcp-session-id": session, "last-event-id": last})
             assert answer.status_code == 404
             assert "start again" in answer.json()["error"]["message"]
 
 
-# -- What is refused --------------------------------------------------------------------------------------------
+# -- Refused requests------------------------------------------------------------------------------------------
 
 
 async def test_headers_must_repeat_the_body(served: Served) -> None:
-    """Somebody between us may go by the headers, and we go by the body."""
+    """A proxy may route by the headers while the server uses the body, so they must agree."""
     call = modern("tools/call", name="search", arguments={"query": "x"})
     wrong: list[dict[str, str]] = [
         {"mcp-method": "tools/list"},
@@ -485,8 +485,8 @@ async def test_headers_must_repeat_the_body(served: Served) -> None:
             answer = await caller.post("/mcp", content=call["content"], headers=call["headers"] | headers)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020), headers
         for name in ("mcp-method", "mcp-name", "mcp-protocol-version"):
-            left = {key: value for key, value in call["headers"].items() if key != name}
-            answer = await caller.post("/mcp", content=call["content"], headers=left)
+            rest = {key: value for key, value in call["headers"].items() if key != name}
+            answer = await caller.post("/mcp", content=call["content"], headers=rest)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020), name
         encoded = {"mcp-name": "=?base64?c2VhcmNo?="}
         answer = await caller.post("/mcp", content=call["content"], headers=call["headers"] | encoded)
@@ -500,7 +500,7 @@ async def test_an_unknown_revision_over_http_is_refused_with_the_supported_ones(
         newer = await caller.post(
             "/mcp", content=call["content"], headers=call["headers"] | {"mcp-protocol-version": "1900-01-01"}
         )
-        session = await opened(caller)
+        session = await open_session(caller)
         plain = older("ping", session=session)
         older_one = await caller.post(
             "/mcp", content=plain["content"], headers=plain["headers"] | {"mcp-protocol-version": "1900-01-01"}
@@ -560,13 +560,13 @@ sent_headers = st.fixed_dictionaries(
 def test_no_request_makes_the_server_fail(
     home: Settings, tmp_path: Path, sent: list[tuple[bytes, dict[str, str]]]
 ) -> None:
-    """keeps: TD-08. Whatever comes is answered with a status of its own, never with a fault of ours."""
+    """keeps: TD-08. Any request gets a proper status, never a 500."""
 
     async def statuses() -> set[int]:
         async with serving(tmp_path / "shop.db", home) as made, made.caller() as caller:
-            found = {(await caller.post("/mcp", content=body, headers=headers)).status_code for body, headers in sent}
+            codes = {(await caller.post("/mcp", content=body, headers=headers)).status_code for body, headers in sent}
             assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 200
-            return found
+            return codes
 
     assert asyncio.run(statuses()) <= {200, 202, 400, 404}
 
@@ -589,13 +589,13 @@ async def test_wrong_http_methods_and_types_are_refused(served: Served) -> None:
         assert (await caller.post("/mcp", content=large, headers=call["headers"])).status_code == 413
         unknown = await caller.post("/mcp", **modern("no/such"))
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, -32601)
-        gone = await caller.post("/mcp", **modern("resources/read", name="mica://no", uri="mica://no"))
-        assert (gone.status_code, gone.json()["error"]["code"]) == (400, -32602)
+        missing = await caller.post("/mcp", **modern("resources/read", name="mica://no", uri="mica://no"))
+        assert (missing.status_code, missing.json()["error"]["code"]) == (400, -32602)
         assert (await caller.get("/mcp", headers={"mcp-protocol-version": "2026-07-28"})).status_code == 405
 
 
 async def test_a_token_and_our_own_origin_are_required(served: Served) -> None:
-    """keeps: U-09. The guard stands before MCP as before everything."""
+    """keeps: U-09. The guard protects MCP like every other route."""
     call = modern("tools/list")
     async with httpx2.AsyncClient(base_url=served.address) as stranger:
         assert (await stranger.post("/mcp", **call)).status_code == 401
@@ -607,9 +607,9 @@ async def test_a_token_and_our_own_origin_are_required(served: Served) -> None:
 
 
 async def test_a_session_is_valid_until_it_ends_and_only_in_its_space(served: Served) -> None:
-    """keeps: U-09. The name of a session opens no other space, and no token opens a space that it does not name."""
+    """keeps: U-09. A session id is valid in one space, and a token only in the spaces it names."""
     async with served.caller() as caller:
-        session = await opened(caller)
+        session = await open_session(caller)
         assert (await caller.post("/mcp", **older("ping", session=session))).json()["result"] == {}
         assert (await caller.post("/mcp", **older("ping"))).status_code == 400
         assert (await caller.post("/mcp", **older("ping", session="0" * 48))).status_code == 404
@@ -628,7 +628,7 @@ async def test_a_session_is_valid_until_it_ends_and_only_in_its_space(served: Se
 async def test_the_longest_idle_session_is_closed_at_the_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SESSIONS_MAX", 3)
     async with served.caller() as caller:
-        sessions = [await opened(caller) for _ in range(4)]
+        sessions = [await open_session(caller) for _ in range(4)]
 
         alive = [(await caller.post("/mcp", **older("ping", session=each))).status_code for each in sessions]
     assert alive == [404, 200, 200, 200]
@@ -638,7 +638,7 @@ async def test_the_longest_idle_session_is_closed_at_the_limit(served: Served, m
 
 
 async def test_a_mark_continues_the_trace_of_its_caller_over_http(served: Served) -> None:
-    """keeps: E-36. Told in `_meta`, or by whoever stands between as a header."""
+    """keeps: E-36. The trace is in `_meta`, or in a header set by a proxy."""
     memory = await served.memory()
     with memory.context(session="s9", agent="scout"):
         cause = memory.emit("task.began", {})
@@ -651,9 +651,9 @@ async def test_a_mark_continues_the_trace_of_its_caller_over_http(served: Served
         in_header = (await caller.post("/mcp", content=call["content"], headers=call["headers"] | carrier)).json()
 
     for answer in (in_meta, in_header):
-        seen = await memory.events.get(answer["result"]["structuredContent"]["id"])
-        assert seen.parent_id == cause.id
-        assert (seen.context.session, seen.context.agent) == ("s9", "scout")
+        mark = await memory.events.get(answer["result"]["structuredContent"]["id"])
+        assert mark.parent_id == cause.id
+        assert (mark.context.session, mark.context.agent) == ("s9", "scout")
 
 
 # -- The transport of 2024 --------------------------------------------------------------------------------------
@@ -664,7 +664,7 @@ async def test_the_transport_of_2024_works(served: Served) -> None:
     """keeps: D-12. A stream and an address to write to, with the SDK's client."""
     headers = {"authorization": f"Bearer {served.token}"}
     async with Client(sse_client(f"{served.url}/sse", headers=headers), mode="legacy", client_info=ABOUT) as client:
-        told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
-        found = told(await client.call_tool("search", {"query": "cookie"}))
+        structured(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
+        found = structured(await client.call_tool("search", {"query": "cookie"}))
 
     assert len(msgspec.convert(found["hits"], list[object])) == 1

@@ -17,15 +17,15 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 async def test_a_crystallized_trail_is_a_prompt(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
-    """keeps: A-19. Listed by its name, and read whenever somebody lists."""
+    """keeps: A-19. It is listed by its name; the list is current on every request."""
     place = tmp_path / "space.db"
     client = start("--store", str(place))
-    client.opened()
+    client.initialize()
     assert [each["name"] for each in client.request("prompts/list")["result"]["prompts"]] == ["handoff"]
 
     async with mica.open(place, settings=mica.load_settings(environment)) as memory:
-        seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
-        step = step_of(await memory.events.get(seen))
+        read = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
+        step = step_of(await memory.events.get(read))
         assert step is not None
         trail = await memory.trails.create("auth", [step], description="How the session cookie is set")
 

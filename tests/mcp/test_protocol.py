@@ -10,7 +10,7 @@ from mica.mcp.protocol import RpcError, RpcMessage, handshake_revision, parse_me
 META: dict[str, object] = {protocol.VERSION: "2026-07-28", protocol.CAPABILITIES: {}}
 
 
-def test_a_request_a_notification_and_a_response_are_told_apart() -> None:
+def test_requests_notifications_and_responses_are_distinguished() -> None:
     request = parse_message(b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
     notification = parse_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
     answer = parse_message(b'{"jsonrpc":"2.0","id":"a","result":{"roots":[]}}')

@@ -1,4 +1,4 @@
-"""Resources: what they say stays within its fence, what changes them is told, and reading them changes nothing."""
+"""Resources: their text stays within its fence, writes change them, and reads do not."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ hostile = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=8).map("".join
 @settings(max_examples=20)
 @given(st.lists(hostile.filter(str.strip), min_size=2, max_size=4))
 def test_recalled_text_stays_inside_the_fence(home: Settings, texts: list[str]) -> None:
-    """keeps: U-10. Whatever a mark says, every resource begins and ends its fence once."""
+    """keeps: U-10. Every resource has exactly one fence, whatever text a mark has."""
 
-    async def told() -> list[str]:
+    async def texts_read() -> list[str]:
         memory = Memory(EphemeralStore(), settings=home)
         with memory.context(session="s1"):
             for number, text in enumerate(texts):
@@ -35,11 +35,11 @@ def test_recalled_text_stays_inside_the_fence(home: Settings, texts: list[str]) 
         brief = await memory.brief(texts[0])
         of_crystals = [CRYSTALS, *(f"{CRYSTALS}/{each.id}" for each in crystals)] if crystals else []
         uris = [BRIEFING, f"mica://receipts/{brief.receipt}", *of_crystals]
-        found = [await read(memory, uri) for uri in uris]
+        contents = [await read(memory, uri) for uri in uris]
         await memory.close()
-        return found
+        return contents
 
-    for text in asyncio.run(told()):
+    for text in asyncio.run(texts_read()):
         assert text.startswith(OPENING)
         assert text.endswith(CLOSING)
         assert text.lower().count("<memory") == 1
@@ -73,12 +73,12 @@ async def test_an_empty_space_has_readable_resources(memory: Memory) -> None:
 
 
 async def test_writes_change_resources_and_reads_do_not(memory: Memory) -> None:
-    """A use, an offer and a receipt change nothing: a client that reads what it is told of would never end."""
+    """Uses, offers and receipts change nothing; else a client that reads every change would never stop."""
     with memory.context(session="s1"):
         for number in range(4):
             memory.mark(f"The session cookie is set before the redirect in step {number} of the login page")
-    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.events.get(seen))
+    opened = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.events.get(opened))
     assert step is not None
     [crystal] = await memory.crystals.make(level="session")
     await memory.trails.create("auth", [step])

@@ -1,4 +1,4 @@
-"""What clients really sent is answered as the protocol asks, and nothing they could send ends the server."""
+"""Recorded requests of real clients get valid answers, and no input ends the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ META = {
 
 
 def first_session(path: Path) -> list[Message]:
-    """What a client sent in the first session of a recording, with our tool in place of the recorder's."""
+    """The messages of a client in the first recorded session, with our tool instead of the recorder's."""
     lines = [msgspec.json.decode(line, type=dict[str, Any]) for line in path.read_bytes().splitlines()]
     starts = [number for number, line in enumerate(lines) if line["dir"] == "start"]
     end = starts[1] if len(starts) > 1 else len(lines)
@@ -41,8 +41,8 @@ def first_session(path: Path) -> list[Message]:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_request_of_a_recorded_client_is_answered_as_its_revision_asks(path: Path, start: Start) -> None:
-    """keeps: D-12, TD-08. Real lines of five clients, in both eras; the SDK's types judge each answer."""
+def test_every_request_of_a_recorded_client_gets_a_valid_answer(path: Path, start: Start) -> None:
+    """keeps: D-12, TD-08. Recorded lines of five clients, in both eras; the SDK's types validate each answer."""
     sent = first_session(path)
     requests = {message["id"]: message for message in sent if "method" in message and "id" in message}
     opening = next((each for each in sent if each.get("method") == "initialize"), None)
@@ -53,9 +53,11 @@ def test_every_request_of_a_recorded_client_is_answered_as_its_revision_asks(pat
     for message in sent:
         cancelled = message.get("params", {}).get("requestId") if "id" not in message else None
         while cancelled is not None and cancelled not in {each.get("id") for each in received}:
-            received.append(client.receive())  # it was answered before: so it was recorded
+            received.append(client.receive())  # in the recording it was answered first
         client.send(message)
-    while len([each for each in received if "id" in each and "method" not in each]) < len(requests) - listens(requests):
+    while len([each for each in received if "id" in each and "method" not in each]) < len(requests) - count_listening(
+        requests
+    ):
         received.append(client.receive())
     code, _ = client.leave()
 
@@ -70,18 +72,18 @@ def test_every_request_of_a_recorded_client_is_answered_as_its_revision_asks(pat
     if opening is not None:
         assert answers[opening["id"]]["result"]["protocolVersion"] == agreed
     acknowledged = [each for each in received if each.get("method", "").endswith("/acknowledged")]
-    assert len(acknowledged) == listens(requests)
+    assert len(acknowledged) == count_listening(requests)
 
 
 def is_listening(message: Message) -> bool:
     return bool(message["method"] == "subscriptions/listen")
 
 
-def listens(requests: dict[object, Message]) -> int:
+def count_listening(requests: dict[object, Message]) -> int:
     return sum(map(is_listening, requests.values()))
 
 
-def test_the_recordings_are_there() -> None:
+def test_the_recordings_exist() -> None:
     assert len(RECORDED) == 6
 
 
@@ -126,7 +128,7 @@ REFUSED = [
 
 def test_a_bad_request_gets_its_error_code_and_the_server_keeps_running(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
 
     for line, code in REFUSED:
         client.send(line)
@@ -144,7 +146,7 @@ def test_without_a_handshake_a_request_must_name_its_revision(start: Start) -> N
     assert len(client.request("tools/list", _meta=META)["result"]["tools"]) == 6
 
 
-def test_ping_belongs_to_the_handshake_and_is_gone_with_it(start: Start) -> None:
+def test_ping_exists_only_in_the_older_era(start: Start) -> None:
     client = start()
 
     assert client.request("ping")["result"] == {}
@@ -153,7 +155,7 @@ def test_ping_belongs_to_the_handshake_and_is_gone_with_it(start: Start) -> None
 
 def test_a_cancelled_call_and_an_unknown_notification_are_ignored(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
 
     client.call("search", query="nothing")
     client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
@@ -164,10 +166,10 @@ def test_a_cancelled_call_and_an_unknown_notification_are_ignored(start: Start) 
 
 
 def test_a_subscriber_is_notified_of_changes_until_it_cancels(start: Start) -> None:
-    """keeps: D-12. The space is made meanwhile, by the first mark; the tag says which request it belongs to."""
+    """keeps: D-12. The first mark creates the space; the tag names the request of the subscription."""
     client = start()
-    wanted = {"resourceSubscriptions": ["mica://brief"], "toolsListChanged": True}
-    listen = {"_meta": META, "notifications": wanted}
+    requested = {"resourceSubscriptions": ["mica://brief"], "toolsListChanged": True}
+    listen = {"_meta": META, "notifications": requested}
     client.send({"jsonrpc": "2.0", "id": "listen:0", "method": "subscriptions/listen", "params": listen})
     acknowledged = client.receive()
     assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": ["mica://brief"]}
@@ -182,7 +184,7 @@ def test_a_subscriber_is_notified_of_changes_until_it_cancels(start: Start) -> N
     assert client.leave()[0] == 0
 
 
-def test_instructions_fit_into_what_clients_show() -> None:
+def test_instructions_fit_the_limit_of_clients() -> None:
     assert len(INSTRUCTIONS.encode()) <= 2_048
 
 
@@ -221,7 +223,7 @@ lines = st.one_of(
 @settings(max_examples=5)
 @given(st.lists(lines, min_size=40, max_size=60))
 def test_no_line_ends_the_server(start: Start, sent: list[bytes]) -> None:
-    """Each batch goes to a new server, which must still answer at the end of it; its output is JSON, line by line."""
+    """After each batch of lines the server still answers, and all its output is lines of JSON."""
     client = start()
 
     for line in sent:

@@ -42,7 +42,7 @@ def test_every_request_is_answered_before_the_server_exits(start: Start) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_cleanly(number: signal.Signals, start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
     client.call("mark", text="The cookie is set before the redirect")
 
     client.process.send_signal(number)
@@ -75,9 +75,9 @@ def test_a_server_started_in_its_own_plugin_reports_it(start: Start, tmp_path: P
     (tmp_path / ".claude-plugin").mkdir()
     (tmp_path / ".claude-plugin" / "plugin.json").touch()
     client = start(directory=tmp_path)
-    client.opened()
+    client.initialize()
 
-    result = client.call("mark", text="Somebody was here")
+    result = client.call("mark", text="A test was here")
 
     assert result["isError"] is True
     assert "which is no project" in result["content"][0]["text"]
@@ -85,7 +85,7 @@ def test_a_server_started_in_its_own_plugin_reports_it(start: Start, tmp_path: P
 
 def test_only_a_write_creates_the_space(start: Start, environment: dict[str, str]) -> None:
     client = start()
-    client.opened()
+    client.initialize()
     spaces = mica.load_settings(environment).home / "spaces"
 
     assert client.call("brief")["isError"] is False
@@ -100,7 +100,7 @@ def test_only_a_write_creates_the_space(start: Start, environment: dict[str, str
 def test_the_project_is_named_by_option_then_variable_then_root_then_directory(
     start: Start, project: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """A `.git` makes each folder a space of its own, which carries its name."""
+    """Each folder with a `.git` is a separate space of that name."""
     folders = {}
     for name in ("option", "variable", "root", "directory"):
         folders[name] = tmp_path / name
@@ -108,20 +108,20 @@ def test_the_project_is_named_by_option_then_variable_then_root_then_directory(
     root = {"roots": [{"uri": "file:///no/such"}, {"uri": folders["root"].as_uri(), "name": "root"}]}
     named = {"CLAUDE_PROJECT_DIR": str(folders["variable"])}
 
-    def marked(*words: str, variables: dict[str, str], offers_roots: bool = True) -> None:
+    def mark_in(*words: str, variables: dict[str, str], offers_roots: bool = True) -> None:
         client = start(*words, directory=folders["directory"], **variables)
-        client.opened(**({"roots": {}} if offers_roots else {}))
+        client.initialize(**({"roots": {}} if offers_roots else {}))
         if offers_roots and not words and not variables:
-            asked = client.receive()
-            assert asked["method"] == "roots/list"
-            client.send({"jsonrpc": "2.0", "id": asked["id"], "result": root})
-        client.call("mark", text="Somebody was here")
+            request = client.receive()
+            assert request["method"] == "roots/list"
+            client.send({"jsonrpc": "2.0", "id": request["id"], "result": root})
+        client.call("mark", text="A test was here")
         client.leave()
 
-    marked("--root", str(folders["option"]), variables=named)
-    marked(variables=named)
-    marked(variables={})
-    marked(variables={}, offers_roots=False)
+    mark_in("--root", str(folders["option"]), variables=named)
+    mark_in(variables=named)
+    mark_in(variables={})
+    mark_in(variables={}, offers_roots=False)
 
     made = (mica.load_settings(environment).home / "spaces").glob("*.db")
     assert sorted(path.name.rpartition("-")[0] for path in made) == ["directory", "option", "root", "variable"]

@@ -1,4 +1,4 @@
-"""The tools and prompts, as the official SDK's client sees them in both eras, and what they ask of memory."""
+"""The tools, called by the official SDK's client in both eras and directly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def era(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the space is."""
+    """The address of the store."""
     if request.param == "sqlite":
         return str(tmp_path / "space.db")
     server: LocalPostgres = request.getfixturevalue("server")
@@ -84,20 +84,20 @@ async def test_a_real_client_lists_and_calls_every_tool(
 
 
 async def test_mark_reports_the_use_of_a_trail(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
-    """keeps: A-19. Whoever followed a trail says how it ended, and its figures follow."""
+    """keeps: A-19. An agent reports the outcome of a trail, and the figures of the trail include it."""
     place = tmp_path / "space.db"
     client = start("--store", str(place), CLAUDE_CODE_SESSION_ID=SESSION)
-    client.opened()
+    client.initialize()
     async with mica.open(place, settings=mica.load_settings(environment)) as memory:
-        seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
-        step = step_of(await memory.events.get(seen))
+        read = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
+        step = step_of(await memory.events.get(read))
         assert step is not None
         await memory.trails.create("auth", [step])
 
-    told = client.call("mark", text="The cookie was found at once", trail="nav:auth", outcome="success")
+    reported = client.call("mark", text="The cookie was found at once", trail="nav:auth", outcome="success")
     unknown = client.call("mark", text="It led nowhere", trail="nav:nowhere", outcome="failure")
 
-    assert told["isError"] is False
+    assert reported["isError"] is False
     assert "nowhere" in unknown["content"][0]["text"]
     async with mica.open(place, settings=mica.load_settings(environment)) as memory:
         [used] = await memory.events.query(EventQuery(names=("trail.used",)))
@@ -105,20 +105,20 @@ async def test_mark_reports_the_use_of_a_trail(start: Start, environment: dict[s
         marks = await memory.search("cookie nowhere")
     assert (used.data["outcome"], used.context.session) == ("success", SESSION)
     assert (trail.runs, trail.successes) == (1, 1)
-    assert len(marks) == 1  # what names no trail records nothing
+    assert len(marks) == 1  # the call with an unknown trail recorded nothing
 
 
-async def test_mark_takes_the_walk_of_a_build_workflow(
+async def test_mark_records_the_walk_of_a_build_workflow(
     start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """keeps: A-11, A-20. An orchestrator without hooks reports what an agent opened, and trails are learned from it."""
+    """keeps: A-11, A-20. An orchestrator without hooks reports opened files, and trails are learned from them."""
     place = tmp_path / "space.db"
     client = start("--store", str(place), CLAUDE_CODE_SESSION_ID=SESSION)
-    client.opened()
+    client.initialize()
     steps = [{"path": "src/login.py", "start_line": 1, "end_line": 9}, {"path": "src/page.py", "operation": "edit"}]
     for _ in range(2):
-        told = client.call("mark", text="Build the login page", steps=steps, outcome="success", workflow="adw_build")
-        assert told["isError"] is False
+        result = client.call("mark", text="Build the login page", steps=steps, outcome="success", workflow="adw_build")
+        assert result["isError"] is False
 
     async with mica.open(place, settings=mica.load_settings(environment)) as memory:
         walks = walks_of(await memory.events.query(EventQuery(names=WALK_EVENTS)))
@@ -129,7 +129,7 @@ async def test_mark_takes_the_walk_of_a_build_workflow(
 
 
 def test_all_schemas_fit_into_the_budget_and_are_flat() -> None:
-    """keeps: U-12, D-57. Every client sends them with every request, so they are few, short and written out."""
+    """keeps: U-12, D-57. Every client sends them with every request, so they are few, short and without references."""
     listed = [tool.listing() for tool in TOOLS]
     text = msgspec.json.encode(listed).decode()
 
@@ -142,17 +142,17 @@ def test_all_schemas_fit_into_the_budget_and_are_flat() -> None:
         assert tool["annotations"]
 
 
-def test_the_list_of_tools_is_the_same_to_the_byte(start: Start) -> None:
+def test_the_list_of_tools_is_always_identical(start: Start) -> None:
     answers = []
     for _ in range(2):
         client = start()
-        client.opened()
+        client.initialize()
         answers += [msgspec.json.encode(client.request("tools/list")["result"]) for _ in range(2)]
 
     assert len(set(answers)) == 1
 
 
-def test_every_tool_takes_what_its_schema_says() -> None:
+def test_every_tool_accepts_the_arguments_of_its_schema() -> None:
     for tool in TOOLS:
         fields = {field.name: field.required for field in msgspec.structs.fields(tool.takes)}
         assert set(tool.inputs) == set(fields)
@@ -161,7 +161,7 @@ def test_every_tool_takes_what_its_schema_says() -> None:
 
 def test_a_failed_call_returns_the_reason(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
 
     refused: list[tuple[str, dict[str, object], str]] = [
         ("mark", {}, "`text`"),
@@ -189,7 +189,7 @@ def test_a_failed_call_returns_the_reason(start: Start) -> None:
 
 def test_numbers_may_be_written_as_text(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
 
     assert client.call("search", query="x", limit="5")["structuredContent"] == {"hits": []}
 
@@ -211,7 +211,7 @@ async def test_an_unknown_argument_is_refused_with_the_nearest_name(
         await BY_NAME[tool].call(memory, {argument: "x"})
 
 
-async def test_the_text_of_a_result_is_for_reading_and_the_structure_is_beside_it(memory: mica.Memory) -> None:
+async def test_a_result_has_readable_text_and_structured_content(memory: mica.Memory) -> None:
     with memory.context(session="s1"):
         marked = await BY_NAME["mark"].call(memory, {"text": "The cookie is set late", "tags": ["gotcha"]})
         found = await BY_NAME["search"].call(memory, {"query": "cookie"})
@@ -268,7 +268,7 @@ async def test_handoff_records_the_statements_and_returns_the_text_for_the_next_
 
 def test_recalled_text_is_not_marked_again(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
     client.call("mark", text="The cookie is set before the redirect")
     brief = client.call("brief", task="cookie")["structuredContent"]
 
@@ -280,7 +280,7 @@ def test_recalled_text_is_not_marked_again(start: Start) -> None:
 
 def test_secrets_in_a_mark_are_redacted(start: Start) -> None:
     client = start()
-    client.opened()
+    client.initialize()
 
     stored = client.call("mark", text="The key is AKIAIOSFODNN7EXAMPLE")["structuredContent"]
 
@@ -298,43 +298,43 @@ async def test_a_mark_continues_the_trace_of_its_caller(
             with memory.context(parent=cause):
                 carrier = memory.carrier()
     client = start("--store", str(tmp_path / "space.db"), CLAUDE_CODE_SESSION_ID=SESSION)
-    client.opened()
+    client.initialize()
 
     result = client.request("tools/call", name="mark", arguments={"text": "Seen"}, _meta=carrier)["result"]
 
     async with mica.open(tmp_path / "space.db", settings=mica.load_settings(environment)) as memory:
-        seen = await memory.events.get(result["structuredContent"]["id"])
-    assert seen.parent_id == cause.id
-    assert (seen.context.session, seen.context.agent) == ("s1", "scout")
+        mark = await memory.events.get(result["structuredContent"]["id"])
+    assert mark.parent_id == cause.id
+    assert (mark.context.session, mark.context.agent) == ("s1", "scout")
 
 
 async def test_a_client_without_a_session_joins_the_one_of_its_hooks(
     start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Codex, Gemini CLI and OpenCode hand none down; where two are open, nobody guesses."""
+    """Codex, Gemini CLI and OpenCode pass no session on; if two are open, none is chosen."""
     place = tmp_path / "space.db"
 
-    async def marked(*sessions: str) -> str | None:
+    async def marked_session(*sessions: str) -> str | None:
         async with mica.open(place, settings=mica.load_settings(environment)) as memory:
             for session in sessions:
                 with memory.context(session=session, client="codex"):
                     memory.emit("turn.started", {})
         client = start("--store", str(place))
         client.request("initialize", protocolVersion="2025-06-18", clientInfo={"name": "codex-mcp-client"})
-        told = client.call("mark", text="Somebody was here")["structuredContent"]
+        mark = client.call("mark", text="A test was here")["structuredContent"]
         client.leave()
         async with mica.open(place, settings=mica.load_settings(environment)) as memory:
-            return (await memory.events.get(told["id"])).context.session
+            return (await memory.events.get(mark["id"])).context.session
 
-    assert await marked() is None
-    assert await marked("first") == "first"
-    assert await marked("second") is None
+    assert await marked_session() is None
+    assert await marked_session("first") == "first"
+    assert await marked_session("second") is None
 
 
 def test_the_module_and_the_command_start_the_same_server(environment: dict[str, str], project: Path) -> None:
-    """They start `python -m mica.mcp`, which leaves out the other commands."""
+    """Clients start `python -m mica.mcp`, which does not load the other commands."""
     client = StdioClient([sys.executable, "-P", "-m", "mica.mcp"], environment=environment, directory=project)
-    client.opened()
+    client.initialize()
     assert [tool["name"] for tool in client.request("tools/list")["result"]["tools"]] == [tool.name for tool in TOOLS]
 
     client.call("mark", text="The cookie is set before the redirect")
@@ -346,7 +346,7 @@ def test_the_module_and_the_command_start_the_same_server(environment: dict[str,
 
 def test_a_broken_setting_is_reported_to_the_model(start: Start) -> None:
     client = start(MICA_BRIEF_BUDGET_TOKENS="many")
-    client.opened()
+    client.initialize()
 
     result = client.call("brief")
 

@@ -1,4 +1,4 @@
-"""Hits of a search: both kinds answer the same questions."""
+"""Search hits: both kinds have the same properties."""
 
 from __future__ import annotations
 

@@ -13,34 +13,34 @@ SOURCES = Path(mica.__file__).parent
 
 
 def test_a_result_is_computed_once_until_the_cache_is_emptied() -> None:
-    seen: list[str] = []
+    computed: list[str] = []
 
     @remember_texts(10)
     def length(text: str) -> int:
-        seen.append(text)
+        computed.append(text)
         return len(text)
 
     assert [length("secret"), length("secret")] == [6, 6]
-    assert seen == ["secret"]
+    assert computed == ["secret"]
 
     forget_texts()
 
     assert length("secret") == 6
-    assert seen == ["secret", "secret"]
+    assert computed == ["secret", "secret"]
 
 
 def test_a_cache_has_a_limit() -> None:
-    seen: list[str] = []
+    computed: list[str] = []
 
     @remember_texts(1)
     def length(text: str) -> int:
-        seen.append(text)
+        computed.append(text)
         return len(text)
 
     for text in ("one", "three", "one"):
         length(text)
 
-    assert seen == ["one", "three", "one"]
+    assert computed == ["one", "three", "one"]
 
 
 def test_terms_and_key_names_are_emptied_too() -> None:

@@ -14,7 +14,7 @@ from mica.model.event import EventId
 from mica.model.trail import (
     STATES,
     Figures,
-    Measured,
+    Measurement,
     Trail,
     check_slug,
     covered_share,
@@ -208,7 +208,7 @@ def test_a_trail_is_found_by_name_slug_and_every_key() -> None:
 def test_a_saving_is_unknown_until_measured() -> None:
     """keeps: TA-05, TA-06. It has a method and a sample; a loss is negative."""
     assert trail().measured is None
-    assert Measured(method="replay", sample=12, baseline_tokens=900, tokens=1_200).saving == -300
+    assert Measurement(method="replay", sample=12, baseline_tokens=900, tokens=1_200).saving == -300
 
 
 def test_a_pattern_matches_the_files_of_its_folder() -> None:

@@ -39,14 +39,14 @@ async def test_an_outcome_is_unknown_until_it_is_reported(tmp_path: Path) -> Non
     """keeps: TA-09. Success is never assumed; the last report counts, and an invalid one is ignored."""
     async with mica.open(tmp_path / "shop.db") as memory:
         with memory.context(session="s1"):
-            asked = memory.mark("Mend the login", tags=("prompt",))
-            memory.emit("file.read", {"path": "auth.py"}, parent=asked)
-            unsaid = memory.mark("Another thing", tags=("prompt",))
-            memory.emit(OUTCOME, {"outcome": "partial"}, parent=asked)
-            memory.emit(OUTCOME, {"outcome": "success"}, parent=asked)
-            memory.emit(OUTCOME, {"outcome": "splendid"}, parent=unsaid)
-        said, silent = walks_of(await memory.events.query())
-    assert (said.outcome, silent.outcome) == ("success", "unknown")
+            prompt = memory.mark("Mend the login", tags=("prompt",))
+            memory.emit("file.read", {"path": "auth.py"}, parent=prompt)
+            other = memory.mark("Another thing", tags=("prompt",))
+            memory.emit(OUTCOME, {"outcome": "partial"}, parent=prompt)
+            memory.emit(OUTCOME, {"outcome": "success"}, parent=prompt)
+            memory.emit(OUTCOME, {"outcome": "splendid"}, parent=other)
+        reported, unreported = walks_of(await memory.events.query())
+    assert (reported.outcome, unreported.outcome) == ("success", "unknown")
 
 
 async def test_a_retracted_prompt_has_no_walk(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ async def test_an_event_that_is_not_a_file_access_is_not_a_step(tmp_path: Path) 
 
 
 def test_a_command_begins_a_walk_by_its_text_or_its_name() -> None:
-    said = build(1, "command.run", {"name": "review", "text": "/review auth"})
+    named = build(1, "command.run", {"name": "review", "text": "/review auth"})
     bare = build(2, "command.run", {"name": "compact"})
 
-    assert [walk.prompt for walk in walks_of([said, bare])] == ["/review auth", "/compact"]
+    assert [walk.prompt for walk in walks_of([named, bare])] == ["/review auth", "/compact"]
 
 
 @pytest.mark.parametrize("value", [True, "90", 9.5, None])
@@ -153,7 +153,7 @@ async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> 
 )
 async def test_an_invalid_step_is_refused_before_anything_is_recorded(memory: mica.Memory, step: object) -> None:
     """keeps: K-03. Bare path strings are refused."""
-    with pytest.raises(mica.InvalidInput, match="no step"):
+    with pytest.raises(mica.InvalidInput, match="is not a step"):
         memory.trails.record("task", [step])  # type: ignore[list-item]
     with pytest.raises(mica.InvalidInput, match="no outcome"):
         memory.trails.record("task", [], outcome="great")  # type: ignore[arg-type]

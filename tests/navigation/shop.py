@@ -45,14 +45,14 @@ class Shop:
         self.clock = HandClock()
 
     def git(self, *words: str) -> None:
-        before = {"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}  # any work
+        before = {"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}  # before any task
         subprocess.run(["git", "-C", str(self.root), *words], check=True, capture_output=True, env=os.environ | before)
 
     def open(self, **changed: object) -> mica.memory.Opening:
         return mica.open(self.file, settings=msgspec.structs.replace(self.settings, **changed), clock=self.clock)
 
     def walk(self, memory: mica.Memory) -> None:
-        """Six tasks of two kinds, each of which needs one file."""
+        """Record six tasks of two kinds, each of which needs one file."""
         memory.emit("session.started", {"cwd": str(self.root)})
         for number in range(6):
             self.clock.move(hours=2)

@@ -1,4 +1,4 @@
-"""The trails of a space, on every engine: learned, chosen, tracked, switched, evolved."""
+"""The trails of a space in every store: learned, chosen, tracked, switched, evolved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def walk(
 
 
 async def test_a_logged_navigation_is_a_run_of_its_trail(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-11, TA-07, TA-03. The key comes back, figures grow with each run, and the third success makes it hot."""
+    """keeps: A-11, TA-07, TA-03. `log` returns the key, each run is counted, and the third success makes it hot."""
     states = []
     key = None
     for number in range(1, 4):
@@ -58,7 +58,7 @@ async def test_a_logged_navigation_is_a_run_of_its_trail(memory: mica.Memory, cl
 
 
 async def test_a_navigation_consists_of_steps_not_bare_paths(memory: mica.Memory) -> None:
-    """keeps: K-03. Strings are refused, and so is what lies outside of the project; one file is no trail."""
+    """keeps: K-03. Strings and paths outside the project are refused, and one file is not a trail."""
     with pytest.raises(InvalidInput, match="is not a step"):
         await memory.trails.log("Fix", ["auth.py", "session.py"])  # type: ignore[list-item]  # that is the test
     with pytest.raises(InvalidInput, match="not a path within"):
@@ -70,7 +70,7 @@ async def test_a_navigation_consists_of_steps_not_bare_paths(memory: mica.Memory
 
 
 async def test_a_workflow_reports_its_files_in_one_call(memory: mica.Memory) -> None:
-    """keeps: A-20. Its kind is `adw_<workflow>`."""
+    """keeps: A-20. The kind of task is `adw_<workflow>`."""
     key = await memory.trails.log("", map(step, FILES), workflow="Build iso")
     assert (await memory.trails.show(str(key))).shape == "adw_build_iso"
 
@@ -78,7 +78,7 @@ async def test_a_workflow_reports_its_files_in_one_call(memory: mica.Memory) -> 
 async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: TA-12, A-16, A-07, A-45.
 
-    A typed choice with its tier; a use and its end count for the trail and its session.
+    A choice has the kind of match; a use and its outcome count for the trail and its session.
     """
     for number in range(3):
         await walk(memory, clock, f"s{number}")
@@ -99,14 +99,14 @@ async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: 
     assert offered.data["match"] == "words"
     assert (
         await memory.trails.choose("The login redirect of a session") == []
-    )  # three of four are too few to tell anybody
+    )  # three successes of four are too few to offer it
     assert await memory.trails.choose("Draw a cat") == []
 
 
 async def test_a_crystallized_trail_keeps_its_name(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: A-10, A-14, A-32.
 
-    A person may name it even below the gate; renaming, suspending and resuming are events.
+    A person may name it before it passes the gate; it can be renamed, suspended and resumed.
     """
     key = str(await walk(memory, clock, "s1", outcome="unknown"))
 
@@ -125,7 +125,7 @@ async def test_a_crystallized_trail_keeps_its_name(memory: mica.Memory, clock: H
 
 
 async def test_a_trail_is_made_by_hand(memory: mica.Memory) -> None:
-    """keeps: A-24, A-32, K-03. Ranges and whole files, in the order given."""
+    """keeps: A-24, A-32, K-03. Steps are ranges and whole files, in order."""
     made = await memory.trails.create(
         "payment-flow",
         [step("payment/stripe.ts", (1, 200)), step("models/transaction.ts"), step("webhooks/payment.ts", (50, 150))],
@@ -189,7 +189,7 @@ async def test_a_rebuild_learns_the_same_trails(memory: mica.Memory, clock: Hand
 
 
 async def test_no_trail_contains_purged_files(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: U-08. Neither learned nor named; the rest is learned again."""
+    """keeps: U-08. The trail and its name are removed, and other trails remain."""
     for number in range(3):
         await walk(memory, clock, f"s{number}", paths=("secret_plan.py", "auth.py"))
         await walk(memory, clock, f"t{number}")
@@ -197,13 +197,13 @@ async def test_no_trail_contains_purged_files(memory: mica.Memory, clock: HandCl
 
     await memory.purge(value="secret_plan")
 
-    held = await memory.trails.list(with_archived=True)
-    assert [trail.paths for trail in held] == [FILES]
+    trails = await memory.trails.list(with_archived=True)
+    assert [trail.paths for trail in trails] == [FILES]
     assert await memory.events.query(EventQuery(names=(CRYSTALLIZED,))) == []
 
 
 async def test_purging_a_prompt_removes_the_trail_name_made_from_it(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: U-08. A slug and a description are words of prompts."""
+    """keeps: U-08. A slug and a description are made of words of prompts."""
     await walk(memory, clock, "s1")
     await memory.trails.crystallize(key_of(FILES))
     prompt = next(event for event in await memory.events.query() if event.name == "mark")
@@ -219,7 +219,7 @@ async def test_purging_a_prompt_removes_the_trail_name_made_from_it(memory: mica
 async def test_purging_a_prompt_removes_every_event_with_the_trail_name(
     memory: mica.Memory, clock: HandClock, *, by: str, named: bool
 ) -> None:
-    """keeps: U-08. What was offered, used, renamed and reported under it, too; of other trails nothing is lost."""
+    """keeps: U-08. This includes offers, uses, renames and reports. Events of other trails remain."""
     for number in range(9):
         await walk(memory, clock, f"s{number}")
     await memory.trails.log("Ship the parcel", map(step, ("x.py", "y.py")), session="other")
@@ -236,18 +236,18 @@ async def test_purging_a_prompt_removes_every_event_with_the_trail_name(
     for number, prompt in enumerate(prompts[:9]):
         await (memory.purge(ids=[prompt.id]) if by == "ids" else memory.purge(session=f"s{number}"))
 
-    held = await memory.events.query(EventQuery(limit=None))
-    assert [event.name for event in held if b"login" in event.body] == []
-    offered = {event.data["key"] for event in held if event.name == OFFERED}
-    assert offered == {key_of(FILES), key_of(("x.py", "y.py"))}  # a key says nothing
+    events = await memory.events.query(EventQuery(limit=None))
+    assert [event.name for event in events if b"login" in event.body] == []
+    offered = {event.data["key"] for event in events if event.name == OFFERED}
+    assert offered == {key_of(FILES), key_of(("x.py", "y.py"))}  # a key contains no words
 
 
-async def test_a_purge_keeps_the_counts_of_a_trail_and_a_name_that_a_person_gave(
+async def test_a_purge_keeps_the_counts_of_a_trail_and_a_name_chosen_by_a_person(
     memory: mica.Memory, clock: HandClock
 ) -> None:
     """keeps: U-08, A-30.
 
-    One prompt of many goes; what else is known of its trail stays, under the name that was chosen.
+    After the purge of one prompt of many, the trail keeps its other runs and the chosen name.
     """
     for number in range(4):
         await walk(memory, clock, f"s{number}")
@@ -260,14 +260,14 @@ async def test_a_purge_keeps_the_counts_of_a_trail_and_a_name_that_a_person_gave
     trail = await memory.trails.show("sign-in")
     assert (trail.key, trail.by, trail.version) == (key_of(FILES), "user", 1)
     assert len(await memory.events.query(EventQuery(names=(USED,)))) == 1
-    assert trail.runs == 4  # three walks that are left, and the use
+    assert trail.runs == 4  # the three remaining walks, and the use
     assert first.id not in trail.walks
     await memory.purge(value="sign-in")
     assert [event for event in await memory.events.query(EventQuery(limit=None)) if b"sign-in" in event.body] == []
 
 
 async def test_a_purge_updates_published_commands(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:
-    """keeps: U-08, K-10. Unedited files are removed or written again; an edited one is named."""
+    """keeps: U-08, K-10. Unedited files are removed or rewritten; an edited one is reported."""
     await walk(memory, clock, "s1")
     await memory.trails.crystallize(key_of(FILES))
     await memory.trails.create("parcel", [step("x.py"), step("y.py")])
@@ -289,7 +289,7 @@ async def test_a_purge_updates_published_commands(memory: mica.Memory, clock: Ha
 
 
 async def test_a_place_of_publication_is_recorded_once(memory: mica.Memory, tmp_path: Path) -> None:
-    """keeps: U-08. Not for a dry run; and a purge by time leaves the record, which a later purge needs."""
+    """keeps: U-08. A dry run records nothing. A purge by time keeps the record, which a later purge needs."""
     await memory.trails.create("parcel", [step("x.py"), step("y.py")])
     await memory.trails.publish(in_project(tmp_path), dry_run=True)
     assert await memory.trails.publications() == []
@@ -301,10 +301,10 @@ async def test_a_place_of_publication_is_recorded_once(memory: mica.Memory, tmp_
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_trail_is_gone_when_all_its_prompts_are_retracted(
+async def test_a_trail_is_removed_when_all_its_prompts_are_retracted(
     memory: mica.Memory, clock: HandClock, named: bool
 ) -> None:
-    """keeps: A-45, B-43. Its runs, its name and its description rested on them, whether it was crystallized or not."""
+    """keeps: A-45, B-43. Its runs, name and description came from them, whether it was crystallized or not."""
     for number in range(2):
         await walk(memory, clock, f"s{number}")
     if named:
@@ -319,7 +319,7 @@ async def test_a_trail_is_gone_when_all_its_prompts_are_retracted(
 
 
 async def test_learning_is_switched_per_space_and_keeps_its_trails(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-47, A-22. Off, nothing new is learned or crystallized; on again, all is."""
+    """keeps: A-47, A-22. While it is off, nothing is learned or crystallized; afterwards everything is learned."""
     await walk(memory, clock, "s1")
     assert len(await memory.trails.list()) == 1
     await memory.trails.switch(on=False)
@@ -333,7 +333,7 @@ async def test_learning_is_switched_per_space_and_keeps_its_trails(memory: mica.
 
 
 async def test_stats_count_what_tasks_cost_without_help(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-25, A-01. Trails, kinds of task, and tokens per task, from the log."""
+    """keeps: A-25, A-01. Walks, kinds of task, and tokens per task are counted from the log."""
     edit = msgspec.structs.replace(step("auth.py", tokens=0), operation="edit")
     await memory.trails.log("Fix the login", [*map(step, FILES), edit, step("late.py")], session="s1", agent="scout")
     await memory.trails.log("Explain the login", map(step, FILES), session="s2", agent="scout")
@@ -346,7 +346,7 @@ async def test_stats_count_what_tasks_cost_without_help(memory: mica.Memory, clo
 
 
 async def test_exploring_a_path_offers_the_best_three(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-33, A-09. By the place, else by the words; none is an answer, and what was shown is recorded."""
+    """keeps: A-33, A-09. Trails match by path, or else by words; the offers are recorded."""
     for number in range(5):
         await walk(memory, clock, f"s{number}", paths=(f"src/auth/{number}.py", f"lib/{number}.ts"))
     assert len(await memory.trails.explore("src/auth")) == 3
@@ -356,19 +356,19 @@ async def test_exploring_a_path_offers_the_best_three(memory: mica.Memory, clock
 
 
 async def test_a_commit_in_a_walk_is_a_success(memory: mica.Memory) -> None:
-    """keeps: TA-09. What was committed counts; a last word does not."""
+    """keeps: TA-09. A commit counts as success; closing words do not."""
     with memory.context(session="s1"):
-        asked = memory.mark("Fix the login", tags=("prompt",))
+        prompt = memory.mark("Fix the login", tags=("prompt",))
         for path in FILES:
-            memory.emit("file.read", {"path": path}, parent=asked)
-        memory.mark("All done!", tags=("closing",), parent=asked)
+            memory.emit("file.read", {"path": path}, parent=prompt)
+        memory.mark("All done!", tags=("closing",), parent=prompt)
         assert (await memory.trails.show(key_of(FILES))).success is None
-        memory.mark("Fix the redirect", tags=("commit",), parent=asked)
+        memory.mark("Fix the redirect", tags=("commit",), parent=prompt)
     assert (await memory.trails.show(key_of(FILES))).success == 1.0
 
 
 async def test_evolution_is_due_at_three_in_the_morning(tmp_path: Path, home: Settings, clock: HandClock) -> None:
-    """keeps: A-17, K-56. At 03:00 by the settings' zone; the next active process does it, once."""
+    """keeps: A-17, K-56. It runs at 03:00 in the configured time zone, once, in the next active process."""
     settings = msgspec.structs.replace(home, time_zone="Europe/Berlin")
     async with mica.open(tmp_path / "space.db", settings=settings, clock=clock) as memory:
         ran = {each.kind: each for each in await memory.upkeep.tick()}
@@ -385,7 +385,7 @@ async def test_evolution_is_due_at_three_in_the_morning(tmp_path: Path, home: Se
 
 
 def test_a_daily_job_is_due_at_its_hour_in_every_time_zone() -> None:
-    """keeps: K-56. Also on the day on which the clock is put back."""
+    """keeps: K-56. This includes the day on which the clocks go back."""
 
     async def nothing() -> int:
         return 0
@@ -398,41 +398,41 @@ def test_a_daily_job_is_due_at_its_hour_in_every_time_zone() -> None:
 
 
 async def test_without_steps_marks_are_not_read_for_walks(memory: mica.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A space of a million marks and nothing else is evolved each day, too."""
+    """The daily evolution of a space with a million marks and no steps must be cheap."""
     for number in range(20):
         memory.mark(f"Mark {number}", tags=("prompt",))
     await memory.events.position()
     read: list[int] = []
     events = memory._store.log.query
 
-    async def seen(query: mica.EventQuery) -> list[mica.Event]:
-        found = await events(query)
-        read.append(len(found))
-        return found
+    async def counting_query(query: mica.EventQuery) -> list[mica.Event]:
+        rows = await events(query)
+        read.append(len(rows))
+        return rows
 
-    monkeypatch.setattr(memory._store.log, "query", seen)
+    monkeypatch.setattr(memory._store.log, "query", counting_query)
     await memory.trails.evolve()
 
     assert max(read) < 20
 
 
 async def test_learning_is_repeated_after_a_purge_in_between(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: U-08, A-22. A lesson that began before a purge is thrown away, and learned once more."""
+    """keeps: U-08, A-22. Learning that began before a purge is discarded and repeated."""
     await walk(memory, clock, "s1", paths=("secret_plan.py", "auth.py"))
     await memory.trails.list()
     library = memory.trails._library
     read: Callable[[tuple[str, ...]], object] = library.walks
     purged: list[object] = []
 
-    async def purging(names: tuple[str, ...]) -> object:
-        found = await read(names)  # type: ignore[misc]  # awaited as it is
+    async def read_and_purge(names: tuple[str, ...]) -> object:
+        walks = await read(names)  # type: ignore[misc]  # an awaitable
         if not purged:
             purged.append(await memory.purge(value="secret_plan"))
-        return found
+        return walks
 
-    library.walks = purging  # type: ignore[assignment, method-assign]  # the moment between reading and keeping
+    library.walks = read_and_purge  # type: ignore[assignment, method-assign]  # purges between reading and saving
     await memory.trails.learn()
     del library.walks
-    held: list[Trail] = await memory.trails.list(with_archived=True)
-    assert held == []
+    trails: list[Trail] = await memory.trails.list(with_archived=True)
+    assert trails == []
     assert learn_trails([], gates=TrailSettings()) == []

@@ -11,7 +11,7 @@ from mica.navigation.engine_copy import ENTRY, find_stemmer, write_engine
 
 
 def test_the_current_entry_and_the_one_of_old_launchers_are_the_same_function(tmp_path: Path) -> None:
-    """A launcher that an older mica installed imports OLD_ENTRY from whichever engine `prompt.json` names."""
+    """A launcher that an older mica installed imports OLD_ENTRY from the engine that `prompt.json` names."""
     (module, function), (old_module, old_function) = ENTRY.split(":"), OLD_ENTRY.split(":")
     program = (
         f"import sys; sys.path[:0] = [{str(write_engine(tmp_path))!r}, {str(find_stemmer())!r}];"

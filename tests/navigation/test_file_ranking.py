@@ -1,4 +1,4 @@
-"""Search where agents' walks are known: results that name likely files come earlier, and nothing else moves."""
+"""Search in a space with walks: results that name likely files move up, and other results keep their order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 async def work(memory: Memory, clock: HandClock, shop: Path) -> None:
-    """Tasks about the cookie lead to one file; two marks say the same of two files."""
+    """Record tasks that read one file, and two similar marks about two files."""
     memory.emit("session.started", {"cwd": str(shop)})
     with memory.context(session="notes"):
         memory.mark("What was seen today")
@@ -46,7 +46,7 @@ async def work(memory: Memory, clock: HandClock, shop: Path) -> None:
 
 
 async def test_a_result_that_names_a_likely_file_comes_first(memory: Memory, clock: HandClock, shop: Path) -> None:
-    """keeps: A-42. In every store; `parts` says by how much, and what names no file keeps its score."""
+    """keeps: A-42. `parts` contains the factor, and results without file names keep their scores."""
     await work(memory, clock, shop)
     before = await memory.search("cookie lost redirect", level="mark")
     await memory.navigate("cookie lost redirect", root=shop)
@@ -67,9 +67,9 @@ async def test_a_space_without_walks_is_searched_as_before(memory: Memory) -> No
     memory.mark("The cookie of auth/session.py is lost")
     memory.mark("The cookie of web/banner.py is lost")
 
-    found = await memory.search("cookie lost")
+    hits = await memory.search("cookie lost")
 
-    assert not any("files" in hit.parts for hit in found)
+    assert not any("files" in hit.parts for hit in hits)
 
 
 def hit(number: int, text: str, score: float, *, corrected_by: EventId | None = None) -> Hit:
@@ -82,18 +82,18 @@ def hit(number: int, text: str, score: float, *, corrected_by: EventId | None = 
     some.dictionaries(some.sampled_from(["a.py", "b/c.py", "d.py"]), some.floats(0, 1)),
 )
 def test_reordering_loses_nothing_and_raises_at_most_by_the_weight(
-    said: list[tuple[str, float]], likely: dict[str, float]
+    texts: list[tuple[str, float]], likely: dict[str, float]
 ) -> None:
-    """A law: the same hits; each score between what it was and that times 1 + the weight; falling."""
-    hits = [hit(number, text, score) for number, (text, score) in enumerate(said, start=1)]
+    """The hits are the same, each score grows by at most the weight, and the scores are in descending order."""
+    hits = [hit(number, text, score) for number, (text, score) in enumerate(texts, start=1)]
 
-    found = boost_named_files(hits, likely)
+    boosted = boost_named_files(hits, likely)
 
     scores = {each.id: each.score for each in hits}
-    assert {each.id for each in found} == scores.keys()
-    assert all(scores[each.id] <= each.score <= scores[each.id] * (1 + FILES_WEIGHT) for each in found)
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
-    assert all(each.score == scores[each.id] for each in found if each.text == "nothing")
+    assert {each.id for each in boosted} == scores.keys()
+    assert all(scores[each.id] <= each.score <= scores[each.id] * (1 + FILES_WEIGHT) for each in boosted)
+    assert [each.score for each in boosted] == sorted((each.score for each in boosted), reverse=True)
+    assert all(each.score == scores[each.id] for each in boosted if each.text == "nothing")
 
 
 def test_a_corrected_result_stays_behind_its_correction() -> None:

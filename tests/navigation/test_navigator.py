@@ -1,4 +1,4 @@
-"""What `memory.navigate` promises, on every store and a working tree made here."""
+"""`memory.navigate` in every store, with a working tree made by the tests."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def turn(memory: mica.Memory, clock: HandClock, session: str, prompt: str, *paths: str) -> None:
-    """A prompt and the files that were read for it, one a second."""
+    """Record a prompt and the files that were read for it, one per second."""
     with memory.context(session=session):
-        asked = memory.mark(prompt, tags="prompt", origin="user")
+        mark = memory.mark(prompt, tags="prompt", origin="user")
         for path in paths:
             clock.move(seconds=1)
-            memory.emit("file.read", {"path": path}, parent=asked, origin="tool")
+            memory.emit("file.read", {"path": path}, parent=mark, origin="tool")
     clock.move(seconds=1)
 
 
@@ -64,7 +64,7 @@ async def test_navigate_answers_with_places_without_any_history(memory: mica.Mem
 
 
 async def test_files_of_similar_prompts_are_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
-    """keeps: A-16, K-05. History counts beside words, and the tier says so."""
+    """keeps: A-16, K-05. History counts in addition to words, and the tier shows it."""
     turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py")
     turn(memory, clock, "s1", "thanks")
 
@@ -112,15 +112,15 @@ async def test_an_edit_is_seen_by_the_next_question(memory: mica.Memory, root: P
 
 
 async def test_the_index_is_saved_outside_the_repository(home: mica.Settings, root: Path, tmp_path: Path) -> None:
-    """A second process reads what the first has kept; a broken file is made again."""
+    """A second process reads the saved index; a damaged file is rebuilt."""
     files = sorted(path for path in root.rglob("*") if ".git" not in path.parts)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         first = await memory.navigate("login redirect", root=root)
-    kept = list((home.home / "navigation").glob("*.index"))
-    assert len(kept) == 1
+    saved = list((home.home / "navigation").glob("*.index"))
+    assert len(saved) == 1
     assert sorted(path for path in root.rglob("*") if ".git" not in path.parts) == files
-    for content in (kept[0].read_bytes(), b"broken"):
-        kept[0].write_bytes(content)
+    for content in (saved[0].read_bytes(), b"broken"):
+        saved[0].write_bytes(content)
         async with mica.open(tmp_path / "space.db", settings=home) as memory:
             assert await memory.navigate("login redirect", root=root) == first
 
@@ -128,9 +128,9 @@ async def test_the_index_is_saved_outside_the_repository(home: mica.Settings, ro
 async def test_each_commit_is_learned_once_with_its_subject_and_renames(
     memory: mica.Memory, root: Path, clock: HandClock
 ) -> None:
-    """`mica trails learn commits`: what changed for which subject; a file is known by its new name.
+    """A renamed file is offered by its new name.
 
-    keeps: M-20. A commit is no reading, so a reason that rests on one says that the file was changed for it.
+    keeps: M-20. The reason says that the file was changed for the commit, since a commit does not read files.
     """
 
     def git(*args: str) -> None:
@@ -156,7 +156,7 @@ async def test_each_commit_is_learned_once_with_its_subject_and_renames(
 
 
 async def test_missing_git_and_files_are_named(memory: mica.Memory, tmp_path: Path) -> None:
-    """Without git and without history there is an answer, and it says so."""
+    """Without git and history there is still an answer, and `missing` explains what it lacks."""
     folder = tmp_path / "plain"
     (folder / "node_modules").mkdir(parents=True)
     (folder / "login.py").write_text("def login(): ...\n", encoding="utf-8")
@@ -174,23 +174,23 @@ async def test_missing_git_and_files_are_named(memory: mica.Memory, tmp_path: Pa
         await memory.navigate("login", root=folder, limit=-1)
 
 
-async def test_tasks_teach_the_weights_of_signals(
+async def test_the_weights_of_signals_are_learned_from_tasks(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
 ) -> None:
     """keeps: A-16.
 
-    Choose, use and learn, end to end: each task teaches once, and the next question is answered by it.
+    Each task is learned from once, and changes the next answer.
     """
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         for _ in range(4):
             turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
-        assert await memory.trails.learn_tasks(root=root) == 0, "the last may still go on"
+        assert await memory.trails.learn_tasks(root=root) == 0, "the last task may still be running"
         clock.move(hours=1)
         before = (await memory.navigate("charged twice", root=root))[0]
 
-        taught = await memory.trails.learn_tasks(root=root)
+        count = await memory.trails.learn_tasks(root=root)
 
-        assert taught == 4
+        assert count == 4
         assert await memory.trails.learn_tasks(root=root) == 0
         after = (await memory.navigate("charged twice", root=root))[0]
         assert after.path == before.path == "billing/invoice.py"
@@ -202,7 +202,7 @@ async def test_tasks_imported_late_are_learned_from(
 ) -> None:
     """keeps: A-16.
 
-    A transcript may be older than what has taught already; it is asked with its own past, and counts once.
+    A transcript may be older than the tasks learned so far. It is predicted from its own past, and counts once.
     """
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         early = clock()
@@ -224,14 +224,14 @@ async def test_tasks_imported_late_are_learned_from(
         assert first is not None
         assert second is not None
         assert second.model.tasks > first.model.tasks
-        assert (len(first.taught), len(second.taught)) == (1, 4)
+        assert (len(first.task_numbers), len(second.task_numbers)) == (1, 4)
 
 
 @pytest.mark.parametrize("on", [True, False])
-async def test_a_day_teaches_nothing_while_learning_is_switched_off(
+async def test_nothing_is_learned_while_learning_is_switched_off(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock, *, on: bool
 ) -> None:
-    """keeps: A-47. Neither trails nor what signals are worth; what waits is learned when it is switched on again."""
+    """keeps: A-47. Neither trails nor weights are learned; waiting tasks are learned after it is switched on again."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         memory.emit("session.started", {"cwd": str(root)})
         for _ in range(4):
@@ -247,13 +247,13 @@ async def test_a_day_teaches_nothing_while_learning_is_switched_off(
 async def test_files_are_those_of_the_space_not_of_the_current_directory(
     home: mica.Settings, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: K-09. From another folder, a space offers its own files; a missing directory is named."""
+    """keeps: K-09. In another folder, a space offers its own files; a missing directory is reported."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "invoice.py").write_text("charged twice")
     monkeypatch.chdir(elsewhere)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        assert await memory.events.directory() == elsewhere, "nothing says otherwise yet"
+        assert await memory.events.directory() == elsewhere, "no session was recorded yet"
         memory.emit("session.started", {"cwd": str(root)})
         assert await memory.events.directory() == root
         assert [place.path for place in await memory.navigate("charged twice on an invoice", limit=1)] == [
@@ -264,12 +264,12 @@ async def test_files_are_those_of_the_space_not_of_the_current_directory(
         assert (list(places), list(places.missing)) == ([], ["files"])
 
 
-async def test_work_goes_on_alone_after_its_caller_was_cancelled(root: Path, tmp_path: Path) -> None:
-    """A cancelled caller returns at once, and the next question waits until the tree is free."""
+async def test_work_continues_after_its_caller_was_cancelled(root: Path, tmp_path: Path) -> None:
+    """A cancelled caller returns at once, and the next question waits for the lock."""
     store, now = EphemeralStore(), datetime(2026, 1, 1, tzinfo=UTC)
     navigating = Navigator(store.log, store.trails, root, space=store.space, home=tmp_path)
     await navigating.prepare(now=now)
-    pipe = learned_file(tmp_path, space=store.space)  # reading it waits for somebody who writes
+    pipe = learned_file(tmp_path, space=store.space)  # reading it blocks until a writer opens it
     os.mkfifo(pipe)
 
     asking = asyncio.ensure_future(navigating.rank("the cookie", walked=()))
@@ -302,19 +302,19 @@ def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
 
 def prompt(sequence: int, text: str, paths: Sequence[str], *, after_s: float, session: str) -> list[Event]:
     context = Context(session=session)
-    asked = build(sequence, "mark", {"text": text, "tags": ["prompt"]}, after_s=after_s, context=context, origin="user")
+    mark = build(sequence, "mark", {"text": text, "tags": ["prompt"]}, after_s=after_s, context=context, origin="user")
     read = [
-        build(sequence + place, "file.read", {"path": path}, parent=asked, after_s=after_s + place, context=context)
+        build(sequence + place, "file.read", {"path": path}, parent=mark, after_s=after_s + place, context=context)
         for place, path in enumerate(paths, 1)
     ]
-    return [asked, *read]
+    return [mark, *read]
 
 
 @given(st.lists(st.tuples(some_words, some_paths, st.sampled_from(["s1", "s2"])), max_size=8), st.integers(0, 8))
 def test_later_events_do_not_change_an_earlier_answer(
     turns: list[tuple[str, tuple[str, ...], str]], count: int
 ) -> None:
-    """Learned by event time: a question of the past knows nothing of its future."""
+    """The history is read up to a time, so a question of the past uses nothing later."""
     events = [
         event
         for place, (text, paths, session) in enumerate(turns)
@@ -323,8 +323,8 @@ def test_later_events_do_not_change_an_earlier_answer(
     now = START_AT + timedelta(seconds=60 * count)
     question = PromptQuestion(text="login cookie")
 
-    def answer(seen: list[Event]) -> list[Place]:
-        past, _ = read_history(seen, now)
+    def answer(known: list[Event]) -> list[Place]:
+        past, _ = read_history(known, now)
         return Predictor(tree_of([{}] * 5), past).rank(question)
 
     assert answer(events) == answer([event for event in events if event.at <= now])

@@ -1,4 +1,4 @@
-"""Files for callers that cannot wait: saved for the next process, read ahead, and gone with a purge."""
+"""Predicted files for callers that cannot wait: saved for the next process, read ahead, and deleted by a purge."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def memory(shop: Shop) -> AsyncIterator[mica.Memory]:
 async def test_the_files_of_a_brief_are_those_of_navigate_without_hooks(
     shop: Shop, target: str, request: pytest.FixtureRequest
 ) -> None:
-    """keeps: A-42. The same ranking in every store, from the first brief on; what a session did counts at once."""
+    """keeps: A-42. The ranking is the same in every store, and new steps of the session count at once."""
     settings = msgspec.structs.replace(shop.settings, brief=msgspec.structs.replace(shop.settings.brief, deadline_s=30))
     address = request.getfixturevalue("server").address() if target == "postgres" else target
 
@@ -66,12 +66,12 @@ async def test_the_saved_history_serves_the_next_process_until_a_purge(
 ) -> None:
     """keeps: K-53.
 
-    Words of prompts are in it; where one was purged, also while the past is being read, none of it is left.
+    The file contains words of prompts. After a purge, even one during a read, no purged word remains.
     """
     address = request.getfixturevalue("server").address()
     async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
         memory.emit("session.started", {"cwd": str(shop.root)})
-        said = memory.trails.record(
+        walk = memory.trails.record(
             PROMPT, [{"path": "auth/session.py", "operation": "read"}], session="s0", at=shop.clock()
         )
         shop.clock.move(hours=2)
@@ -82,7 +82,7 @@ async def test_the_saved_history_serves_the_next_process_until_a_purge(
     async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
         assert saved_at(file, generation=memory._store.purges.generation) is not None
         store = memory._store
-        log = LogPurgedMeanwhile(store.log, purge=lambda: memory.purge(ids=[said.id]))
+        log = LogPurgedMeanwhile(store.log, purge=lambda: memory.purge(ids=[walk.id]))
         navigating = Navigator(cast(EventLog, log), store.trails, shop.root, space=store.space, home=shop.home)
         await navigating.save(file.with_name("other"), now=shop.clock())
         assert log.is_purged
@@ -104,20 +104,22 @@ class LogPurgedMeanwhile:
         return getattr(self._log, name)
 
     async def query(self, query: EventQuery) -> list[Event]:
-        found = await self._log.query(query)
+        events = await self._log.query(query)
         if not self.is_purged:
             self.is_purged = True
             await self._purge()
-        return found
+        return events
 
 
 @pytest.mark.parametrize("target", ["file", "postgres"])
 async def test_a_purge_by_another_process_removes_a_files_reasons(
     shop: Shop, target: str, request: pytest.FixtureRequest
 ) -> None:
-    """keeps: K-53. Also where this process has read the past and written nothing since."""
+    """keeps: K-53. This holds even if this process has read the history and written nothing since."""
     address = request.getfixturevalue("server").address() if target == "postgres" else shop.root.parent / "other.db"
-    elsewhere = msgspec.structs.replace(shop.settings, home=shop.root.parent / "elsewhere")  # keeps files of its own
+    elsewhere = msgspec.structs.replace(
+        shop.settings, home=shop.root.parent / "elsewhere"
+    )  # with a separate data folder
 
     async def files_line(memory: mica.Memory) -> str:
         brief = await memory.brief("The cookie is lost after a login redirect", deadline_s=30, is_preview=True)
@@ -129,19 +131,19 @@ async def test_a_purge_by_another_process_removes_a_files_reasons(
     ):
         memory.emit("session.started", {"cwd": str(shop.root)})
         step = {"path": "auth/session.py", "operation": "read"}
-        said, more = (
+        first, second = (
             memory.trails.record(prompt, [step], session=prompt, at=shop.clock())
             for prompt in (PROMPT, "Look around here")
         )
         shop.clock.move(hours=2)
         assert "similar task" in await files_line(memory)
-        await other.purge(ids=[said.id])
+        await other.purge(ids=[first.id])
         assert "cookie" not in await files_line(memory)
 
         file = past_file(shop.home, space=memory.space)
         await memory.navigate(PROMPT, root=shop.root)
         assert b"Look around" in file.read_bytes()
-        await other.purge(ids=[more.id])
+        await other.purge(ids=[second.id])
         memory.emit("more", {})
         await memory.events.query()
         assert not file.exists()
@@ -150,7 +152,7 @@ async def test_a_purge_by_another_process_removes_a_files_reasons(
 async def test_a_command_starts_no_background_read(shop: Shop, request: pytest.FixtureRequest) -> None:
     """keeps: A-42.
 
-    It ranks by saved files of any age; `mica upkeep tick` saves them, and a search never reads.
+    A command uses saved files of any age. `mica upkeep tick` saves them, and a search never reads the log for them.
     """
     address = request.getfixturevalue("server").address()
 
@@ -174,18 +176,18 @@ async def test_a_command_starts_no_background_read(shop: Shop, request: pytest.F
     assert not file.exists()
     async with mica.open(address, settings=shop.settings, clock=shop.clock, reads_ahead=False) as memory:
         await memory.upkeep.tick()
-    kept = file.read_bytes()
+    saved = file.read_bytes()
     shop.clock.move(hours=2)
     assert await files_line(reads_ahead=False) == "files for such a task"
-    assert file.read_bytes() == kept
+    assert file.read_bytes() == saved
     assert await files_line(reads_ahead=True) == "files for such a task"
-    assert file.read_bytes() != kept
+    assert file.read_bytes() != saved
 
 
 async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> None:
     """keeps: A-42.
 
-    The answer as of a time is the answer given then, without anything learned since.
+    The answer as of a time equals the answer at that time, without anything learned since.
     """
 
     def files(brief: mica.Brief) -> list[tuple[str, str]]:
@@ -193,7 +195,7 @@ async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> No
 
     async with mica.open(":memory:", settings=shop.settings, clock=shop.clock) as memory:
         shop.walk(memory)
-        then, said = shop.clock(), await memory.brief(PROMPT, deadline_s=30)
+        then, original = shop.clock(), await memory.brief(PROMPT, deadline_s=30)
         shop.clock.move(hours=2)
         for number in range(6):
             step = {"path": "auth/redirect.py", "operation": "read"}
@@ -202,8 +204,8 @@ async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> No
 
         back, now = await memory.brief(PROMPT, at=then), await memory.brief(PROMPT, deadline_s=30)
 
-    assert files(said)[0][0] == "files for such a task"
-    assert files(back) == files(said) != files(now)
+    assert files(original)[0][0] == "files for such a task"
+    assert files(back) == files(original) != files(now)
 
 
 async def test_a_repeated_search_does_not_rank_again(shop: Shop) -> None:
@@ -229,7 +231,7 @@ async def test_a_repeated_search_does_not_rank_again(shop: Shop) -> None:
         written = tree.stat()
         with tree.open("rb") as file:
             names = [("names.name", key, raw) for key, raw in LookupFile(file.fileno()).raws("names.name")]
-        tree.write_bytes(build_file(names))  # from which nothing can be ranked
+        tree.write_bytes(build_file(names))  # without the tables that ranking needs
         os.utime(tree, ns=(written.st_atime_ns, written.st_mtime_ns))
         assert await is_raised("session cookie")
         assert not await is_raised("cookie session")

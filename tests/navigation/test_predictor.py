@@ -1,4 +1,4 @@
-"""Laws of navigation: the same answer each time, from the tree alone, by the past alone."""
+"""Properties of the predictor: the same state gives the same answer, and only files of the tree are offered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def navigator_of(contents: Sequence[dict[str, int]], past: Sequence[Task]) -> Pr
 def test_the_same_question_gets_the_same_answer_from_files_of_the_tree(
     contents: list[dict[str, int]], past: list[Task], text: str, session: tuple[tuple[str, ...], ...]
 ) -> None:
-    """keeps: A-42. No file that is not there is offered, and no probability is beyond 0.9."""
+    """keeps: A-42. Only existing files are offered, and no probability is above 0.9."""
     question = PromptQuestion(text=text, session=session)
     one = navigator_of(contents, past)
     places = one.rank(question, limit=50)
@@ -51,24 +51,15 @@ def test_the_same_question_gets_the_same_answer_from_files_of_the_tree(
 
 
 def test_learning_corrects_wrong_predictions() -> None:
-    """Tasks of one space teach which signals are right there; the prior is where it begins."""
+    """The weights start with the prior and move with the tasks of a space."""
     navigator = Predictor(tree_of([{"login": 3}, {"redirect": 3}, {"total": 3}, {}, {}]))
     before = dict(navigator.predict(PromptQuestion(text="login redirect")).ranked)["auth/redirect.py"]
     for _ in range(12):
-        asked = navigator.predict(PromptQuestion(text="login redirect"))
-        navigator.learned = navigator.train(asked, ("auth/redirect.py",))
+        prediction = navigator.predict(PromptQuestion(text="login redirect"))
+        navigator.learned = navigator.train(prediction, ("auth/redirect.py",))
     after = dict(navigator.predict(PromptQuestion(text="login redirect")).ranked)
 
     assert after["auth/redirect.py"] > max(0.5, before)
     assert after["auth/session.py"] < 0.5
     assert navigator.learned.model.tasks == 12
     assert sum(navigator.learned.tenths.counts) > 0
-
-
-# -- Mentions ---------------------------------------------------------------------------------------------
-
-
-# -- Lines ------------------------------------------------------------------------------------------------
-
-
-# -- The gate ---------------------------------------------------------------------------------------------

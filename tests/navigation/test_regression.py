@@ -17,9 +17,9 @@ def test_solve_finds_a_solution(right: list[float], numbers: list[float]) -> Non
         [sum(one[k] * other[k] for k in range(4)) + (i == j) for j, other in enumerate(rows)]
         for i, one in enumerate(rows)
     ]
-    found = solve([row[: index + 1] for index, row in enumerate(matrix)], right)
+    solution = solve([row[: index + 1] for index, row in enumerate(matrix)], right)
 
-    back = [sum(value * x for value, x in zip(row, found, strict=True)) for row in matrix]
+    back = [sum(value * x for value, x in zip(row, solution, strict=True)) for row in matrix]
     assert all(abs(one - other) < 1e-6 for one, other in zip(back, right, strict=True))
 
 

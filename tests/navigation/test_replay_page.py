@@ -1,4 +1,4 @@
-"""A replay as charts and as a page."""
+"""A replay as charts and as an HTML page."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def replay_of(*nets: int, prompt: str = "mend it") -> Replay:
             saved_calls=1,
             dollars=None,
             rank=1,
-            found_10=1.0,
+            recall_10=1.0,
         )
         for index, net in enumerate(nets)
     ]
     return summarize(rows, [(0.5, True)] * len(rows), prices_at="2026-11-15")
 
 
-def test_a_loss_is_on_the_page_like_a_gain() -> None:
+def test_the_page_shows_losses_and_gains() -> None:
     """keeps: TA-06. Losses are listed too."""
     shown = render_page(replay_of(-50, 250))
     assert '<td class="loss">-50' in shown
@@ -42,15 +42,15 @@ def test_a_loss_is_on_the_page_like_a_gain() -> None:
     assert "1 tasks gain, 1 lose" in shown
 
 
-def test_what_a_prompt_says_stays_text() -> None:
+def test_prompts_are_escaped_on_the_page() -> None:
     """keeps: TA-13. A prompt is data on the page, never markup."""
     shown = render_page(replay_of(1, prompt="<script>alert(1)</script>"))
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
 
 
-def test_an_empty_history_has_an_honest_page() -> None:
-    """keeps: TA-05. Nothing is claimed where nothing was measured."""
+def test_the_page_of_an_empty_history_claims_nothing() -> None:
+    """keeps: TA-05. Without measurements there are no claims."""
     assert "there is nothing to measure" in render_page(replay_of())
     assert "nothing to show yet" in draw_charts(replay_of())["net"]
-    assert not any("dollar" in said.lower() for said in describe(replay_of()))
+    assert not any("dollar" in sentence.lower() for sentence in describe(replay_of()))

@@ -1,4 +1,4 @@
-"""Trees of the past: what was committed by a moment, and nothing later."""
+"""Past trees contain the files committed up to a time, and nothing later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit(root: Path, hours: int, **files: str | None) -> None:
 
 
 def test_a_past_tree_has_the_files_committed_by_then(tmp_path: Path) -> None:
-    """keeps: TA-01. Leave-future-out holds for files too; each step tells only what changed."""
+    """keeps: TA-01. Each move returns only the files that changed."""
     git(tmp_path, "init", "-q")
     commit(tmp_path, 0, a_py="one", b_py="two")
     commit(tmp_path, 2, a_py="three", b_py=None, c_py="four")
@@ -45,7 +45,7 @@ def test_a_past_tree_has_the_files_committed_by_then(tmp_path: Path) -> None:
 
 
 def test_links_binaries_secrets_and_large_files_have_no_text(tmp_path: Path) -> None:
-    """keeps: A-30. What must not be read is not read from the history either."""
+    """keeps: A-30. Files that must not be read are not read from the history either."""
     git(tmp_path, "init", "-q")
     (tmp_path / "link.py").symlink_to("/etc/passwd")
     (tmp_path / "raw.bin").write_bytes(b"\0\1\2")
@@ -66,8 +66,8 @@ def test_a_folder_without_history_is_an_error(tmp_path: Path) -> None:
         PastTrees(tmp_path)
 
 
-def test_no_process_is_left_behind(tmp_path: Path) -> None:
-    """keeps: A-40. Bounded and closed."""
+def test_closing_past_trees_ends_the_git_process(tmp_path: Path) -> None:
+    """keeps: A-40. Closing ends the git process, and may be repeated."""
     git(tmp_path, "init", "-q")
     commit(tmp_path, 0, a_py="one")
     trees = PastTrees(tmp_path)

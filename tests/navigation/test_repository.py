@@ -1,4 +1,4 @@
-"""What git says about a working tree: its files, its history, and how failures are reported."""
+"""Git: the files and the history of a working tree, and how failures are reported."""
 
 from __future__ import annotations
 

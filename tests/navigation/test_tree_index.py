@@ -1,4 +1,4 @@
-"""The index of a working tree: updated with what changed, saved, and made again when it cannot be read."""
+"""The index of a working tree: updated as files change, saved, and rebuilt if it cannot be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def about(index: TreeIndex, text: str) -> set[str]:
-    """The files whose words answer a text."""
+    """The files that contain words of a text."""
     return set(index.tree.by_path(index.tree.content.scores(count_terms(terms(text)))))
 
 
@@ -93,7 +93,7 @@ def test_two_working_trees_of_a_space_have_two_index_files(tmp_path: Path) -> No
     assert one.parent == tmp_path / "navigation"
 
 
-def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_is_not_replaced_if_its_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     replace_file(tmp_path / "file" / "saved.index", b"content")
     replace_file(tmp_path / "folder" / "saved.index", b"content")

@@ -1,4 +1,4 @@
-"""Walks that other orchestrators and build workflows write down."""
+"""Walks that orchestrators and build workflows report."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def line(**changed: object) -> bytes:
     return json.dumps({**WALK, **changed}).encode()
 
 
-async def test_walks_of_a_workflow_are_stored_once_however_often_they_are_told(memory: mica.Memory) -> None:
+async def test_walks_of_a_workflow_are_stored_once_even_if_imported_again(memory: mica.Memory) -> None:
     """keeps: A-11, A-20.
 
-    One walk with its steps in order, its kind and its end; the trail of such walks is of that kind.
+    A walk has its steps in order, its kind of task and its outcome.
     """
     lines = [line(id="7", at=START_AT.isoformat()), b"\n", line(task="Another")]
     first = await memory.trails.import_walks(lines)
@@ -50,7 +50,7 @@ async def test_walks_of_a_workflow_are_stored_once_however_often_they_are_told(m
     assert [step.operation for step in walk.steps] == ["read", "edit"]
     assert (walk.task, walk.outcome, walk.session, walk.agent) == ("adw_build", "success", "b7", "builder")
     assert "hunter2secret" not in walk.prompt
-    assert (await memory.trails.log("Build it", walk.steps, workflow="adw_build")) is None  # one file is no trail
+    assert (await memory.trails.log("Build it", walk.steps, workflow="adw_build")) is None  # one file is not a trail
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_walks_of_a_workflow_are_stored_once_however_often_they_are_told(m
         (b'{"task": "\xff"}', "line 2"),
     ],
 )
-async def test_a_line_that_is_no_walk_is_named_and_nothing_is_taken_in(
+async def test_an_invalid_line_is_reported_and_nothing_is_imported(
     memory: mica.Memory, wrong: bytes, reason: str
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
@@ -77,8 +77,8 @@ async def test_a_line_that_is_no_walk_is_named_and_nothing_is_taken_in(
 
 
 @given(st.text(max_size=80))
-def test_a_workflow_has_one_name_however_it_is_written(name: str) -> None:
-    """keeps: A-20. `adw_` in front, once, and what a command may be called behind it."""
+def test_spellings_of_a_workflow_give_one_name(name: str) -> None:
+    """keeps: A-20. It is `adw_` followed by a name that is valid for a command."""
     task = workflow_task(name)
 
     assert task.startswith("adw_")

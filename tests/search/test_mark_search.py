@@ -166,11 +166,11 @@ async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"names": "file.*"}, r"names is 'file\.\*', one text; give several, as names=\['file\.\*'\]"),
-        ({"names": [5]}, "names hold 5, which is no pattern"),
-        ({"since": "yesterday"}, "since is 'yesterday', which is no time; give an aware datetime"),
-        ({"until": 5}, "until is 5, which is no time"),
-        ({"session": 5}, "session is 5, which is no text"),
+        ({"names": "file.*"}, r"names is 'file\.\*', a single string; pass a list: names=\['file\.\*'\]"),
+        ({"names": [5]}, "names has 5, which is not a pattern"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is not a time; use an aware datetime"),
+        ({"until": 5}, "until is 5, which is not a time"),
+        ({"session": 5}, "session is 5, which is not a string"),
         ({"limit": "10"}, "a limit of '10' is not possible"),
         ({"limit": -1}, "a limit of -1 is not possible"),
     ],
@@ -182,7 +182,7 @@ def test_an_invalid_query_is_refused(asked: dict[str, object], said: str) -> Non
 
 async def test_a_single_text_is_not_treated_as_a_list(home: Settings) -> None:
     async with mica.open(":memory:", settings=home) as memory:
-        with pytest.raises(InvalidInput, match="kinds is 'age', one text"):
+        with pytest.raises(InvalidInput, match="kinds is 'age', a single string"):
             await memory.upkeep.tick("age")
 
 

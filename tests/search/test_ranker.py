@@ -67,7 +67,7 @@ class Shelf:
     def search(self, query: str, *, limit: int = 200, now: datetime = NOW, learned: str = "") -> list[Hit]:
         asked = parse(query, now=now, speakers=self.speakers)
         asked = msgspec.structs.replace(asked, learned=parse(learned, now=now).terms)
-        postings = self.postings(asked.wanted)
+        postings = self.postings(asked.all_terms)
         return rank(asked, self.texts(shortlist(asked, postings, limit=limit)), postings)
 
 
@@ -138,7 +138,7 @@ def test_a_pasted_prompt_is_limited_to_some_terms() -> None:
     asked = parse("deadlock " * 3 + " ".join(f"word{number}x{number}" for number in range(1_000)), now=NOW)
 
     assert len(asked.terms) == TERMS_MAX
-    assert "deadlock" in asked.wanted
+    assert "deadlock" in asked.all_terms
 
 
 # -- Neighbours, sessions, length -----------------------------------------------------------------------------
@@ -211,17 +211,17 @@ def test_a_speaker_named_in_the_question_is_preferred_and_the_name_is_not_a_term
     )
 
     assert found(shelf.search("What does Tim say about basketball?")) == [2, 1]
-    assert "tim" not in parse("Tim and basketball", now=NOW, speakers=["Tim"]).wanted
+    assert "tim" not in parse("Tim and basketball", now=NOW, speakers=["Tim"]).all_terms
 
 
 def test_a_name_alone_is_a_search_term() -> None:
-    assert parse("Tim", now=NOW, speakers=["Tim"]).wanted == ["tim"]
+    assert parse("Tim", now=NOW, speakers=["Tim"]).all_terms == ["tim"]
 
 
 def test_the_name_of_a_program_stays_a_search_term() -> None:
     asked = parse("why does the test hang", now=NOW, speakers=["test", "claude-code"])
 
-    assert asked.wanted == ["test", "hang"]
+    assert asked.all_terms == ["test", "hang"]
     assert asked.speakers == {"test"}
 
 
@@ -293,8 +293,8 @@ def test_a_shortlist_is_limited_and_keeps_the_best() -> None:
     shelf = Shelf(apart(*("parser" for _ in range(50)), "parser deadlock"))
     asked = parse("parser deadlock", now=NOW)
 
-    assert shortlist(asked, shelf.postings(asked.wanted), limit=3) == [51, 50, 49]
-    assert shortlist(asked, shelf.postings(asked.wanted), limit=0) == []
+    assert shortlist(asked, shelf.postings(asked.all_terms), limit=3) == [51, 50, 49]
+    assert shortlist(asked, shelf.postings(asked.all_terms), limit=0) == []
 
 
 # -- Laws -----------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_the_same_question_gets_the_same_answer(history: list[Mark], query: str)
 def test_the_order_of_the_texts_does_not_matter(history: list[Mark], query: str, data: st.DataObject) -> None:
     shelf = Shelf(history)
     asked = parse(query, now=NOW, speakers=shelf.speakers)
-    postings = shelf.postings(asked.wanted)
+    postings = shelf.postings(asked.all_terms)
     texts = shelf.texts(list(shelf.marks))
 
     shuffled = data.draw(st.permutations(texts))
@@ -409,7 +409,7 @@ def test_scores_are_finite_positive_and_explained_by_their_parts(history: list[M
 def test_the_best_few_are_a_prefix_of_the_full_ranking(history: list[Mark], query: str, limit: int) -> None:
     shelf = Shelf(history)
     asked = parse(query, now=NOW, speakers=shelf.speakers)
-    postings, texts = shelf.postings(asked.wanted), shelf.texts(list(shelf.marks))
+    postings, texts = shelf.postings(asked.all_terms), shelf.texts(list(shelf.marks))
 
     assert rank(asked, texts, postings, limit=limit) == rank(asked, texts, postings)[:limit]
 
@@ -428,7 +428,7 @@ def test_a_mark_without_a_word_of_the_question_or_a_neighbour_with_one_is_never_
     history: list[Mark], query: str
 ) -> None:
     shelf = Shelf(history)
-    wanted = set(parse(query, now=NOW, speakers=shelf.speakers).wanted)
+    wanted = set(parse(query, now=NOW, speakers=shelf.speakers).all_terms)
     direct = [position for position, each in shelf.marks.items() if wanted & set(terms(each.text))]
 
     assert set(found(shelf.search(query))) <= {text.mark.position for text in shelf.texts(direct)}
@@ -437,7 +437,7 @@ def test_a_mark_without_a_word_of_the_question_or_a_neighbour_with_one_is_never_
 @given(histories(), SENTENCES)
 def test_every_mark_with_a_word_of_the_question_is_returned(history: list[Mark], query: str) -> None:
     shelf = Shelf(history)
-    wanted = set(parse(query, now=NOW, speakers=shelf.speakers).wanted)
+    wanted = set(parse(query, now=NOW, speakers=shelf.speakers).all_terms)
 
     direct = {position for position, each in shelf.marks.items() if wanted & set(terms(each.text))}
 

@@ -32,10 +32,10 @@ async def filled(store: Store) -> Store:
         build_mark(3, "the deploy failed on staging and was tried again three times without any luck"),
         build_mark(4, "unrelated words about lunch and the weather, which was fine all day long", session="s2"),
     ]
-    first = build_crystal(5, draft_of(marks[:3], said=TOGETHER))
-    second = build_crystal(6, draft_of(marks[3:], period="session:s2", said="lunch was fine"))
+    first = build_crystal(5, draft_of(marks[:3], text=TOGETHER))
+    second = build_crystal(6, draft_of(marks[3:], period="session:s2", text="lunch was fine"))
     await store.log.append([*marks, first, second])
-    day = build_crystal(7, draft_of([first, second], level="day", period="day:x", said="the vault and lunch"))
+    day = build_crystal(7, draft_of([first, second], level="day", period="day:x", text="the vault and lunch"))
     await store.log.append([day])
     return store
 

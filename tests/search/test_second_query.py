@@ -99,7 +99,7 @@ def test_a_broader_query_keeps_the_original_words() -> None:
 
     assert again.terms == asked.terms
     assert "ferret" in {term.term for term in again.learned}
-    assert len(set(again.wanted)) == len(again.wanted)
+    assert len(set(again.all_terms)) == len(again.all_terms)
     assert again.speaker_factor > asked.speaker_factor
     assert again.neighbour_share < asked.neighbour_share
 

@@ -96,7 +96,7 @@ async def test_warming_gathers_the_last_five_judgments_and_the_concepts_of_brief
         assert [each.concept for each in done] == [
             "judgment:x:6", "judgment:x:5", "judgment:x:4", "judgment:x:3", "judgment:x:2", "state:self:now",
         ]  # fmt: skip
-        app.asked.clear()
+        app.requests.clear()
         assert "app" in (await memory.sources.gather("judgment:x:2")).cached
 
 

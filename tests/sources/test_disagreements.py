@@ -36,7 +36,7 @@ async def test_low_agreement_of_cached_replies_queries_their_sources_again(home:
         assert cached.coherence == 0.25
         assert (await memory.events.query(EventQuery(names=("quality.degraded",))))[0].data["concept"] == "a:b:c"
         assert await gathered(memory, 3) == ["a:b:c"] * 3
-        assert len(sources[0].asked) == 2
+        assert len(sources[0].requests) == 2
 
 
 async def test_a_lasting_disagreement_is_recorded_once_and_its_replies_are_used(home: Settings, tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ async def test_a_lasting_disagreement_is_recorded_once_and_its_replies_are_used(
             return len(await memory.events.query(EventQuery(names=("quality.degraded",))))
 
     assert await ask(6) == 1
-    assert len(sources[0].asked) == 2  # at first, and after that was told
+    assert len(sources[0].requests) == 2  # at first, and after that was told
     assert await ask(6) == 1
-    assert len(sources[0].asked) <= 3
+    assert len(sources[0].requests) <= 3
 
     sources[0].facts["port"] = 9
     async with mica.open(tmp_path / "space.db", settings=home) as memory:

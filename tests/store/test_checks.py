@@ -11,7 +11,7 @@ from mica.store.checks import (
     LineageCheck,
     broken_lineage,
     check_event,
-    indexed,
+    expected_entry,
     missing_positions,
     orphaned_texts,
     stale_texts,
@@ -31,7 +31,7 @@ def stored(*events: Event) -> list[Event]:
     [
         (msgspec.structs.replace(ROOT, depth=1), "its depth 0"),
         (msgspec.structs.replace(CHILD, depth=2), "depth 2"),
-        (msgspec.structs.replace(CHILD, depth=DEPTH_MAX + 1), "are possible"),
+        (msgspec.structs.replace(CHILD, depth=DEPTH_MAX + 1), "it must be 0 to"),
         (msgspec.structs.replace(CHILD, root_id=CHILD.id), "has root"),
         (build(3, "mark", {"words": "x"}), "text"),
     ],
@@ -66,7 +66,7 @@ def test_lineage_can_be_checked_with_only_the_parents_in_memory() -> None:
 
 def test_a_stale_index_entry_is_named_and_all_entries_are_used_up() -> None:
     right, wrong = stored(build(1, "mark", {"text": "the cookie"}), build(2, "mark", {"text": "session"}))
-    length, counts = indexed(right)
+    length, counts = expected_entry(right)
     lengths, terms = {1: length or 0, 2: 9}, {1: counts, 2: counts}
 
     (problem,) = stale_texts([right, wrong], lengths, terms)
@@ -77,4 +77,4 @@ def test_a_stale_index_entry_is_named_and_all_entries_are_used_up() -> None:
 
 def test_index_entries_without_an_event_and_gaps_are_named() -> None:
     assert ["position 3" in each for each in orphaned_texts({7, 3})] == [True, False]
-    assert missing_positions([(2, 4)]) == ["the events at positions 2 to 4 are gone from the log"]
+    assert missing_positions([(2, 4)]) == ["the events at positions 2 to 4 are missing from the log"]

@@ -8,7 +8,17 @@ import pytest
 
 from mica.errors import StoreError
 from mica.model.event import Context, microseconds
-from mica.store.codec import Together, compressed, digest, expanded, labels_of, labels_text, moment, packed, remember
+from mica.store.codec import (
+    SessionMarks,
+    compress,
+    compress_small,
+    digest,
+    expand,
+    labels_of,
+    labels_text,
+    moment,
+    remember,
+)
 
 AT = datetime(2026, 11, 1, 9, 0, 0, 123_456, tzinfo=UTC)
 
@@ -20,16 +30,16 @@ def test_a_time_reads_back_to_the_microsecond() -> None:
 def test_both_compressions_read_back_equal() -> None:
     body = b"cookie " * 1_000
 
-    assert expanded(compressed(body)) == expanded(packed(body)) == body
-    assert len(compressed(body)) < len(body)
+    assert expand(compress(body)) == expand(compress_small(body)) == body
+    assert len(compress(body)) < len(body)
 
 
 def test_a_damaged_frame_is_an_error_not_an_empty_answer() -> None:
-    frame = bytearray(compressed(b"cookie " * 1_000))
+    frame = bytearray(compress(b"cookie " * 1_000))
     frame[-1] ^= 1  # in the checksum
 
     with pytest.raises(StoreError, match="damaged"):
-        expanded(bytes(frame))
+        expand(bytes(frame))
 
 
 def test_equal_bodies_have_one_digest() -> None:
@@ -51,7 +61,7 @@ def test_a_full_cache_is_emptied_before_the_next_entry() -> None:
 
 
 def test_neighbours_are_those_of_the_session_around_each_mark() -> None:
-    session = Together([10, 20, 30, 40], [1, 2, 3, 4])
+    session = SessionMarks([10, 20, 30, 40], [1, 2, 3, 4])
 
     assert session.near([10], neighbours=1) == {10: (1, 0, 10), 20: (2, 1, 10)}
     assert session.near([30], neighbours=0) == {30: (3, 2, 10)}

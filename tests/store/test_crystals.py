@@ -1,4 +1,4 @@
-"""Crystals in the rows of a database: its own laws, what verify finds, and that copies and exports carry them."""
+"""Crystals in a database: triggers that enforce the laws, verification, copies and exports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mica.format.documents import event_line
 from mica.model.crystal import CrystalQuery
 from mica.model.event import RETRACTED, EventId, EventQuery
 from mica.settings import Settings
-from mica.store.crystal_rows import Derived, broken_crystals, derived, named_by
+from mica.store.crystal_rows import DerivedCrystals, broken_crystals, derive, referenced_ids
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
-from mica.testing.builders import TOLD
+from mica.testing.builders import TOMBSTONE
 from mica.testing.contract.crystals import CrystalContract, build_crystal, build_mark, draft_of
 from mica.testing.histories import History
 from mica.testing.postgres import APP, LocalPostgres
@@ -31,27 +31,27 @@ from mica.upkeep.copy import copy
 AT = 1_793_523_600_000_000  # when the tests begin, in microseconds
 
 
-def told() -> History:
+def history() -> History:
     """Marks at 1 to 3 and 6; a day at 5 on a session at 4, one at 8 that supersedes 7, and a retracted mark at 9."""
     marks = [build_mark(1), build_mark(2), build_mark(3)]
     session = build_crystal(4, draft_of(marks[:2]))
-    day = build_crystal(5, draft_of([session], level="day", period="day:x", said="the cookie"))
+    day = build_crystal(5, draft_of([session], level="day", period="day:x", text="the cookie"))
     late = build_mark(6, session="s2")
     first = build_crystal(7, draft_of([late], period="session:s2"))
     second = build_crystal(8, draft_of([late], period="session:s2", supersedes=[first]))
-    gone = build_mark(9)
-    return [*marks, session, day, late, first, second, gone, build(10, RETRACTED, {"mark": gone.id})]
+    retracted = build_mark(9)
+    return [*marks, session, day, late, first, second, retracted, build(10, RETRACTED, {"mark": retracted.id})]
 
 
-def test_the_tests_know_when_they_begin() -> None:
+def test_the_start_time_is_as_in_the_builders() -> None:
     assert build(0).at.timestamp() * 1e6 == AT
 
 
-def test_what_nothing_names_need_not_be_remembered() -> None:
-    """A log of a million marks is verified without holding them all."""
-    log = [msgspec.structs.replace(event, position=position) for position, event in enumerate(told(), 1)]
+def test_marks_without_references_need_no_memory() -> None:
+    """A log of a million marks is verified without keeping all of them in memory."""
+    log = [msgspec.structs.replace(event, position=position) for position, event in enumerate(history(), 1)]
 
-    whole, lean = derived(log), Derived(named := named_by(log))
+    whole, lean = derive(log), DerivedCrystals(named := referenced_ids(log))
     lean.add_stored(log)
 
     assert log[2].id not in named
@@ -62,7 +62,7 @@ def test_what_nothing_names_need_not_be_remembered() -> None:
     assert broken_crystals(lean, whole.rows._replace(marks=[1, 2, 6])) != []
 
 
-# -- The laws of a database itself ------------------------------------------------------------------------------
+# -- Triggers enforce the laws ----------------------------------------------------------------------------------
 
 SOURCE = "INSERT INTO {mica}crystal_sources ({space}crystal, source, tokens, is_live) VALUES ({number}{values})"
 CRYSTAL = (
@@ -170,8 +170,8 @@ FORBIDDEN = {
     ("B-12: a mark changed", "never changed"): [("UPDATE {mica}events SET depth = 3 WHERE position = 1{here}", "")],
 }
 CASES = pytest.mark.parametrize(
-    ("said", "statements"),
-    [pytest.param(said, statements, id=name) for (name, said), statements in FORBIDDEN.items()],
+    ("message", "statements"),
+    [pytest.param(message, statements, id=name) for (name, message), statements in FORBIDDEN.items()],
 )
 
 
@@ -181,19 +181,19 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @CASES
-async def test_sqlite_itself_refuses_what_breaks_a_law(
-    file: Path, said: str, statements: list[tuple[str, str]]
+async def test_sqlite_refuses_rows_that_break_a_law(
+    file: Path, message: str, statements: list[tuple[str, str]]
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05. Whoever writes past the code."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05. For statements that bypass the code."""
     store = await SqliteStore.open(file)
-    await store.log.append(told())
+    await store.log.append(history())
     words = {"mica": "", "space": "", "number": "", "here": ""}
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         for statement, values in statements[:-1]:
             connection.execute(statement.format(**words, values=values))
         statement, values = statements[-1]
-        with pytest.raises(sqlite3.IntegrityError, match=said):
+        with pytest.raises(sqlite3.IntegrityError, match=message):
             connection.execute(statement.format(**words, values=values))
         connection.execute("ROLLBACK")
     assert await store.files.verify() == []
@@ -202,15 +202,15 @@ async def test_sqlite_itself_refuses_what_breaks_a_law(
 
 @pytest.mark.parametrize("role", [APP, "postgres"])
 @CASES
-async def test_postgresql_itself_refuses_what_breaks_a_law(
-    server: LocalPostgres, said: str, statements: list[tuple[str, str]], role: str
+async def test_postgresql_refuses_rows_that_break_a_law(
+    server: LocalPostgres, message: str, statements: list[tuple[str, str]], role: str
 ) -> None:
     """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05.
 
     To who uses it, and to who is above all.
     """
     store = await PostgresStore.open(server.address(space="laws"))
-    await store.log.append(told())
+    await store.log.append(history())
     number = store._space.number
     words = {"mica": "mica.", "space": "space, ", "number": f"{number}, ", "here": f" AND space = {number}"}
     connection = await asyncpg.connect(server.dsn(role=role), statement_cache_size=0)
@@ -220,7 +220,7 @@ async def test_postgresql_itself_refuses_what_breaks_a_law(
     for statement, values in statements[:-1]:
         await connection.execute(statement.format(**words, values=values))
     statement, values = statements[-1]
-    with pytest.raises(asyncpg.PostgresError, match=said if role == "postgres" else f"{said}|permission denied"):
+    with pytest.raises(asyncpg.PostgresError, match=message if role == "postgres" else f"{message}|permission denied"):
         await connection.execute(statement.format(**words, values=values))
     await transaction.rollback()
     await connection.close()
@@ -229,16 +229,16 @@ async def test_postgresql_itself_refuses_what_breaks_a_law(
 
 
 async def test_a_lawful_row_passes(server: LocalPostgres, tmp_path: Path) -> None:
-    """The refusals above are not refusals of everything."""
+    """The triggers do not refuse valid rows."""
     statements = [(SOURCE, "20, 3, 20, TRUE"), (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5")]
     store = await SqliteStore.open(tmp_path / "space.db")
-    await store.log.append(told())
+    await store.log.append(history())
     await store.close()
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
         for statement, values in statements:
             connection.execute(statement.format(mica="", space="", number="", values=values))
     shared = await PostgresStore.open(server.address())
-    await shared.log.append(told())
+    await shared.log.append(history())
     connection = await asyncpg.connect(server.dsn(role=APP), statement_cache_size=0)
     await connection.execute(f"SET mica.space = '{shared.space}'")
     for statement, values in statements:
@@ -248,7 +248,7 @@ async def test_a_lawful_row_passes(server: LocalPostgres, tmp_path: Path) -> Non
     await shared.close()
 
 
-# -- What verify finds ------------------------------------------------------------------------------------------
+# -- Verification ---------------------------------------------------------------------------------------------
 
 FOURTH = f"crystal {build(4).id}"
 DAMAGES = {
@@ -264,60 +264,60 @@ DAMAGES = {
     "UPDATE {mica}crystal_sources SET tokens = 9 WHERE crystal = 4{here}": f"{FOURTH} .* in sources;",
     "UPDATE {mica}crystal_sources SET crystal = 20 WHERE crystal = 7{here}": "position 20, where the log has none",
     "UPDATE {mica}crystals SET position = 20 WHERE position = 7{here}": "position 20, where the log has none",
-    "UPDATE {mica}texts SET is_mark = TRUE WHERE position = 9{here}": "mark at position 9 is not findable as",
-    "UPDATE {mica}texts SET is_mark = FALSE WHERE position = 1{here}": "mark at position 1 is not findable as",
-    "DELETE FROM {mica}retractions WHERE position = 10{here}": f"retraction of {build(9).id} is not kept",
+    "UPDATE {mica}texts SET is_mark = TRUE WHERE position = 9{here}": "mark at position 9 is not indexed as",
+    "UPDATE {mica}texts SET is_mark = FALSE WHERE position = 1{here}": "mark at position 1 is not indexed as",
+    "DELETE FROM {mica}retractions WHERE position = 10{here}": f"retraction of {build(9).id} differs",
 }
 
 
-def says(problems: list[str], said: str) -> bool:
-    return any(re.search(said, problem) for problem in problems)
+def is_reported(problems: list[str], message: str) -> bool:
+    return any(re.search(message, problem) for problem in problems)
 
 
-@pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
-async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, said: str) -> None:
-    """keeps: B-13. Verify says a sentence for each, and rebuild mends it."""
+@pytest.mark.parametrize(("statement", "message"), DAMAGES.items())
+async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, message: str) -> None:
+    """keeps: B-13. Verify reports each, and rebuild repairs it."""
     store = await SqliteStore.open(tmp_path / "space.db")
-    await store.log.append(told())
+    await store.log.append(history())
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {trigger}")
         connection.execute(statement.format(mica="", here=""))
         connection.commit()
 
-    assert says(await store.files.verify(), said)
+    assert is_reported(await store.files.verify(), message)
     await store.files.rebuild()
     assert await store.files.verify() == []
     await store.close()
 
 
-@pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
-async def test_damaged_rows_are_found_on_a_server(server: LocalPostgres, statement: str, said: str) -> None:
-    """keeps: B-13. Verify says a sentence for each, and rebuild mends it."""
+@pytest.mark.parametrize(("statement", "message"), DAMAGES.items())
+async def test_damaged_rows_are_found_on_a_server(server: LocalPostgres, statement: str, message: str) -> None:
+    """keeps: B-13. Verify reports each, and rebuild repairs it."""
     store = await PostgresStore.open(server.address())
-    await store.log.append(told())
+    await store.log.append(history())
     here = f" AND space = {store._space.number}"
     server.run(f"SET session_replication_role = replica; {statement.format(mica='mica.', here=here)}")
 
-    assert says(await store.files.verify(), said)
+    assert is_reported(await store.files.verify(), message)
     await store.files.rebuild()
     assert await store.files.verify() == []
     await store.close()
 
 
 async def test_damage_is_found_in_memory() -> None:
-    """keeps: B-13. The reference checks what it remembers against its log, too."""
+    """keeps: B-13. The reference store also compares its state with its log."""
     store = EphemeralStore()
-    await store.log.append(told())
-    kept = store.state.derived
-    kept.superseded[build(4).id] = 8
-    del kept.crystals[build(5).id], kept.retracted[build(9).id]
+    await store.log.append(history())
+    derived = store.state.derived
+    derived.superseded[build(4).id] = 8
+    del derived.crystals[build(5).id], derived.retracted[build(9).id]
 
     found = await store.files.verify()
 
-    assert says(found, f"{FOURTH} .* in superseded_by, sources;")
-    assert says(found, f"crystal {build(5).id} .* in position, ")
-    assert says(found, f"retraction of {build(9).id} is not kept")
+    assert is_reported(found, f"{FOURTH} .* in superseded_by, sources;")
+    assert is_reported(found, f"crystal {build(5).id} .* in position, ")
+    assert is_reported(found, f"retraction of {build(9).id} differs")
     await store.files.rebuild()
     assert await store.files.verify() == []
 
@@ -325,8 +325,8 @@ async def test_damage_is_found_in_memory() -> None:
 # -- Copies and exports -----------------------------------------------------------------------------------------
 
 
-async def kept(store: Store) -> list[object]:
-    """What a store says of its crystals."""
+async def crystal_answers(store: Store) -> list[object]:
+    """All answers of a store about its crystals."""
     everything = [EventId(event.id) for event in await store.log.read(0, limit=1_000)]
     return [
         await store.crystals.query(CrystalQuery(is_live=None, limit=None)),
@@ -340,10 +340,10 @@ async def kept(store: Store) -> list[object]:
 
 @pytest.mark.parametrize("target", ["ephemeral", "sqlite", "postgres"])
 async def test_a_copy_carries_crystals(store: Store, server: LocalPostgres, tmp_path: Path, target: str) -> None:
-    """keeps: B-13. From every engine to every engine; what was superseded, retracted or purged is so in the copy."""
-    await store.log.append(told())
-    await store.log.append([build_crystal(11, draft_of([told()[2]], period="session:s3"))])
-    await store.purges.bury([build(8).id, build(10).id], TOLD)
+    """keeps: B-13. From every engine to every engine, including what was superseded, retracted or purged."""
+    await store.log.append(history())
+    await store.log.append([build_crystal(11, draft_of([history()[2]], period="session:s3"))])
+    await store.purges.bury([build(8).id, build(10).id], TOMBSTONE)
     other: Store
     if target == "ephemeral":
         other = EphemeralStore()
@@ -354,18 +354,18 @@ async def test_a_copy_carries_crystals(store: Store, server: LocalPostgres, tmp_
 
     assert (await copy(store, other)).stored == 11
 
-    right = await kept(store)
-    assert await kept(other) == right
+    right = await crystal_answers(store)
+    assert await crystal_answers(other) == right
     await other.files.rebuild()
-    assert await kept(other) == right
+    assert await crystal_answers(other) == right
     assert (await copy(store, other)).repeated == 11
     await other.close()
 
 
 async def test_an_export_carries_crystals(memory: mica.Memory, home: Settings, tmp_path: Path) -> None:
-    """keeps: B-13. Written, read in elsewhere, and the crystals are the same to the letter."""
-    await memory._store.log.append(told())
-    await memory._store.purges.bury([build(8).id], TOLD)
+    """keeps: B-13. Exported, imported elsewhere, and the crystals are identical."""
+    await memory._store.log.append(history())
+    await memory._store.purges.bury([build(8).id], TOMBSTONE)
     lines = [event_line(event) async for event in memory.events.log(EventQuery())]
     (tmp_path / "out.jsonl").write_bytes(b"\n".join(lines) + b"\n")
 
@@ -373,7 +373,7 @@ async def test_an_export_carries_crystals(memory: mica.Memory, home: Settings, t
         done = await other.events.import_log(tmp_path / "out.jsonl")
 
         assert done.events == 10
-        assert await kept(other._store) == await kept(memory._store)
+        assert await crystal_answers(other._store) == await crystal_answers(memory._store)
 
 
 class TestCrystals(CrystalContract):

@@ -1,4 +1,4 @@
-"""Work that several processes share: held by one at a time, never lost, whatever dies, sleeps or has a wrong clock."""
+"""Shared work is held by one process at a time and never lost, despite crashes, delays and wrong clocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mica.store.sqlite.store import SqliteStore
 from mica.testing.builders import START_AT
 from mica.testing.postgres import LocalPostgres, pooled
 
-HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
+HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease longer than a test, and one that ends at once
 Key: TypeAlias = tuple[str, str]
 
 
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 class Take(NamedTuple):
     kinds: tuple[str, ...]
     owner: str
-    minute: int  # what its clock says
+    minute: int  # by its clock
     lease: timedelta
 
 
@@ -77,12 +77,12 @@ def at(minute: int) -> datetime:
 
 
 async def outcomes(store: Store, plan: list[Step]) -> list[object]:
-    """What each step led to. Whatever they are, no work is held by two at once, and none is lost."""
+    """The result of each step. Checks that no work is held twice at once or lost."""
     claims: list[Claim] = []
-    held: dict[Key, str] = {}  # the claim that holds each piece of work, with a lease that has not run out
-    open_: Counter[Key] = Counter()  # what is to be done: once, and once more when it was planned while it was held
+    held: dict[Key, str] = {}  # the claim that holds each piece of work, with an active lease
+    open_: Counter[Key] = Counter()  # how often to do it: once more if it was planned while held
     latest: dict[Key, str] = {}  # the last claim of each piece of work that is not finished
-    told: list[object] = []
+    results: list[object] = []
     for step in plan:
         match step:
             case Plan(key, minute):
@@ -90,7 +90,7 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
                 open_[key] = max(open_[key], 2 if key in latest else 1)
             case Take(kinds, owner, minute, lease):
                 claim = await store.work.claim(kinds, owner=owner, due_by=at(minute), lease=lease)
-                told.append(claim and (claim.kind, claim.about, claim.due_at, claim.owner))
+                results.append(claim and (claim.kind, claim.about, claim.due_at, claim.owner))
                 if claim is not None:
                     key = (claim.kind, claim.about)
                     assert key not in held
@@ -120,8 +120,8 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
         works = await store.work.all()
         assert {(work.kind, work.about) for work in works} == {key for key, often in open_.items() if often}
         assert {(work.kind, work.about) for work in works if work.owner} == latest.keys()
-        told.append([(work.kind, work.about, work.due_at, work.owner) for work in works])
-    return told
+        results.append([(work.kind, work.about, work.due_at, work.owner) for work in works])
+    return results
 
 
 @given(steps)
@@ -142,13 +142,13 @@ async def test_work_is_never_held_twice_nor_lost_on_a_server(server: LocalPostgr
     await store.close()
 
 
-# -- Several at once ------------------------------------------------------------------------------------------
+# -- Concurrency --------------------------------------------------------------------------------------------
 
 PIECES = 60
 
 
 async def work_off(store: Store, owner: str) -> list[str]:
-    """Do what there is until there is nothing; now and then sleep too long with it, or do it in two parts."""
+    """Claim and finish work until none is left; sometimes let the lease end, or plan the work again."""
     done = []
     for number in range(10 * PIECES):
         lease = NO_TIME if number % 7 == 3 else HOUR
@@ -163,7 +163,7 @@ async def work_off(store: Store, owner: str) -> list[str]:
 
 
 async def test_eight_connections_share_work_and_finish_each_piece_once(server: LocalPostgres) -> None:
-    """keeps: K-56. FOR UPDATE SKIP LOCKED: nobody waits for another, and nobody gets what another has."""
+    """keeps: K-56. FOR UPDATE SKIP LOCKED: no connection waits for another or gets its work."""
     address = server.address()
     stores = [await PostgresStore.open(address) for _ in range(8)]
     await asyncio.gather(*(stores[0].work.plan("crystallize", about=f"s{n}", due_at=START_AT) for n in range(PIECES)))
@@ -194,7 +194,7 @@ def _in_process(target: str, owner: str, done: multiprocessing.Queue[list[str]])
 
 
 async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
-    """keeps: K-56. The write lock of SQLite settles who gets what."""
+    """keeps: K-56. The write lock of SQLite prevents conflicts."""
     path = tmp_path / "space.db"
     store = await SqliteStore.open(path)
     for n in range(PIECES):
@@ -214,7 +214,7 @@ async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
     await store.close()
 
 
-# -- Holders that die, walls, clocks --------------------------------------------------------------------------
+# -- Crashed holders, spaces, clocks --------------------------------------------------------------------------
 
 
 async def _hold(target: str, holding: Signal, lease: timedelta) -> None:
@@ -233,7 +233,7 @@ def _hold_until_killed(target: str, holding: Signal, lease: timedelta) -> None:
 async def test_the_work_of_a_killed_holder_is_done_by_another(
     request: pytest.FixtureRequest, tmp_path: Path, engine: str
 ) -> None:
-    """keeps: K-56. Kill -9 while it holds the work; when the lease has run out, and not before, another gets it."""
+    """keeps: K-56. The holder is killed; another process gets the work after the lease ends, not before."""
     store: Store
     if engine == "postgres":
         target = str(request.getfixturevalue("server").address())
@@ -265,7 +265,7 @@ async def test_the_work_of_a_killed_holder_is_done_by_another(
 
 
 async def test_work_of_another_space_is_out_of_sight(server: LocalPostgres) -> None:
-    """keeps: U-09. Nobody claims over the wall."""
+    """keeps: U-09. Row-level security applies to claims."""
     mine, theirs = [await PostgresStore.open(server.address()) for _ in range(2)]
     await theirs.work.plan("age", due_at=START_AT)
 
@@ -282,7 +282,7 @@ async def test_work_of_another_space_is_out_of_sight(server: LocalPostgres) -> N
 
 
 async def test_machines_whose_clocks_differ_do_not_take_each_others_work(server: LocalPostgres) -> None:
-    """keeps: K-56. Leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
+    """keeps: K-56. Leases use the server's clock; for a machine that is days ahead no lease ends earlier."""
     address, ahead = server.address(), datetime.now(UTC) + timedelta(days=3)
     one, other = await PostgresStore.open(address), await PostgresStore.open(address, clock=lambda: ahead)
     await one.work.plan("age", due_at=START_AT)
@@ -302,7 +302,7 @@ async def test_machines_whose_clocks_differ_do_not_take_each_others_work(server:
 
 
 async def test_a_claim_whose_answer_is_lost_is_found_again(server: LocalPostgres) -> None:
-    """keeps: K-56. The server has committed and the client does not know: the work is neither stuck nor done twice."""
+    """keeps: K-56. The server has committed, but the client does not know: the work is neither stuck nor done twice."""
     async with pooled(server.address()) as (pooler, address):
         store = await PostgresStore.open(address)
         await store.work.plan("age", due_at=START_AT)

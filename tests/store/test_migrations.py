@@ -56,7 +56,7 @@ def version_of(path: Path) -> int:
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> EngineSchema:
-    """A schema of tomorrow: one migration more."""
+    """A later schema with one more migration."""
     schema = load_schema("sqlite")
     notes = "CREATE TABLE notes (text TEXT NOT NULL) STRICT;"
     changed = msgspec.structs.replace(

@@ -66,7 +66,7 @@ async def test_a_paused_thread_continues_after_the_query() -> None:
 
 
 async def test_a_digest_pauses_at_every_sentence(memory: Memory) -> None:
-    """A digest is made in a thread of its own."""
+    """A digest is computed in a thread."""
     paused = 0
 
     def pause() -> None:
@@ -83,7 +83,7 @@ async def test_a_digest_pauses_at_every_sentence(memory: Memory) -> None:
     assert paused > 4 * 12
 
 
-async def test_a_failed_query_is_over() -> None:
+async def test_a_failed_query_no_longer_counts_as_running() -> None:
     priority = Priority()
     try:
         with priority.query():
@@ -101,11 +101,11 @@ async def test_briefs_and_searches_come_before_crystals(memory: Memory) -> None:
     was_busy: list[bool] = []
     postings = memory._store.texts.postings
 
-    async def seen(*args: object, **kwargs: object) -> object:
+    async def spy(*args: object, **kwargs: object) -> object:
         was_busy.append(memory._priority.is_busy)
         return await postings(*args, **kwargs)  # type: ignore[arg-type]  # as it was called
 
-    memory._store.texts.postings = seen  # type: ignore[method-assign,assignment]  # a spy
+    memory._store.texts.postings = spy  # type: ignore[method-assign,assignment]  # a spy
     await memory.search("cache")
     await memory.brief("cache")
     assert was_busy
@@ -124,7 +124,7 @@ async def test_briefs_and_searches_come_before_crystals(memory: Memory) -> None:
     assert gave_way > len(made) > 0
 
 
-async def test_the_failure_of_a_background_task_is_read() -> None:
+async def test_the_failure_of_a_background_task_is_retrieved() -> None:
     async def fail() -> None:
         raise ValueError
 

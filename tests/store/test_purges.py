@@ -1,4 +1,4 @@
-"""What a purge promises beyond the contract: other processes and spaces, the triggers, and the tables of a server."""
+"""Purges beyond the contract: other processes and spaces, triggers, and the tables of a server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, m
 from mica.store import purges as purging
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
-from mica.store.purges import Outstanding, Selection, Spelled
+from mica.store.purges import FoldedText, PurgeFilter, Selection
 from mica.store.sqlite.purges import BURY_BLOCKS
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
-from mica.testing.builders import START_AT, TOLD
+from mica.testing.builders import START_AT, TOMBSTONE
 from mica.testing.contract.purges import PurgeContract
 from mica.testing.postgres import OTHER, OWNER, LocalPostgres
-from mica.testing.residue import opened_frame
+from mica.testing.residue import with_frames
 from mica.testing.sqlite import DirectStore
 
 NEEDLE = "q7zx"
@@ -40,11 +40,11 @@ PLANTED = [
     build(2, f"{NEEDLE}.name", {NEEDLE: [f"{NEEDLE}-{number}" for number in range(1_000)]}, context=NAMED),
     build(3, "mark", {"text": "and more"}, context=Context(session="s1")),
 ]
-KEPT = Selection(value=NEEDLE).kept(at=START_AT + timedelta(days=1), told=TOLD)
+KEPT = Selection(value=NEEDLE).to_purge(at=START_AT + timedelta(days=1), tombstone=TOMBSTONE)
 
 
 async def two_of_one(store: Store, tmp_path: Path, server: LocalPostgres) -> tuple[Store, Store]:
-    """Two stores of one space, as two processes have them."""
+    """Two stores of one space, as in two processes."""
     if isinstance(store, SqliteStore):
         return store, await SqliteStore.open(Path(store.location))
     address = server.address()
@@ -52,10 +52,10 @@ async def two_of_one(store: Store, tmp_path: Path, server: LocalPostgres) -> tup
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
-async def test_other_processes_forget_the_words_that_a_purge_took(
+async def test_other_processes_drop_purged_words_from_their_caches(
     store: Store, tmp_path: Path, server: LocalPostgres
 ) -> None:
-    """They remember numbers of words, which must not be used after the words are gone."""
+    """They cache the numbers of words, which must not be used after the words are removed."""
     one, other = await two_of_one(store, tmp_path, server)
     first, again, new = (
         build(n, f"name.{n % 2}", {"text": f"word{n % 2}"}, context=Context(session=f"s{n % 2}", agent=f"a{n % 2}"))
@@ -64,7 +64,7 @@ async def test_other_processes_forget_the_words_that_a_purge_took(
     await other.log.append([first])
     assert await other.log.get(first.id)
 
-    await one.purges.bury([first.id], TOLD)
+    await one.purges.bury([first.id], TOMBSTONE)
     await one.log.append([new])
     await other.log.append([again])
 
@@ -95,29 +95,29 @@ async def test_other_processes_apply_a_purge_with_their_next_append(
     await other.close()
 
 
-async def test_a_kept_purge_says_nothing_of_what_was_purged() -> None:
-    """keeps: U-08. Neither a value nor a name; and no two purges of one value look alike."""
+async def test_a_stored_purge_does_not_reveal_purged_content() -> None:
+    """keeps: U-08. Neither values nor names; two purges of one value differ."""
     selection = Selection(value=NEEDLE, session=NEEDLE, agent=NEEDLE, user=NEEDLE)
-    one, other = (selection.kept(at=START_AT, told=TOLD) for _ in range(2))
+    one, other = (selection.to_purge(at=START_AT, tombstone=TOMBSTONE) for _ in range(2))
     assert one is not None
     assert other is not None
     assert NEEDLE not in repr(one)
     assert {one.value, one.session} & {other.value, other.session} == set()
 
 
-async def test_events_newer_than_every_purge_are_not_looked_into() -> None:
-    """The body of such an event is not even JSON here."""
+async def test_events_newer_than_every_purge_are_not_decoded() -> None:
+    """The body here is not JSON, so decoding it would fail."""
     assert KEPT is not None
     newer = build(1, after_s=100_000)
     broken = type(newer)(**{name: getattr(newer, name) for name in newer.__struct_fields__} | {"body": b"\0"})
-    assert Outstanding([KEPT]).applied(broken) is broken
+    assert PurgeFilter([KEPT]).apply(broken) is broken
 
 
 # -- SQLite ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
-    """keeps: TE-20. And no transaction takes more than a few blocks, however far apart the events are."""
+async def test_events_that_are_not_purged_stay_in_their_blocks(tmp_path: Path) -> None:
+    """keeps: TE-20. No transaction changes more than a few blocks."""
     store = await SqliteStore.open(tmp_path / "space.db")
     events = [build(n, data={"n": n, "text": f"word{n % 9}"}) for n in range(1, 1_001)]
     await store.log.append(events)
@@ -126,7 +126,7 @@ async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
     chosen = [event.id for event in events[::25]]
     before = await store._worker.run(lambda core: core.one("SELECT generation FROM space")[0])
 
-    assert await store.purges.bury(chosen, TOLD) == 40
+    assert await store.purges.bury(chosen, TOMBSTONE) == 40
 
     steps = await store._worker.run(lambda core: core.one("SELECT generation FROM space")[0]) - before
     assert steps == 20 // BURY_BLOCKS
@@ -141,10 +141,10 @@ async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) -> None:
-    """keeps: B-12, K-53. With the authority of a purge, and only inside of its transaction."""
+    """keeps: B-12, K-53. With the authority of a purge, and only inside its transaction."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1), build(2)])
-    core.purges.bury([build(1).id], TOLD)
+    core.purges.bury([build(1).id], TOMBSTONE)
     core.close()
     connection = sqlite3.connect(tmp_path / "space.db")
     assert connection.execute("SELECT count(*) FROM authority").fetchone() == (0,)
@@ -164,7 +164,7 @@ def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) 
 
 
 @asynccontextmanager
-async def above_all(server: LocalPostgres) -> AsyncIterator[Any]:
+async def superuser(server: LocalPostgres) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
         yield connection
@@ -172,8 +172,8 @@ async def above_all(server: LocalPostgres) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def held(connection: Any, space: int) -> bytes:  # noqa: ANN401  # asyncpg is not typed
-    """Everything that the tables hold of a space, frames opened."""
+async def dump(connection: Any, space: int) -> bytes:  # noqa: ANN401  # asyncpg is not typed
+    """All rows of a space in all tables, with expanded frames."""
     tables = await connection.fetch(
         """SELECT DISTINCT table_name FROM information_schema.columns
         WHERE table_schema = 'mica' AND column_name = 'space'"""
@@ -182,24 +182,24 @@ async def held(connection: Any, space: int) -> bytes:  # noqa: ANN401  # asyncpg
     for (table,) in tables:
         for row in await connection.fetch(f"SELECT * FROM mica.{table} WHERE space = $1", space):
             for value in row:
-                found += opened_frame(value) if isinstance(value, bytes) else str(value).encode()
+                found += with_frames(value) if isinstance(value, bytes) else str(value).encode()
     return found
 
 
 async def test_nothing_is_left_in_the_tables_of_a_server(server: LocalPostgres) -> None:
-    """keeps: U-08. By a role that owns nothing; another space with the same words keeps them."""
+    """keeps: U-08. For a role that owns no tables; another space with the same words keeps them."""
     spaces = [await PostgresStore.open(server.address()), await PostgresStore.open(server.address(role=OTHER))]
     for store in spaces:
         await store.log.append(PLANTED)
-    async with above_all(server) as connection:
-        assert NEEDLE.encode() in await held(connection, spaces[0]._space.number)
+    async with superuser(server) as connection:
+        assert NEEDLE.encode() in await dump(connection, spaces[0]._space.number)
 
-        assert await spaces[0].purges.bury([event.id for event in PLANTED[:2]], TOLD) == 2
+        assert await spaces[0].purges.bury([event.id for event in PLANTED[:2]], TOMBSTONE) == 2
         assert KEPT is not None
         await spaces[0].purges.add(KEPT)
 
-        assert NEEDLE.encode() not in await held(connection, spaces[0]._space.number)
-        assert NEEDLE.encode() in await held(connection, spaces[1]._space.number)
+        assert NEEDLE.encode() not in await dump(connection, spaces[0]._space.number)
+        assert NEEDLE.encode() in await dump(connection, spaces[1]._space.number)
         assert await connection.fetchval("SELECT count(*) FROM mica.authority") == 0
     assert [event.name for event in await spaces[1].log.read(0, limit=9)] == [event.name for event in PLANTED]
     assert await spaces[1].purges.all() == []
@@ -208,13 +208,13 @@ async def test_nothing_is_left_in_the_tables_of_a_server(server: LocalPostgres) 
         await store.close()
 
 
-async def test_the_authority_of_one_space_is_none_in_another(server: LocalPostgres) -> None:
-    """keeps: B-12, U-09. And it lets tombstones pass, nothing else."""
+async def test_the_authority_of_one_space_does_not_apply_to_another(server: LocalPostgres) -> None:
+    """keeps: B-12, U-09. It allows only tombstones."""
     one, other = [await PostgresStore.open(server.address()) for _ in range(2)]
     for store in (one, other):
         await store.log.append([build(1), build(2)])
-        await store.purges.bury([build(1).id], Tombstone(purge=TOLD.purge, reason="x"))
-    async with above_all(server) as connection:
+        await store.purges.bury([build(1).id], Tombstone(purge=TOMBSTONE.purge, reason="x"))
+    async with superuser(server) as connection:
         await connection.execute("INSERT INTO mica.authority VALUES ($1, 'purge', 1)", one._space.number)
         find = "SELECT id FROM mica.names WHERE space = $1 AND name = 'event.purged'"
         for store, change, passes in (
@@ -241,24 +241,24 @@ async def test_the_authority_of_one_space_is_none_in_another(server: LocalPostgr
 
 
 @pytest.mark.parametrize(
-    ("role", "said"), [(OWNER, "write-ahead log and backups"), (OTHER, "its owner can run VACUUM")]
+    ("role", "message"), [(OWNER, "write-ahead log and backups"), (OTHER, "its owner can run VACUUM")]
 )
-async def test_what_a_server_keeps_is_said(server: LocalPostgres, role: str, said: str) -> None:
+async def test_scrub_reports_copies_that_a_server_keeps(server: LocalPostgres, role: str, message: str) -> None:
     store = await PostgresStore.open(server.address(role=role))
-    [left] = await store.purges.scrub()
-    assert said in left
+    [problem] = await store.purges.scrub()
+    assert message in problem
     await store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.purges.scrub()
 
 
 def test_a_tombstone_of_a_tombstone_is_itself() -> None:
-    stone = make_tombstone(build(1, context=NAMED), TOLD)
-    assert make_tombstone(stone, TOLD) == stone
+    stone = make_tombstone(build(1, context=NAMED), TOMBSTONE)
+    assert make_tombstone(stone, TOMBSTONE) == stone
 
 
 def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
-    """keeps: K-53. What an event names as superseded or retracted may be any text, until a store has seen it."""
+    """keeps: K-53. The superseded or retracted ids of an event may be any text until it is stored."""
     known = build(7).id
     for event, left in (
         (build(1, CRYSTAL, {"supersedes": [known, NEEDLE], "text": NEEDLE}), {"supersedes": [known]}),
@@ -267,33 +267,33 @@ def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
         (build(1, RETRACTED, {"mark": NEEDLE}), {}),
         (build(1, "other", {"supersedes": [known], "mark": known}), {}),
     ):
-        stone = make_tombstone(event, TOLD)
-        assert stone.data == {"purge": TOLD.purge, "reason": TOLD.reason} | left
-        assert make_tombstone(stone, TOLD) == stone
+        stone = make_tombstone(event, TOMBSTONE)
+        assert stone.data == {"purge": TOMBSTONE.purge, "reason": TOMBSTONE.reason} | left
+        assert make_tombstone(stone, TOMBSTONE) == stone
         tombstone_of(stone)
 
 
-def test_a_text_is_spelled_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """keeps: U-08. A large mark is not read anew for every value that was ever purged."""
+def test_a_text_is_folded_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """keeps: U-08. A large mark is not folded again for every purged value."""
     selections = [Selection(value=f"secret value number {number}") for number in range(30)]
-    kept = [
-        selection.kept(at=START_AT, told=Tombstone(purge=build(1_000 + number).id, reason="leaked"))
+    purges = [
+        selection.to_purge(at=START_AT, tombstone=Tombstone(purge=build(1_000 + number).id, reason="leaked"))
         for number, selection in enumerate(selections)
     ]
-    outstanding = Outstanding([purge for purge in kept if purge is not None])
+    purge_filter = PurgeFilter([purge for purge in purges if purge is not None])
     spelled = 0
 
-    class Counted(Spelled):
+    class Counted(FoldedText):
         def __init__(self, text: str) -> None:
             nonlocal spelled
             spelled += 1
             super().__init__(text)
 
-    monkeypatch.setattr(purging, "Spelled", Counted)
+    monkeypatch.setattr(purging, "FoldedText", Counted)
 
-    assert outstanding.asserted("nothing of the kind " * 100) is None
+    assert purge_filter.find_purge("nothing of the kind " * 100) is None
     assert spelled == 1
-    assert outstanding.asserted("it says Secret-Value, number 7!") is not None
+    assert purge_filter.find_purge("it says Secret-Value, number 7!") is not None
 
 
 class TestPurges(PurgeContract):

@@ -1,4 +1,4 @@
-"""Matching: one event and a query, answered as every store answers."""
+"""Matching one event with a query gives the same result as a store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUERIES = st.builds(
 
 
 @given(histories(), st.lists(QUERIES, min_size=1, max_size=8))
-def test_what_matches_is_what_a_store_finds(history: History, queries: list[EventQuery]) -> None:
+def test_the_matcher_agrees_with_the_store(history: History, queries: list[EventQuery]) -> None:
     """keeps: E-29, TE-18"""
     with TemporaryDirectory() as folder:
         store = DirectStore(Path(folder) / "space.db")

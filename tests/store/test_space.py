@@ -1,4 +1,4 @@
-"""A directory's space: its repository, shared by worktrees, kept outside of it."""
+"""The space of a directory: one per repository, shared by worktrees, stored outside the repository."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mica.store.space import file_of, space_of, space_spoken_of, spaces
+from mica.store.space import file_of, space_of, space_of_transcript_directory, spaces
 
 
 def git(*arguments: str, folder: Path) -> None:
@@ -19,8 +19,8 @@ def test_every_folder_of_a_repository_is_one_space(tmp_path: Path) -> None:
     home, shop = tmp_path / "home", tmp_path / "shop"
     (shop / "src" / "deep").mkdir(parents=True)
     git("init", folder=shop)
-    spaces_seen = {space_of(folder, home=home).file for folder in (shop, shop / "src", shop / "src" / "deep")}
-    [file] = spaces_seen
+    files = {space_of(folder, home=home).file for folder in (shop, shop / "src", shop / "src" / "deep")}
+    [file] = files
     assert file.parent == home / "spaces"
     assert file.name.startswith("shop-")
     assert space_of(shop / "src", home=home).root == shop
@@ -61,14 +61,14 @@ def test_a_folder_that_is_gone_still_has_a_space(tmp_path: Path) -> None:
     [r"C:\Users\ann\shop", "shop", "", ".", "~", "~nobodyx/shop", "/home/a\0b", "/" + "a" * 300, "/" + "a/" * 4_000],
 )
 def test_a_path_of_another_machine_has_no_space_here(directory: str, tmp_path: Path) -> None:
-    assert space_spoken_of(directory, home=tmp_path) is None
+    assert space_of_transcript_directory(directory, home=tmp_path) is None
 
 
-def test_a_directory_spoken_of_has_the_space_of_the_directory(tmp_path: Path) -> None:
+def test_a_directory_in_a_transcript_has_the_space_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "shop" / ".git").mkdir(parents=True)
     (tmp_path / "file").touch()
     for folder in (tmp_path / "shop" / "src", tmp_path / "gone", tmp_path / "file" / "below"):
-        assert space_spoken_of(str(folder), home=tmp_path) == space_of(folder, home=tmp_path)
+        assert space_of_transcript_directory(str(folder), home=tmp_path) == space_of(folder, home=tmp_path)
 
 
 def test_a_broken_git_file_is_no_repository(tmp_path: Path) -> None:

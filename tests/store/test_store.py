@@ -20,7 +20,7 @@ from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import contract
-from mica.testing.builders import START_AT, TOLD, build
+from mica.testing.builders import START_AT, TOMBSTONE, build
 from mica.testing.contract.crystals import proposals
 from mica.testing.contract.store import ClosingContract, StoreContract
 from mica.testing.histories import History, histories
@@ -43,7 +43,7 @@ def test_the_store_contract_includes_every_suite() -> None:
     assert suites == {base.__name__ for base in StoreContract.__mro__ if base is not object}
 
 
-MISSING = build(99_999).id  # the parent of events, and nowhere
+MISSING = build(99_999).id  # the parent of some events, never stored
 
 
 async def age_in_part(store: Store) -> None:
@@ -111,18 +111,18 @@ async def answers(store: Store, history: History) -> list[object]:
 
 
 async def purge_alike(store: Store, history: History, chosen: set[int], *, aged: bool) -> None:
-    """Purge some events, and compare every answer with a reference in which they were never more than tombstones."""
+    """Purge some events, and compare every answer with a reference that stored only their tombstones."""
     selected = [event for number, event in enumerate(history) if number in chosen]
     reference = EphemeralStore()
-    await reference.log.append([make_tombstone(event, TOLD) if event in selected else event for event in history])
+    await reference.log.append([make_tombstone(event, TOMBSTONE) if event in selected else event for event in history])
     right = await answers(reference, history)
     try:
         await store.log.append(history)
         if aged:
             await age_in_part(store)
-        await answers(store, history)  # what is cached must be forgotten
+        await answers(store, history)  # fill the caches, which the purge must empty
 
-        assert await store.purges.bury([event.id for event in selected], TOLD) == len(selected)
+        assert await store.purges.bury([event.id for event in selected], TOMBSTONE) == len(selected)
 
         assert await answers(store, history) == right
         assert await store.log.append(history) == Appended(stored=0, repeated=len(history))
@@ -141,14 +141,14 @@ PURGES = {"history": histories(), "chosen": st.sets(st.integers(0, 24)), "aged":
 
 @given(**PURGES)
 async def test_a_random_purge_leaves_tombstones_in_memory(history: History, chosen: set[int], aged: bool) -> None:
-    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    """keeps: K-53. Everything else is unchanged, and every promise holds."""
     await purge_alike(EphemeralStore(), history, chosen, aged=aged)
 
 
 @settings(max_examples=50)
 @given(**PURGES)
 async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chosen: set[int], aged: bool) -> None:
-    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    """keeps: K-53. Everything else is unchanged, and every promise holds."""
     with tempfile.TemporaryDirectory() as folder:
         await purge_alike(await SqliteStore.open(Path(folder) / "space.db"), history, chosen, aged=aged)
 
@@ -158,7 +158,7 @@ async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chos
 async def test_a_random_purge_leaves_tombstones_in_postgresql(
     server: LocalPostgres, history: History, chosen: set[int], aged: bool
 ) -> None:
-    """keeps: K-53. Everything else is untouched to the letter, and every promise holds."""
+    """keeps: K-53. Everything else is unchanged, and every promise holds."""
     await purge_alike(await PostgresStore.open(server.address()), history, chosen, aged=aged)
 
 
@@ -196,15 +196,15 @@ async def answer_alike(store: Store, history: History) -> None:
 
 @given(history=histories())
 async def test_random_histories_get_the_same_answers_from_sqlite(history: History) -> None:
-    """keeps: E-13. The reference store defines what is right, for rows and for what has aged."""
+    """keeps: E-13. The reference store defines the right answers, also for aged events."""
     with tempfile.TemporaryDirectory() as folder:
         await answer_alike(await SqliteStore.open(Path(folder) / "space.db"), history)
 
 
-@settings(max_examples=25)  # a question is some round trips to the server; each run draws other histories
+@settings(max_examples=25)  # a query is several round trips; each run draws other histories
 @given(history=histories())
 async def test_random_histories_get_the_same_answers_from_postgresql(server: LocalPostgres, history: History) -> None:
-    """keeps: E-13, K-31. And the same from a server that many spaces share."""
+    """keeps: E-13, K-31. Also on a server that many spaces share."""
     await answer_alike(await PostgresStore.open(server.address()), history)
 
 
@@ -212,45 +212,45 @@ async def test_random_histories_get_the_same_answers_from_postgresql(server: Loc
 
 
 async def verdict(store: Store, event: Event) -> str:
-    """What a store says to a proposal: the law that it breaks, or what else is wrong with it."""
+    """The verdict of a store on a proposed event: the law that it breaks, or another reason."""
     try:
         await store.log.append([event])
     except LawBroken as error:
         return error.law
     except InvalidEvent:
         return "no event"
-    return "taken"
+    return "stored"
 
 
 async def judge_alike(store: Store, proposed: History, purged: set[int], *, with_crystals: bool) -> None:
-    """Propose events one by one, then purge some: every verdict and every answer is that of the reference."""
+    """Propose events one by one, then purge some, and compare every verdict and answer with the reference."""
     reference = EphemeralStore()
-    taken: History = []
+    stored: History = []
     try:
         for event in proposed:
             right = await verdict(reference, event)
             assert await verdict(store, event) == right, event
-            taken += [event] * (right == "taken")
-        right_answers = await answers(reference, taken)
+            stored += [event] * (right == "stored")
+        right_answers = await answers(reference, stored)
         assert await reference.files.verify() == []
 
-        assert await answers(store, taken) == right_answers
-        assert [event.body for event in await store.log.read(0, limit=1_000)] == [event.body for event in taken]
-        for keep in (store.files.rebuild, lambda: age_in_part(store), store.files.rebuild):
-            await keep()
-            assert await answers(store, taken) == right_answers
+        assert await answers(store, stored) == right_answers
+        assert [event.body for event in await store.log.read(0, limit=1_000)] == [event.body for event in stored]
+        for upkeep in (store.files.rebuild, lambda: age_in_part(store), store.files.rebuild):
+            await upkeep()
+            assert await answers(store, stored) == right_answers
 
-        chosen = [event.id for number, event in enumerate(taken) if number in purged]
-        resting = await reference.crystals.citing(chosen)
-        assert await store.crystals.citing(chosen) == resting
+        chosen = [event.id for number, event in enumerate(stored) if number in purged]
+        citing = await reference.crystals.citing(chosen)
+        assert await store.crystals.citing(chosen) == citing
         for each in (reference, store):
-            await each.purges.bury([*chosen, *resting] if with_crystals else chosen, TOLD)
-        right_answers = await answers(reference, taken)
-        assert await answers(store, taken) == right_answers
+            await each.purges.bury([*chosen, *citing] if with_crystals else chosen, TOMBSTONE)
+        right_answers = await answers(reference, stored)
+        assert await answers(store, stored) == right_answers
         assert not with_crystals or await store.files.verify() == []
         for each in (store, reference):
             await each.files.rebuild()
-            assert await answers(each, taken) == right_answers
+            assert await answers(each, stored) == right_answers
     finally:
         await store.close()
 
@@ -262,7 +262,7 @@ PROPOSALS = {"proposed": proposals(), "purged": st.sets(st.integers(0, 15), max_
 async def test_random_crystals_keep_every_law_in_memory(
     proposed: History, purged: set[int], with_crystals: bool
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05. What is taken stands the same when it is derived again."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05. Stored crystals are the same when they are derived again."""
     await judge_alike(EphemeralStore(), proposed, purged, with_crystals=with_crystals)
 
 
@@ -271,7 +271,7 @@ async def test_random_crystals_keep_every_law_in_memory(
 async def test_random_crystals_are_judged_alike_by_sqlite(
     proposed: History, purged: set[int], with_crystals: bool
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16. Taken or refused by the same law, also when aged."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16. Stored or refused by the same law, also when aged."""
     with tempfile.TemporaryDirectory() as folder:
         store = await SqliteStore.open(Path(folder) / "space.db")
         await judge_alike(store, proposed, purged, with_crystals=with_crystals)
@@ -284,7 +284,7 @@ async def test_random_crystals_are_judged_alike_by_postgresql(
 ) -> None:
     """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16.
 
-    Taken or refused by the same law, also after rebuilds.
+    Stored or refused by the same law, also after rebuilds.
     """
     store = await PostgresStore.open(server.address())
     await judge_alike(store, proposed, purged, with_crystals=with_crystals)

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from mica.cli import cli
 
 
-def test_a_server_for_a_try_is_one_command(tmp_path: Path) -> None:
-    """docs/postgres.md: it prints an address that can be used, and ends with all it held."""
+def test_a_trial_server_starts_with_one_command(tmp_path: Path) -> None:
+    """docs/postgres.md: it prints a usable address, and removes its data at the end."""
     command = [sys.executable, "-m", "mica.testing.postgres"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trying:
         assert trying.stdout is not None

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.brief.test_handoff import SAID
+from tests.brief.test_handoff import NOTES
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, Tree
 
@@ -29,16 +29,16 @@ async def memory(tmp_path: Path, home: Settings) -> AsyncIterator[mica.Memory]:
         yield opened
 
 
-async def until(pilot: Pilot[None], is_so: Callable[[], bool], what: str = "") -> None:
-    """Let the app go on until something is so. A test that hangs is ended by this limit, not timed by it."""
+async def until(pilot: Pilot[None], is_true: Callable[[], bool], description: str = "") -> None:
+    """Let the app run until a condition holds. The limit only ends a test that hangs."""
     for _ in range(400):
         await pilot.pause(0.02)
-        if is_so():
+        if is_true():
             return
-    raise AssertionError(f"never so: {what or is_so}; the screen says: {said(pilot.app)!r}")
+    raise AssertionError(f"never true: {description or is_true}; the screen shows: {detail(pilot.app)!r}")
 
 
-def said(app: object) -> str:
+def detail(app: object) -> str:
     assert isinstance(app, Dashboard)
     return str(app.query_one("#detail", Static).content)
 
@@ -60,7 +60,7 @@ def recent(app: Dashboard) -> list[str | None]:
 
 def observe(memory: mica.Memory, session: str) -> list[EventId]:
     with memory.context(session=session, agent="scout"):
-        return [memory.mark(f"{text} ({session})", tags="finding").id for text in SAID]
+        return [memory.mark(f"{text} ({session})", tags="finding").id for text in NOTES]
 
 
 async def commit(memory: mica.Memory, session: str) -> Crystal:
@@ -100,12 +100,12 @@ async def test_the_hierarchy_goes_from_epochs_to_marks(memory: mica.Memory) -> N
         await pilot.press("j", "j", "j", "enter")
         await until(pilot, lambda: len(labels(app)) == 11, "five marks under s2")
         assert any("(s2)" in line for line in labels(app))
-        await until(pilot, lambda: "Cookies of s2" in said(app))
+        await until(pilot, lambda: "Cookies of s2" in detail(app))
         handles = [(await memory.events.get(mark)).number for mark in two.insight[0].sources]
-        assert " ".join(handles) in said(app)
+        assert " ".join(handles) in detail(app)
 
         await pilot.press("k")
-        await until(pilot, lambda: "The day" in said(app))
+        await until(pilot, lambda: "The day" in detail(app))
 
 
 async def test_the_active_session_and_new_crystals_are_shown_live(
@@ -117,7 +117,7 @@ async def test_the_active_session_and_new_crystals_are_shown_live(
 
     async with app.run_test(size=SIZE) as pilot, mica.open(tmp_path / "shop.db", settings=home) as other:
         await until(pilot, lambda: "session s1: 5 marks · 0 crystals" in status(app))
-        assert "No crystals yet" in said(app)
+        assert "No crystals yet" in detail(app)
 
         with other.context(session="s1"):
             other.mark("From another process")
@@ -166,27 +166,27 @@ async def test_t_shows_the_tree_of_a_mark_and_e_the_sources_of_a_crystal(memory:
 
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: recent(app) == [crystal.id])
-        await until(pilot, lambda: "The cookie" in said(app))
+        await until(pilot, lambda: "The cookie" in detail(app))
         await pilot.press("t")
-        await until(pilot, lambda: any("choose a mark" in each.message for each in app._notifications))
+        await until(pilot, lambda: any("select a mark" in each.message for each in app._notifications))
 
         await pilot.press("e")
-        await until(pilot, lambda: "made from 3 sources" in said(app))
-        assert "cited #2 " in said(app)
-        assert "not taken up #1 " in said(app)
+        await until(pilot, lambda: "made from 3 sources" in detail(app))
+        assert "cited #2 " in detail(app)
+        assert "not taken up #1 " in detail(app)
 
         await until(pilot, lambda: len(labels(app)) == 4)
         await pilot.press("j", "j")
-        await until(pilot, lambda: "The cookie is set too early" in said(app))
+        await until(pilot, lambda: "The cookie is set too early" in detail(app))
         await pilot.press("T")
-        await until(pilot, lambda: said(app).startswith("tree of #2"))
-        assert said(app).splitlines()[1:] == [
+        await until(pilot, lambda: detail(app).startswith("tree of #2"))
+        assert detail(app).splitlines()[1:] == [
             "#1 mark: Login loses the session",
             "  #2 mark: The cookie is set too early",
             "    #3 mark fulfills: Moved it",
         ]
         await pilot.press("e")
-        await until(pilot, lambda: any("choose a crystal" in each.message for each in app._notifications))
+        await until(pilot, lambda: any("select a crystal" in each.message for each in app._notifications))
 
 
 async def test_q_searches_and_escape_goes_back(memory: mica.Memory) -> None:
@@ -203,12 +203,12 @@ async def test_q_searches_and_escape_goes_back(memory: mica.Memory) -> None:
         assert app.query_one("#recent", OptionList).border_title == f"Query: staging ({len(recent(app))} mark" + (
             "s)" if len(recent(app)) > 1 else ")"
         )
-        await until(pilot, lambda: "The proxy of staging" in said(app))
+        await until(pilot, lambda: "The proxy of staging" in detail(app))
 
         await pilot.press("Q")
         app.query_one("#query", Input).value = ""
         await pilot.press(*"zebra", "enter")
-        await until(pilot, lambda: "Nothing matches" in said(app))
+        await until(pilot, lambda: "Nothing matches" in detail(app))
 
         await pilot.press("escape")
         await until(pilot, lambda: recent(app) == [made.id])
@@ -242,13 +242,13 @@ async def test_the_cursor_and_expanded_nodes_survive_a_refresh(memory: mica.Memo
         await pilot.press("enter")
         await until(pilot, lambda: len(labels(app)) == 6)
         await pilot.press("j", "j")
-        await until(pilot, lambda: SAID[1] in said(app))
+        await until(pilot, lambda: NOTES[1] in detail(app))
 
         await commit(memory, "s2")
         await until(pilot, lambda: len(labels(app)) == 7)
         node = app.query_one("#hierarchy", Tree).cursor_node
 
-        await until(pilot, lambda: SAID[1] in str(app.query_one("#hierarchy", Tree).cursor_node.label))  # type: ignore[union-attr]
+        await until(pilot, lambda: NOTES[1] in str(app.query_one("#hierarchy", Tree).cursor_node.label))  # type: ignore[union-attr]
         assert node is not None
 
 
@@ -257,8 +257,8 @@ async def test_an_empty_space_shows_the_next_steps(memory: mica.Memory) -> None:
     app = Dashboard(memory)
 
     async with app.run_test(size=SIZE) as pilot:
-        await until(pilot, lambda: "Nothing here yet" in said(app))
-        assert "mica up" in said(app)
+        await until(pilot, lambda: "Nothing here yet" in detail(app))
+        assert "mica up" in detail(app)
         await pilot.press("t", "e", "j", "k", "enter", "r", "0", "a")
         await pilot.press("q")
         await until(pilot, lambda: app.return_code == 0)
@@ -296,8 +296,8 @@ async def test_control_characters_do_not_reach_the_terminal(memory: mica.Memory)
         await pilot.press("enter")
         await until(pilot, lambda: len(labels(app)) == 6)
         await pilot.press("j")
-        await until(pilot, lambda: "mark 0 of the terminal" in said(app))
-        everything = "".join([*labels(app), said(app)])
+        await until(pilot, lambda: "mark 0 of the terminal" in detail(app))
+        everything = "".join([*labels(app), detail(app)])
 
         assert "[red]" in everything
         assert not {"\x1b", "\x07", "\u202e"} & set(everything)

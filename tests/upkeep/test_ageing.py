@@ -1,4 +1,4 @@
-"""A process ages events by itself, in the background."""
+"""A process ages events automatically in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying a space: everything, once, resumable, proven."""
+"""Copying a space: complete, each event once, resumable, verified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mica.testing import build
 from mica.testing.histories import History, histories
 from mica.testing.postgres import LocalPostgres
 from mica.upkeep import copy as copying
-from mica.upkeep.copy import Copied, copy
+from mica.upkeep.copy import CopyResult, copy
 
 
 @given(history=histories())
@@ -28,20 +28,20 @@ async def test_a_copy_gives_the_same_answers_as_the_original(history: History) -
     source, target = EphemeralStore(), EphemeralStore()
     await source.log.append(history)
 
-    assert await copy(source, target) == Copied(events=len(history), stored=len(history), repeated=0)
+    assert await copy(source, target) == CopyResult(events=len(history), stored=len(history), repeated=0)
     assert await target.log.read(0, limit=1_000) == await source.log.read(0, limit=1_000)
-    assert await copy(source, target) == Copied(events=len(history), stored=0, repeated=len(history))
+    assert await copy(source, target) == CopyResult(events=len(history), stored=0, repeated=len(history))
 
 
 async def test_an_interrupted_copy_can_be_continued(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "BATCH_EVENTS", 10)
 
     class UnsteadyLog(ReferenceLog):
-        left = 3
+        appends_left = 3
 
         async def append(self, events: Sequence[Event]) -> Appended:
-            self.left -= 1
-            if self.left == 0:
+            self.appends_left -= 1
+            if self.appends_left == 0:
                 raise StoreUnavailable("gone")
             return await super().append(events)
 
@@ -52,7 +52,7 @@ async def test_an_interrupted_copy_can_be_continued(store: Store, monkeypatch: p
         await copy(store, target)
     done = await copy(store, target)
 
-    assert done == Copied(events=45, stored=25, repeated=20)
+    assert done == CopyResult(events=45, stored=25, repeated=20)
     assert len(await target.log.query(EventQuery(limit=None))) == 45
 
 
@@ -67,7 +67,7 @@ async def test_a_space_can_be_copied_while_it_is_written(store: Store) -> None:
 
     target = EphemeralStore()
     target.log = OvertakenLog(target.state)
-    assert await copy(store, target) == Copied(events=5, stored=5, repeated=0)
+    assert await copy(store, target) == CopyResult(events=5, stored=5, repeated=0)
     assert await target.log.last_position() == 5
     assert await store.log.last_position() > 5
 
@@ -91,12 +91,12 @@ async def test_spaces_are_not_mixed_unless_requested(store: Store, tmp_path: Pat
             await copy(source, target)
         assert await target.log.read(0, limit=10) == before
 
-    assert await copy(store, other, into_other=True) == Copied(events=2, stored=1, repeated=1)
+    assert await copy(store, other, into_other=True) == CopyResult(events=2, stored=1, repeated=1)
     backup = EphemeralStore()
     await copy(store, backup)
     await backup.log.append([build(10)])
     await store.log.append([build(3)])
-    assert await copy(store, backup) == Copied(events=3, stored=1, repeated=2)
+    assert await copy(store, backup) == CopyResult(events=3, stored=1, repeated=2)
     await other.close()
 
 
@@ -116,14 +116,14 @@ async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -
     await file.close()
     shutil.copy(tmp_path / "file.db", tmp_path / "twin.db")
     file, twin = [await SqliteStore.open(tmp_path / name) for name in ("file.db", "twin.db")]
-    assert await copy(file, twin) == Copied(events=1, stored=0, repeated=1)
+    assert await copy(file, twin) == CopyResult(events=1, stored=0, repeated=1)
     await twin.close()
     await file.close()
 
 
 async def test_a_server_space_is_recognized_under_every_address(server: LocalPostgres) -> None:
     address = server.address(space="same")
-    one, other = [await PostgresStore.open(given) for given in (address, f"{address}&application_name=other")]
+    one, other = [await PostgresStore.open(each) for each in (address, f"{address}&application_name=other")]
     with pytest.raises(InvalidInput, match="is this space itself"):
         await copy(one, other)
     await one.close()

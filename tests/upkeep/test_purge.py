@@ -1,4 +1,4 @@
-"""Purge at the front door, on every engine: what goes, what stays, what arrives later, and what is left on disk."""
+"""Purge through the public API, on every engine: removed and retained events, later arrivals, and residue on disk."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ async def names(memory: mica.Memory) -> list[str]:
     return [event.name for event in await memory.events.query(EventQuery(limit=None))]
 
 
-# -- What is selected -----------------------------------------------------------------------------------------
+# -- Selection ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("asked", "gone"),
+    ("conditions", "purged"),
     [
         ({"value": SECRET}, {2, 4, 5}),
         ({"session": "s1"}, {1, 2}),
@@ -54,29 +54,29 @@ async def names(memory: mica.Memory) -> list[str]:
     ],
 )
 async def test_a_purge_takes_events_that_match_every_condition(
-    memory: mica.Memory, clock: HandClock, asked: dict[str, object], gone: set[int]
+    memory: mica.Memory, clock: HandClock, conditions: dict[str, object], purged: set[int]
 ) -> None:
     """keeps: K-53, U-08"""
-    told: list[tuple[dict[str, str], dict[str, object]]] = [
+    recorded: list[tuple[dict[str, str], dict[str, object]]] = [
         ({"session": "s1"}, {"n": 1}),
         ({"session": "s1", "agent": "scout"}, {"text": f"use {SECRET}!"}),
         ({"agent": "scout", "user": "ann"}, {"n": 3}),
         ({}, {"n": SECRET.lower()}),
         ({"session": SECRET}, {"n": 5}),
     ]
-    for where, data in told:
+    for where, data in recorded:
         clock.move(seconds=1)
         with memory.context(**where):  # type: ignore[arg-type]  # labels are texts, too
             memory.emit("it.happened", data)
     clock.move(seconds=1)
 
-    tried = await memory.purge(**asked, dry_run=True)  # type: ignore[arg-type]  # one table for all kinds
-    assert (tried.events, tried.record) == (len(gone), None)
+    tried = await memory.purge(**conditions, dry_run=True)  # type: ignore[arg-type]  # one table for all kinds
+    assert (tried.events, tried.record) == (len(purged), None)
     assert await names(memory) == ["it.happened"] * 5
-    done = await memory.purge(**asked, reason="leaked")  # type: ignore[arg-type]
+    done = await memory.purge(**conditions, reason="leaked")  # type: ignore[arg-type]
 
     events = await memory.events.query(EventQuery(names=("it.happened", "event.purged"), limit=None))
-    assert {event.position for event in events if event.name == "event.purged"} == gone
+    assert {event.position for event in events if event.name == "event.purged"} == purged
     assert {event.id for event in events if event.name == "event.purged"} == set(done.ids)
     assert await memory.upkeep.verify() == []
 
@@ -96,8 +96,8 @@ async def test_the_record_of_a_purge_does_not_contain_the_purged_text(memory: mi
     assert record.name == "log.purged"
     assert record.data == {"conditions": ["value"], "events": 1, "reason": "leaked key"}
     assert (record.context.agent, record.origin) == ("keeper", "user")
-    [found] = (await memory.events.resolve([leaked])).found
-    assert found.data == {"purge": done.record, "reason": "leaked key"}
+    [tombstone] = (await memory.events.resolve([leaked])).events
+    assert tombstone.data == {"purge": done.record, "reason": "leaked key"}
     assert await memory.search("key") == []
 
 
@@ -130,44 +130,44 @@ NOBODY = "00000000000000000000000000-0000000000000001"
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("conditions", "message"),
     [
-        ({}, "nothing is selected, and a purge never takes everything"),
+        ({}, "nothing is selected, and a purge never removes everything"),
         ({"value": ""}, "the value to purge is ''"),
-        ({"value": " \n"}, "would take nearly everything"),
+        ({"value": " \n"}, "would match nearly everything"),
         ({"session": ""}, "the session to purge is ''"),
         ({"value": "x" * 10_001}, "10,001 characters; give 10,000 or fewer"),
         ({"since": START_AT, "until": START_AT}, "is not before until"),
         ({"since": START_AT + timedelta(1), "until": START_AT}, "is not before until"),
         ({"since": START_AT.replace(tzinfo=None)}, "has no time zone"),
-        ({"value": "key", "reason": "my key"}, "the reason contains what is to be purged"),
-        ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
-        ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
+        ({"value": "key", "reason": "my key"}, "the reason contains the content to purge"),
+        ({"value": "key", "reason": " "}, "must have 1 to 200 characters"),
+        ({"value": "key", "reason": "x" * 201}, "must have 1 to 200 characters"),
         ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
-        ({"ids": "12"}, r"ids is '12', one text; give several, as ids=\['12'\]"),
+        ({"ids": "12"}, r"ids is '12', a single string; pass a list: ids=\['12'\]"),
         ({"value": 5}, "the value to purge is 5, which is no text"),
         ({"session": b"s1"}, "which is no text"),
         ({"since": "yesterday"}, "since is 'yesterday', which is no time"),
         ({"until": 5}, "until is 5, which is no time"),
-        ({"value": "key", "reason": 5}, "the reason 5 is no text"),
+        ({"value": "key", "reason": 5}, "the reason 5 is not a string"),
     ],
 )
-async def test_an_impossible_purge_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
+async def test_an_impossible_purge_is_refused(memory: mica.Memory, conditions: dict[str, object], message: str) -> None:
     memory.emit("it.happened", {"key": "key"})
-    with pytest.raises(InvalidInput, match=said):
-        await memory.purge(**asked)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InvalidInput, match=message):
+        await memory.purge(**conditions)  # type: ignore[arg-type]  # that is the point
     assert await names(memory) == ["it.happened"]
 
 
 @pytest.mark.parametrize("unknown", [NOBODY, "99", "#99"])
 async def test_an_unknown_id_is_refused_and_nothing_is_purged(memory: mica.Memory, unknown: str) -> None:
-    kept = memory.emit("it.happened")
+    event = memory.emit("it.happened")
     with pytest.raises(UnknownEvent, match=unknown):
-        await memory.purge(ids=[kept, unknown])
+        await memory.purge(ids=[event, unknown])
     assert await names(memory) == ["it.happened"]
 
 
-# -- What arrives later ---------------------------------------------------------------------------------------
+# -- Later arrivals ------------------------------------------------------------------------------------------
 
 
 async def test_a_purged_value_is_recognized_later_in_any_spelling(memory: mica.Memory, clock: HandClock) -> None:
@@ -185,7 +185,7 @@ async def test_a_purged_value_is_recognized_later_in_any_spelling(memory: mica.M
     memory.emit("it.happened", {"text": "Ann Lee again"})
 
     assert await names(memory) == ["log.purged"] + ["event.purged"] * 13 + ["it.happened"] * 5
-    # What stands inside of a word is not recognised on arrival; a purge of what is stored finds it.
+    # A value inside a word is not recognized on arrival; a purge of stored events finds it.
     assert (await memory.purge(value="Ann Lee")).events == 3
 
 
@@ -198,13 +198,13 @@ async def test_a_short_value_matches_only_as_written(memory: mica.Memory) -> Non
 
 async def test_the_record_of_a_purge_is_not_purged_by_its_number(memory: mica.Memory) -> None:
     """keeps: K-53. Tombstones refer to it; nothing else is purged with it by mistake."""
-    seen = memory.emit("tool.ran", {"text": SECRET})
+    event = memory.emit("tool.ran", {"text": SECRET})
     other = memory.emit("tool.ran", {"text": "another"})
-    purged = await memory.purge(ids=[seen.id])
+    purged = await memory.purge(ids=[event.id])
     record = await memory.events.get(purged.record or "")
 
     for dry_run in (True, False):
-        with pytest.raises(InvalidInput, match=f"{record.number} records a purge and stays"):
+        with pytest.raises(InvalidInput, match=f"{record.number} records a purge and cannot be purged"):
             await memory.purge(ids=[other.id, record.id], dry_run=dry_run)
 
     assert await memory.events.get(record.id) == record
@@ -228,7 +228,7 @@ async def test_a_purged_value_may_be_marked_again_once_allowed(memory: mica.Memo
         assert f"(not to be spoken of; record {purged.record})" in str(refused.value)
         assert str(refused.value).endswith(f"`mica purge --allow {word if word == 'Login' else repr(word)}`")
     for other in ("log", "the login page", "cookies"):
-        with pytest.raises(InvalidInput, match=r"no purge of the value .* stands here"):
+        with pytest.raises(InvalidInput, match=r"no purge of the value .* is in force here"):
             await memory.upkeep.allow(other)
 
     assert await memory.upkeep.allow("LOGIN") == [purged.record]
@@ -241,7 +241,7 @@ async def test_a_purged_value_may_be_marked_again_once_allowed(memory: mica.Memo
     memory.emit("tool.ran", {"text": "the login failed"}, at=late)
     assert (await names(memory)).count("event.purged") == 2
     assert await memory.upkeep.verify() == []
-    with pytest.raises(InvalidInput, match="no purge of the value 'login' stands here"):
+    with pytest.raises(InvalidInput, match="no purge of the value 'login' is in force here"):
         await memory.upkeep.allow("login")
     await memory.purge(value="login")
     with pytest.raises(InvalidInput, match="'Login' was purged"):
@@ -272,7 +272,7 @@ async def test_purged_text_cannot_be_a_name_or_a_reason(memory: mica.Memory, clo
     clock.move(seconds=1)
     before = await memory.events.position()
 
-    for said in (
+    for attempt in (
         lambda: memory.crystals.make(level="epoch", label="Ann Lee"),
         lambda: memory.crystals.make(tree=root.id, label="of ann_lee"),
         lambda: memory.crystals.commit(
@@ -285,7 +285,7 @@ async def test_purged_text_cannot_be_a_name_or_a_reason(memory: mica.Memory, clo
         lambda: memory.retract(judged.id, reason="Ann Lee says so"),
     ):
         with pytest.raises(InvalidInput, match="left the company"):
-            await said()
+            await attempt()
 
     assert await memory.events.position() == before
 
@@ -307,23 +307,23 @@ async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
     memory: mica.Memory, clock: HandClock, by: str
 ) -> None:
     """keeps: U-08. Its receipt is written after the purge, from data read before it."""
-    asked, purged = asyncio.Event(), asyncio.Event()
+    queried, purged = asyncio.Event(), asyncio.Event()
 
     async def slow(concept: object) -> list[object]:
-        asked.set()
+        queried.set()
         await purged.wait()
         return []
 
     judged = memory.sources.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
     await memory.sources.gather("judgment:code_review:fair")
-    memory.sources.register("slow", slow, is_live=True, timeout_s=60)  # a purge takes its time on a busy machine
+    memory.sources.register("slow", slow, is_live=True, timeout_s=60)  # a purge is slow on a busy machine
     gathering = asyncio.ensure_future(memory.sources.gather("judgment:code_review:fair"))
-    await asked.wait()
+    await queried.wait()
     await memory.purge(**({"value": SECRET} if by == "value" else {"ids": [judged]}))
     clock.move(seconds=1)
     purged.set()
 
-    assert SECRET not in (await gathering).injection  # though it was read before
+    assert SECRET not in (await gathering).injection  # although it was read before the purge
     assert [event.name for event in await memory.events.query() if SECRET in str(event.data)] == []
     assert SECRET not in (await memory.sources.gather("judgment:code_review:fair")).injection
     assert [event.name for event in await memory.events.query() if SECRET in str(event.data)] == []
@@ -336,8 +336,8 @@ async def test_a_purge_by_another_process_during_a_query_is_respected(
     """keeps: U-08. A running gather or brief does not show data that this process read before the purge."""
     target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
     async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
-        said = [f"{SECRET} broke the login {number}" for number in range(2)]
-        marks = [memory.mark(text) for text in said]
+        texts = [f"{SECRET} broke the login {number}" for number in range(2)]
+        marks = [memory.mark(text) for text in texts]
         memory.mark("The login works again")
         await memory.events.position()
         going: list[Ref] = []
@@ -348,7 +348,7 @@ async def test_a_purge_by_another_process_during_a_query_is_respected(
             return []
 
         memory.sources.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
-        assert said[0] in (await memory.sources.gather("service:app:login", deadline_s=LONG_S)).injection
+        assert texts[0] in (await memory.sources.gather("service:app:login", deadline_s=LONG_S)).injection
 
         # A receipt that quotes a purged mark is buried when it is stored, which counts as a purge: store it before.
         await memory.events.position()
@@ -358,8 +358,8 @@ async def test_a_purge_by_another_process_during_a_query_is_respected(
         going.append(marks[1])
         brief = await memory.brief("login", concept="service:app:login", deadline_s=LONG_S)
 
-    assert said[0] not in gathered.injection
-    assert said[1] in gathered.injection
+    assert texts[0] not in gathered.injection
+    assert texts[1] in gathered.injection
     assert SECRET not in brief.text
     assert "The login works again" in brief.text
 
@@ -383,13 +383,13 @@ async def test_the_first_brief_of_a_process_omits_text_purged_meanwhile(
                 declared = marks.declared
 
                 async def fragments(self, question: Question) -> Sequence[Fragment]:
-                    found = await marks.fragments(question)
+                    fragments = await marks.fragments(question)
                     while going:
                         await other.purge(ids=[going.pop().id])
-                    return found
+                    return fragments
 
                 async def close(self) -> None:
-                    """Nothing is held."""
+                    """Release nothing."""
 
             memory.sources._own[1] = Marks()
             brief = await memory.brief("login")
@@ -442,12 +442,12 @@ async def test_purged_text_is_not_shown_after_the_deadline(
             declared = marks.declared
 
             async def fragments(self, question: Question) -> Sequence[Fragment]:
-                found = await marks.fragments(question)
+                fragments = await marks.fragments(question)
                 is_read.set()
-                return found
+                return fragments
 
             async def close(self) -> None:
-                """Nothing is held."""
+                """Release nothing."""
 
         async def purging(concept: object) -> list[object]:
             await is_read.wait()
@@ -488,7 +488,7 @@ async def test_a_brief_shows_nothing_from_the_log_if_the_purge_check_fails(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "conditions",
     [
         {"session": "s1"},
         {"agent": "scout"},
@@ -498,10 +498,10 @@ async def test_a_brief_shows_nothing_from_the_log_if_the_purge_check_fails(
     ],
 )
 async def test_every_condition_applies_to_events_that_arrive_later(
-    memory: mica.Memory, clock: HandClock, asked: dict[str, object]
+    memory: mica.Memory, clock: HandClock, conditions: dict[str, object]
 ) -> None:
     """keeps: U-08. It applies only to events that happened before the purge."""
-    await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    await memory.purge(**conditions)  # type: ignore[arg-type]  # one table for all kinds
     with memory.context(session="s1", agent="scout", user="ann"):
         memory.emit("it.happened", {"text": "here is a word"})
     with memory.context(session="s2", agent="other", user="bob"):
@@ -518,10 +518,10 @@ async def test_a_segment_found_later_brings_nothing_back(home: Settings, clock: 
     path = tmp_path / "space" / "space.db"
     async with mica.open(path, settings=home, clock=clock) as memory:
         with memory.context(session="q7zxsession"):
-            kept = memory.emit("q7zxname", {"q7zxkey": "x" * 6_000})
+            event = memory.emit("q7zxname", {"q7zxkey": "x" * 6_000})
         shutil.copytree(tmp_path / "space" / "space.db-segments", tmp_path / "backup")
         assert residue(tmp_path / "backup", ["q7zx"])
-        await memory.purge(ids=[kept])
+        await memory.purge(ids=[event])
 
     shutil.copytree(tmp_path / "backup", tmp_path / "space" / "space.db-segments", dirs_exist_ok=True)
     async with mica.open(path, settings=home, clock=clock) as memory:
@@ -589,9 +589,9 @@ async def test_a_copy_includes_tombstones_and_purges(
         assert await copied.upkeep.verify() == []
 
 
-@pytest.mark.parametrize("asked", [{"session": "s1"}, {"value": SECRET}])
+@pytest.mark.parametrize("conditions", [{"session": "s1"}, {"value": SECRET}])
 async def test_events_stored_during_a_purge_are_purged(
-    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, conditions: dict[str, str]
 ) -> None:
     """keeps: U-08. No event slips through between search and removal, and the record counts the removed ones."""
     emitted = []
@@ -602,11 +602,11 @@ async def test_events_stored_during_a_purge_are_purged(
 
     def then_emits(read: Callable[..., Awaitable[list[mica.Event]]]) -> Callable[..., Awaitable[list[mica.Event]]]:
         async def reading(*args: object, **kwargs: object) -> list[mica.Event]:
-            found = await read(*args, **kwargs)
+            events = await read(*args, **kwargs)
             if len(emitted) < 3 and args[0] != EventQuery(names=("log.exported",), limit=None):
                 emit()
                 await memory._log.stored()
-            return found
+            return events
 
         return reading
 
@@ -616,7 +616,7 @@ async def test_events_stored_during_a_purge_are_purged(
     for name in ("query", "read"):
         monkeypatch.setattr(log, name, then_emits(getattr(log, name)))
 
-    done = await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    done = await memory.purge(**conditions)  # type: ignore[arg-type]  # one table for all kinds
     monkeypatch.undo()
 
     assert done.record is not None
@@ -640,14 +640,14 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     memory.emit("it.happened", {"text": SECRET})
     memory.emit("it.happened", {"text": "open"})
     events = await memory.events.query()
-    ours, bare, foreign, gone = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
+    ours, bare, foreign, missing = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
     export(memory, ours, events)
     ours.chmod(0o640)
     ours.rename(tmp_path / "elsewhere")
     ours.symlink_to(tmp_path / "elsewhere")
     export(memory, bare, events, fields=("name", "data"))
-    export(memory, gone, events)
-    gone.unlink()
+    export(memory, missing, events)
+    missing.unlink()
     export(memory, foreign, events)
     foreign.write_text(f"my notes: {SECRET}\n")
     before = ours.read_bytes().splitlines()
@@ -661,30 +661,30 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     assert SECRET.encode() not in (tmp_path / "elsewhere").read_bytes()
     assert ours.is_symlink()
     assert ours.stat().st_mode & 0o777 == 0o640
-    told = " ".join(done.unreached)
-    assert all(str(path) in told for path in (bare, foreign, gone))
-    assert str(ours) not in told
+    problems = " ".join(done.unreached)
+    assert all(str(path) in problems for path in (bare, foreign, missing))
+    assert str(ours) not in problems
     assert foreign.read_text() == f"my notes: {SECRET}\n"
     again = await memory.events.import_log(ours)
     assert (again.events, again.repeated, again.purged) == (0, 1, 1)
 
 
-# -- What is left on disk -------------------------------------------------------------------------------------
+# -- Residue on disk -----------------------------------------------------------------------------------------
 
 WHERE = ("session", "agent", "user", "task", "correlation", "branch", "text", "why", "tag", "key", "large", "name")
 
 
 async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool = False) -> mica.Memory:
-    """A space with needles wherever a text can be, among so many others that pages of the file were split."""
+    """A space with needles in every place that can hold text, among enough other events to split pages of the file."""
     memory = await mica.open(folder / "space.db", settings=home, clock=clock)
     for number in range(600):
         word = f"{number * 7_919 % 600:03}"
         needle = f"q7zx{{}}{word}" if number % 20 == 0 else f"{word}w{{}}"
-        told = {where: needle.format(where) for where in WHERE}
-        with memory.context(**{where: told[where] for where in WHERE[:6]}):  # type: ignore[arg-type]  # texts
-            memory.mark(told["text"], why=told["why"], tags=[told["tag"]])
-            memory.emit("it.happened", {told["key"]: [{"deep": told["text"]}], "n": "x" * number})
-            memory.emit(told["name"], {"large": [told["large"], *range(1_500)]})
+        texts = {where: needle.format(where) for where in WHERE}
+        with memory.context(**{where: texts[where] for where in WHERE[:6]}):  # type: ignore[arg-type]  # texts
+            memory.mark(texts["text"], why=texts["why"], tags=[texts["tag"]])
+            memory.emit("it.happened", {texts["key"]: [{"deep": texts["text"]}], "n": "x" * number})
+            memory.emit(texts["name"], {"large": [texts["large"], *range(1_500)]})
     await memory.upkeep.sizes()
     clock.move(seconds=1)
     if aged:
@@ -739,12 +739,12 @@ async def test_the_residue_search_can_fail(home: Settings, clock: HandClock, tmp
     folder = tmp_path / "space"
     memory = await planted(folder, home, clock)
     memory.emit("it.happened", {"text": "q7zxsegment"})
-    [said] = residue(folder, ["q7zxsegment"])
-    assert said.endswith(".segment")
+    [place] = residue(folder, ["q7zxsegment"])
+    assert place.endswith(".segment")
     await memory.close()
-    found = " ".join(residue(folder, NEEDLES))
-    assert "in a frame of space.db" in found
-    assert "in a row of space.db" in found
+    places = " ".join(residue(folder, NEEDLES))
+    assert "in a frame of space.db" in places
+    assert "in a row of space.db" in places
     async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
         await again.upkeep.age(timedelta(0))
         await again._store.purges.scrub()
@@ -875,7 +875,7 @@ async def test_emitting_continues_during_purges(memory: mica.Memory) -> None:
     assert await memory.upkeep.verify() == []
 
 
-# -- Cut off in the middle ------------------------------------------------------------------------------------
+# -- Interrupted purges ---------------------------------------------------------------------------------------
 
 KILLED = """
 import asyncio, os, signal, sys, mica

@@ -1,4 +1,4 @@
-"""Retention: off unless configured, bulk events only, archived first, and nothing that is cited goes."""
+"""Retention: off unless configured, bulk events only, archived first; cited events stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def memory(
         yield opened
 
 
-async def left(memory: mica.Memory) -> list[object]:
+async def remaining(memory: mica.Memory) -> list[object]:
     events = await memory.events.query(EventQuery(names=("poll", "mark", "file.read", "brief"), limit=None))
     return [event.data.get("n") or event.data.get("text") for event in events]
 
@@ -55,7 +55,7 @@ async def test_bulk_events_expire_by_class(memory: mica.Memory, clock: HandClock
         classes.append((await memory.upkeep.retain()).classes)
 
     assert classes == [{}, {"default": 11}, {}, {"deep": 1}, {}, {"error": 2}]
-    assert [name for name in await left(memory) if name != "new"] == ["a mark", "step"]
+    assert [name for name in await remaining(memory) if name != "new"] == ["a mark", "step"]
     assert await memory.upkeep.verify() == []
 
 
@@ -78,7 +78,7 @@ async def test_a_retained_event_retains_the_events_it_cites(memory: mica.Memory,
     done = await memory.upkeep.retain()
 
     assert done.classes == {"default": 2}
-    assert set(await left(memory)) == {"parent", "named", "p", "seen", None}
+    assert set(await remaining(memory)) == {"parent", "named", "p", "seen", None}
     stone = await memory.events.get(lost)
     assert (stone.name, stone.data["reason"]) == ("event.purged", "retention: default")
     assert await memory.upkeep.verify() == []
@@ -122,7 +122,7 @@ async def test_events_are_archived_before_they_expire(memory: mica.Memory, clock
         await other.events.import_log(Path(done.archive))
         assert await other.events.query() == events
     again = await memory.events.import_log(Path(done.archive))
-    assert (again.events, again.repeated, again.purged) == (0, 0, 2)  # they do not come back, and it is said
+    assert (again.events, again.repeated, again.purged) == (0, 0, 2)  # they do not come back, but are counted
     assert (await memory.purge(value="nowhere")).exports == ()
     purged = await memory.purge(value="second")
     assert (purged.events, purged.exports) == (0, (done.archive,))
@@ -136,10 +136,10 @@ async def test_events_that_cannot_be_archived_stay(memory: mica.Memory, clock: H
     clock.move(days=8)
     (tmp_path / "archive").write_text("in the way")
 
-    with pytest.raises(InvalidInput, match=r"cannot make the archive .*archive: .*; nothing was purged"):
+    with pytest.raises(InvalidInput, match=r"cannot create the archive .*archive: .*; nothing was purged"):
         await memory.upkeep.retain()
 
-    assert await left(memory) == [1]
+    assert await remaining(memory) == [1]
 
 
 async def test_nothing_expires_while_retention_is_off(home: Settings, clock: HandClock) -> None:
@@ -151,12 +151,12 @@ async def test_nothing_expires_while_retention_is_off(home: Settings, clock: Han
         with pytest.raises(InvalidInput, match=r"retention is off.*enabled = true"):
             await memory.upkeep.retain()
         assert (await memory.upkeep.retain(dry_run=True)).classes == {"default": 1}
-        assert await left(memory) == [1]
+        assert await remaining(memory) == [1]
 
 
 async def test_a_person_cannot_use_the_reason_reserved_for_retention(memory: mica.Memory) -> None:
     memory.emit("poll", {"n": 1})
-    with pytest.raises(InvalidInput, match="that of retention"):
+    with pytest.raises(InvalidInput, match="reserved for retention"):
         await memory.purge(ids=[1], reason="retention: mine")
 
 

@@ -14,7 +14,7 @@ from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
-from mica.upkeep.schedule import Job, Ran, Scheduler
+from mica.upkeep.schedule import Job, JobRun, Scheduler
 
 HOUR = timedelta(hours=1)
 
@@ -40,7 +40,7 @@ async def test_a_job_runs_when_it_is_due_and_not_before() -> None:
     scheduler = Scheduler(EphemeralStore().work, [counting(ran)], clock=clock)
 
     first = await scheduler.tick()
-    assert first == [Ran(kind="count", done=1, next_at=clock() + HOUR)]
+    assert first == [JobRun(kind="count", done=1, next_at=clock() + HOUR)]
     clock.move(minutes=59)
     assert await scheduler.tick() == []
     clock.move(minutes=1)
@@ -71,9 +71,9 @@ async def test_two_processes_run_a_job_once(store: Store) -> None:
     ("error", "reason"), [(StoreUnavailable("gone"), "gone"), (ValueError("odd"), "ValueError: odd")]
 )
 async def test_a_failed_job_is_reported_and_retried_at_its_next_time(error: Exception, reason: str) -> None:
-    reported: list[Ran] = []
+    reported: list[JobRun] = []
     clock = HandClock()
-    scheduler = Scheduler(EphemeralStore().work, [failing(error)], clock=clock, tell=reported.append)
+    scheduler = Scheduler(EphemeralStore().work, [failing(error)], clock=clock, on_failure=reported.append)
 
     assert [each.error for each in await scheduler.tick()] == [reason]
     assert [each.error for each in reported] == [reason]
@@ -130,14 +130,14 @@ async def test_an_active_process_checks_for_due_jobs_regularly(monkeypatch: pyte
         return 1
 
     scheduler = Scheduler(EphemeralStore().work, [Job(kind="one", every=HOUR, run=run)], clock=HandClock())
-    scheduler.stir()  # a process that has just begun leaves it to others
+    scheduler.poll()  # a new process runs no jobs
     await asyncio.sleep(0)
     assert ran == []
     now_s = asyncio.get_running_loop().time
     later: Callable[[], float] = lambda: now_s() + 61  # noqa: E731
     monkeypatch.setattr(asyncio.get_running_loop(), "time", later)
 
-    scheduler.stir()
+    scheduler.poll()
     await done.wait()
 
     assert ran == ["ran"]

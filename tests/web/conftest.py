@@ -1,4 +1,4 @@
-"""A server in this process, with nobody between it and its client."""
+"""A server in this process, called without a network."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Calling = Callable[..., httpx2.AsyncClient]
 
 @pytest.fixture
 def calling(app: Starlette) -> Calling:
-    """A client of the server; `token` is what it sends."""
+    """A factory for clients of the server that send this token."""
 
     def client(token: str | None = None, **headers: str) -> httpx2.AsyncClient:
         if token is not None:
@@ -52,6 +52,6 @@ def calling(app: Starlette) -> Calling:
 
 @pytest.fixture
 async def client(calling: Calling, access: Access) -> AsyncIterator[httpx2.AsyncClient]:
-    """One that may do everything."""
+    """A client with a token for all spaces."""
     async with calling(access.tokens.make("test")[0]) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""A real server on loopback, in a thread of this process, with as many spaces as are asked for."""
+"""A real server on loopback, in a thread of this process, with any number of spaces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusa
 
 
 class WebServer:
-    """Where it is. `address` names a space of it with a token that opens all."""
+    """A running server; its token opens all spaces."""
 
     def __init__(self, base: str, token: str, *, stop: Callable[[], object]) -> None:
         self.base = base
@@ -34,7 +34,7 @@ class WebServer:
         self._names = iter(range(1, 1_000_000))
 
     def address(self, space: str | None = None) -> str:
-        """The address of a space, a new one unless it is named."""
+        """The address of a space with the token; a new space by default."""
         space = space or f"space-{next(self._names)}"
         return f"{self.base.replace('://', f'://:{self.token}@')}/?space={space}"
 
@@ -45,9 +45,11 @@ async def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> 
 
 @contextmanager
 def port_held() -> Iterator[int]:
-    """A port for servers that come and go: no other process is given it meanwhile, and without one it refuses."""
+    """A port reserved for servers that start and stop. While none runs, it refuses connections."""
     with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as our servers do, so that they may share it
+        holder.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as our servers do, so that they can share the port
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
 
@@ -62,9 +64,9 @@ def web_server_at(
     limits: Limits = PATIENT,
     open_max: int = 1_000_000,
 ) -> Iterator[WebServer]:
-    """Start a server, whose spaces are in memory unless `open_store` says otherwise, and stop it.
+    """Run a server within the block; its spaces are in memory by default.
 
-    At a port and with a token that it had before, if they are given.
+    `port` and `token` restart an earlier server.
     """
     settings = mica.load_settings({"HOME": str(folder), "MICA_SEMANTIC": "off"})
     listening = listen("127.0.0.1", port, home=settings.home)
@@ -77,7 +79,7 @@ def web_server_at(
     async def serve() -> None:
         pool = MemoryPool(folder / "shop.db", settings=settings, open_store=open_store, open_max=open_max)
         server = HttpServer(application(pool, access=Access(tokens, port=port, limits=limits)))
-        # Asked twice it is still an ordinary stop, unlike `server.stop`.
+        # May be called twice, unlike `server.stop`, which then forces an exit.
         stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, setattr, server, "should_exit", True))
         is_up.set()
         await server.serve([listening])
@@ -88,7 +90,7 @@ def web_server_at(
     try:
         yield WebServer(f"http://127.0.0.1:{port}", token, stop=stop[0])
     finally:
-        with suppress(RuntimeError):  # stopped already
+        with suppress(RuntimeError):  # already stopped
             stop[0]()
         thread.join(STARTED_S)
         listening.close()

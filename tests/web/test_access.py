@@ -1,4 +1,4 @@
-"""Who gets in: tokens, one-time links, hosts, origins, sizes and rates."""
+"""Access control: tokens, one-time links, hosts, origins, sizes and rates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_wrong_token_is_refused(calling: Calling) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "a@127.0.0.1:80:80"])
 async def test_a_foreign_host_is_refused(client: httpx2.AsyncClient, host: str) -> None:
-    """A name that somebody points at this machine opens nothing, token or not."""
+    """A foreign name for this machine is refused even with a token (DNS rebinding)."""
     assert (await client.get("/health", headers={"host": host})).status_code == 421
 
 
@@ -50,10 +50,10 @@ async def test_a_revoked_token_is_refused_at_once(calling: Calling, access: Acce
     async with calling(secret) as client:
         assert (await client.get("/anything")).status_code == 404
 
-        TokenFile(home.home).revoke("phone")  # as another process does
+        TokenFile(home.home).revoke("phone")  # as another process would
 
         assert (await client.get("/anything")).status_code == 401
-    assert token.id not in {kept.id for kept in access.tokens.all()}
+    assert token.id not in {each.id for each in access.tokens.all()}
 
 
 def test_an_unused_link_expires(home: Settings, clock: HandClock) -> None:
@@ -84,7 +84,7 @@ def test_a_rate_limited_caller_may_retry_when_its_bucket_refills(home: Settings,
 
 @pytest.mark.parametrize(("is_whole", "ends"), [(True, [False]), (False, [True, False])])
 async def test_a_response_ends_once_when_its_token_is_revoked(access: Access, is_whole: bool, ends: list[bool]) -> None:
-    """A stream is closed for whoever reads it, and an answer that is whole has its end already."""
+    """A stream is ended by the guard; a complete response is not ended twice."""
     secret, _ = access.tokens.make("phone")
     sent: list[Message] = []
 
@@ -109,9 +109,9 @@ async def test_a_response_ends_once_when_its_token_is_revoked(access: Access, is
 
 
 async def test_unknown_http_methods_are_counted_together(calling: Calling, access: Access) -> None:
-    """Nobody without a token lets the server remember more with each request."""
+    """Requests without a token must not grow the counters without limit."""
     async with calling() as stranger:
         for number in range(20):
             await stranger.request(f"DANCE{number}", "/anything")
 
-    assert {method for method, _ in access.answered} == {"other"}
+    assert {method for method, _ in access.response_counts} == {"other"}

@@ -32,12 +32,12 @@ async def test_a_login_link_works_once(calling: Calling, access: Access) -> None
         assert (await thief.get(f"/enter?key={key}")).status_code == 401
         assert (await thief.get("/anything")).status_code == 401
 
-        again = await browser.get(f"/enter?key={key}")  # who is in stays in
+        again = await browser.get(f"/enter?key={key}")  # it is already logged in
         assert (again.status_code, again.headers["location"]) == (303, "/")
 
 
 async def test_a_link_preview_does_not_use_up_the_key(calling: Calling, access: Access) -> None:
-    """A messenger that previews a link and a browser that guesses the next page leave the key to the person."""
+    """Link previews and browser prefetching must not consume the key."""
     link = f"/enter?key={access.new_key()}"
     async with calling() as looking, calling() as browser:
         assert (await looking.head(link)).status_code == 405

@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: clicked through, live, by keyboard, in the dark, on a phone, for everybody."""
+"""The dashboard in a real Chromium: navigation, live updates, keyboard, dark mode, phone and accessibility."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ AXE = Path(__file__).parents[1] / "fixtures" / "axe" / "axe-4.14.0.min.js"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 780}
 SCRIPT = "<script>alert('x')</script><img src=x onerror=alert(1)>"
-REPEATED = ("tbody > tr:nth-child(n+6)", ".forest > li:nth-child(n+4)", ".rows > li:nth-child(n+4)", ".told")
+REPEATED = ("tbody > tr:nth-child(n+6)", ".forest > li:nth-child(n+4)", ".rows > li:nth-child(n+4)", ".brief-text")
 SETTLED = "() => [...document.querySelectorAll('.waiting')].every((each) => !each.checkVisibility())"
 
 
 class Site(msgspec.Struct, frozen=True):
-    """A server that runs, and the file that it shows."""
+    """A running server and the file of its space."""
 
     address: str
     file: Path
@@ -46,14 +46,14 @@ class Site(msgspec.Struct, frozen=True):
         return f"{self.address}/enter?key={self.access.new_key()}"
 
     def do(self, work: Callable[[mica.Memory], Coroutine[object, object, object]]) -> None:
-        """Let another process, as it were, do something in the same space."""
+        """Change the space from another connection, as another process would."""
 
-        async def doing() -> None:
+        async def open_and_work() -> None:
             async with mica.open(self.file, settings=self.settings) as memory:
                 await work(memory)
 
-        with ThreadPoolExecutor(1) as pool:  # this thread's loop is the browser's
-            pool.submit(lambda: asyncio.run(doing())).result()
+        with ThreadPoolExecutor(1) as pool:  # the browser uses the event loop of this thread
+            pool.submit(lambda: asyncio.run(open_and_work())).result()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
     async def fill(memory: mica.Memory) -> None:
         await work(memory, now=datetime.now(UTC))
-        memory.mark(f"Somebody wrote {SCRIPT} into a form", tags="finding")
+        memory.mark(f"A visitor wrote {SCRIPT} into a form", tags="finding")
 
     Site("", file, settings, access).do(fill)
     server = uvicorn.Server(
@@ -100,9 +100,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def entered(browser: Browser, site: Site) -> Iterator[BrowserContext]:
-    """A browser that came by the link of `mica up`."""
+    """A browser that is logged in by a link of `mica up`."""
     context = browser.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]  # a size
-    context.set_default_timeout(30_000)  # a limit for what hangs, however busy the machine is
+    context.set_default_timeout(30_000)  # for a busy machine
     expect.set_options(timeout=30_000)
     page = context.new_page()
     page.goto(site.link())
@@ -113,20 +113,21 @@ def entered(browser: Browser, site: Site) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def wrong() -> list[str]:
-    """What went wrong in a tab; a test that provokes something takes it out."""
+    """Errors in a tab. A test that provokes one removes it."""
     return []
 
 
 @pytest.fixture
 def page(entered: BrowserContext, site: Site, wrong: list[str]) -> Iterator[Page]:
-    """A tab in which nothing may go wrong unseen."""
+    """A tab; console errors, dialogs and foreign requests fail the test."""
     opened = entered.new_page()
     opened.set_viewport_size(WIDE)  # type: ignore[arg-type]  # a size
-    opened.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    opened.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("dialog", lambda shown: wrong.append(f"a script ran: {shown.message}"))
     opened.on(
-        "request", lambda asked: None if asked.url.startswith((site.address, "data:")) else wrong.append(asked.url)
+        "request",
+        lambda request: None if request.url.startswith((site.address, "data:")) else wrong.append(request.url),
     )
     yield opened
     opened.close()
@@ -165,28 +166,28 @@ def test_every_page_can_be_clicked_through(page: Page, site: Site) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_can_be_used_by_everybody(page: Page, site: Site, scheme: str) -> None:
-    """By axe; of long lists the first lines are looked at, and in the dark only what depends on colours."""
+def test_every_page_is_accessible(page: Page, site: Site, scheme: str) -> None:
+    """Checked by axe. Long lists are checked at their first lines, and dark mode only for contrast."""
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     source = AXE.read_text(encoding="utf-8")
     only = ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"] if scheme == "light" else ["color-contrast"]
     where = {"include": [["body"]], "exclude": [[each] for each in REPEATED]}
-    found: dict[str, list[str]] = {}
+    violations: dict[str, list[str]] = {}
     go(page, site, "/crystals?level=session")
     inner = ["/events/1", str(page.locator("a.handle").first.get_attribute("href"))]
 
     for address in [*(address for address, *_ in PAGES), *inner]:
         go(page, site, address)
         page.evaluate(source)
-        told = page.evaluate("([where, only]) => axe.run(where, {runOnly: only})", [where, only])
-        if told["violations"]:
-            found[address] = [f"{each['id']}: {each['nodes'][0]['html'][:160]}" for each in told["violations"]]
+        report = page.evaluate("([where, only]) => axe.run(where, {runOnly: only})", [where, only])
+        if report["violations"]:
+            violations[address] = [f"{each['id']}: {each['nodes'][0]['html'][:160]}" for each in report["violations"]]
 
-    assert found == {}
+    assert violations == {}
 
 
-def test_a_part_opens_at_the_moment_it_is_drawn(page: Page, site: Site) -> None:
-    """Whoever is quicker than the page gets the same page: also where it is drawn anew at once."""
+def test_a_click_while_a_part_is_replaced_takes_effect(page: Page, site: Site) -> None:
+    """A click right before or after a part is replaced has the usual effect."""
     go(page, site, "/crystals")
     page.evaluate(
         """() => document.addEventListener("htmx:afterSwap", () => {
@@ -200,7 +201,7 @@ def test_a_part_opens_at_the_moment_it_is_drawn(page: Page, site: Site) -> None:
         """() => {
             const open = () => document.querySelector(".forest details[open] .node.session summary").click();
             document.addEventListener("htmx:beforeSwap", open, {capture: true, once: true});
-            mica.tell("crystal");
+            mica.notify("crystal");
         }"""
     )
     expect(page.locator(".forest details[open] .node.mark").first).to_be_visible()
@@ -234,19 +235,19 @@ def test_a_week_opens_down_to_its_marks_by_keyboard_alone(page: Page, site: Site
     expect(page.get_by_role("heading", name="Its chain")).to_be_visible()
 
 
-def test_answers_come_as_a_question_is_typed(page: Page, site: Site) -> None:
+def test_search_results_appear_while_typing(page: Page, site: Site) -> None:
     go(page, site, "/crystals")
 
     page.locator("#q").fill("cookie proxy")
-    expect(page.get_by_role("status").filter(has_text="answers to")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="results for")).to_be_visible()
     page.locator("#q").fill("zebra")
-    expect(page.get_by_role("heading", name="Nothing answers")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.locator("#q").fill("")
 
     expect(page.locator(".node.week").first).to_be_visible()
 
 
-def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
+def test_events_of_other_processes_appear_without_reloading(page: Page, site: Site) -> None:
     """keeps: B-31, B-32. Over the stream of events, without reloading."""
     go(page, site, "/events")
     expect(page.locator("[data-live]")).to_have_text("Live")
@@ -274,11 +275,11 @@ def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
 
     site.do(crystallize)
     expect(page.locator(".node.session").filter(has_text="warehouse").first).to_be_visible()
-    expect(days.first).to_be_visible()  # what was open stays open
+    expect(days.first).to_be_visible()  # open nodes stay open
     expect(page.locator(".node.week summary").first).to_be_focused()
 
 
-def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list[str]) -> None:
+def test_a_purge_asks_for_confirmation_first(page: Page, site: Site, wrong: list[str]) -> None:
     """keeps: U-08"""
 
     async def observe(memory: mica.Memory) -> None:
@@ -323,9 +324,9 @@ def test_one_click_names_a_trail(page: Page, site: Site) -> None:
     expect(named.get_by_text("crystallized")).to_be_visible()
 
 
-def test_a_script_that_somebody_wrote_is_shown_and_does_not_run(page: Page, site: Site) -> None:
+def test_a_script_in_a_mark_is_shown_and_does_not_run(page: Page, site: Site) -> None:
     """keeps: U-10. A dialog or an error in the console fails every test here."""
-    go(page, site, "/crystals?q=somebody+form")
+    go(page, site, "/crystals?q=visitor+form")
 
     expect(page.get_by_text(SCRIPT)).to_be_visible()
     assert page.locator("main script:not([type='application/json']), main img").count() == 0
@@ -342,7 +343,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, site: Site
     dark = background()
     switch = page.get_by_role("button", name="Theme")
 
-    switch.click()  # from the system's to light
+    switch.click()  # from system to light
     assert (light != dark, background()) == (True, light)
     go(page, site, "/status")
     assert background() == light
@@ -394,8 +395,8 @@ def test_events_can_be_read_and_opened_on_a_phone(page: Page, site: Site) -> Non
     expect(page).to_have_url(re.compile("/events/.+"))
 
 
-def test_the_header_is_as_high_on_every_page_of_a_phone(page: Page, site: Site) -> None:
-    page.set_viewport_size({"width": PHONE["width"], "height": 3_000})  # more than any page needs
+def test_the_header_has_the_same_height_on_every_page_of_a_phone(page: Page, site: Site) -> None:
+    page.set_viewport_size({"width": PHONE["width"], "height": 3_000})  # higher than any page
     heights = set()
     for address, *_ in PAGES:
         go(page, site, address)

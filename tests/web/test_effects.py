@@ -1,4 +1,4 @@
-"""What is declared to only read does only read, over HTTP as over MCP."""
+"""Operations and tools declared as read-only change nothing, over HTTP and MCP."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mica.model.walk import step_of
 from mica.web.memory_pool import MemoryPool
 from mica.web.operations import API
 
-ASKED = {"query": "cookie", "task": "login cookie", "name": "auth"}  # what a field is given that is no event
+ARGUMENTS = {"query": "cookie", "task": "login cookie", "name": "auth"}  # values for fields that do not name an event
 
 
-async def prepared(pool: MemoryPool) -> str:
-    """A space with a crystal and a trail; the id of the crystal."""
+async def prepare(pool: MemoryPool) -> str:
+    """Record a crystal and a trail; return the id of the crystal."""
     memory = await pool.memory()
     with memory.context(session="s1"):
         for number in range(4):
             memory.mark(f"The session cookie is set before the redirect in step {number} of the login page")
-    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
-    step = step_of(await memory.events.get(seen))
+    read = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.events.get(read))
     assert step is not None
     await memory.trails.create("auth", [step])
     [crystal] = await memory.crystals.make(level="session")
@@ -30,15 +30,15 @@ async def prepared(pool: MemoryPool) -> str:
 
 
 async def test_a_get_records_nothing(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
-    """keeps: B-33. The effects of a verb are declared by its method; every GET there is leaves the log as it was."""
-    crystal = await prepared(pool)
+    """keeps: B-33. Every GET operation leaves the log unchanged."""
+    crystal = await prepare(pool)
     memory = await pool.memory()
     reads = [operation for operation in API.declared if operation.method == "GET"]
     assert len(reads) > 20
 
     for operation in reads:
         required = [field.encode_name for field in msgspec.structs.fields(operation.request_type) if field.required]
-        fields = {name: ASKED.get(name, crystal) for name in required}
+        fields = {name: ARGUMENTS.get(name, crystal) for name in required}
         before = await memory.events.position()
         answer = await client.get(operation.path, params=fields)
         assert answer.status_code == 200, (operation.path, answer.text)
@@ -46,13 +46,13 @@ async def test_a_get_records_nothing(client: httpx2.AsyncClient, pool: MemoryPoo
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-async def test_a_tool_that_only_reads_leaves_marks_and_crystals_as_they_were(tool: object, pool: MemoryPool) -> None:
-    """keeps: B-33. `readOnlyHint` is the truth; what writes says that it destroys nothing, and does not."""
+async def test_a_read_only_tool_changes_no_marks_or_crystals(tool: object, pool: MemoryPool) -> None:
+    """keeps: B-33. `readOnlyHint` is correct, and tools that write destroy nothing."""
     assert isinstance(tool, type(TOOLS[0]))
-    crystal = await prepared(pool)
+    crystal = await prepare(pool)
     memory = await pool.memory()
     crystals = await memory.crystals.list()
-    arguments: dict[str, object] = {"id": crystal, "text": "A new mark", **ASKED}
+    arguments: dict[str, object] = {"id": crystal, "text": "A new mark", **ARGUMENTS}
 
     with memory.context(session="s2"):
         memory.mark("The session of another day begins with a login page that forgets its cookie")

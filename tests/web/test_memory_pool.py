@@ -1,4 +1,4 @@
-"""The memories that a server keeps open."""
+"""The pool of open memories of a server."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from mica.web.memory_pool import MemoryPool
 from mica.web.tokens import TokenFile
 
 
-async def test_a_name_that_is_no_space_is_not_remembered(pool: MemoryPool) -> None:
-    """Whoever asks for a million spaces that are not there takes no memory for it."""
+async def test_an_unknown_space_leaves_no_lock_behind(pool: MemoryPool) -> None:
+    """Requests for unknown spaces must not use up memory."""
     for number in range(100):
         with pytest.raises(UnknownSpace):
             await pool.memory(f"nowhere-{number}")
@@ -38,7 +38,7 @@ async def test_a_name_that_is_no_space_is_not_remembered(pool: MemoryPool) -> No
     assert not [name for name in pool._locks if name.startswith("nowhere")]
 
 
-async def test_only_so_many_spaces_are_open_and_the_idlest_goes(tmp_path: Path, home: Settings) -> None:
+async def test_the_least_recently_used_space_is_closed_at_the_limit(tmp_path: Path, home: Settings) -> None:
     pool = MemoryPool(tmp_path / "shop.db", settings=home, open_max=3)
     await pool.memory()
     first = await pool.memory("one", make=True)
@@ -46,19 +46,19 @@ async def test_only_so_many_spaces_are_open_and_the_idlest_goes(tmp_path: Path, 
     await pool.memory("two", make=True)
     assert await pool.memory("one") is first
 
-    await pool.memory("three", make=True)  # "two" was asked for longest ago
+    await pool.memory("three", make=True)  # "two" is the least recently used
     assert [*pool.opened] == ["shop", "one", "three"]
     await pool.memory("two")
     assert [*pool.opened] == ["shop", "three", "two"]
     with pytest.raises(StoreUnavailable):
         await first.events.query()
 
-    [mark] = await (await pool.memory("one")).events.query()  # nothing of it was lost
+    [mark] = await (await pool.memory("one")).events.query()  # nothing was lost
     assert mark.data["text"] == "The cookie is set before the redirect"
     await pool.close()
 
 
-async def test_a_space_that_opens_while_the_house_closes_is_closed_too(tmp_path: Path, home: Settings) -> None:
+async def test_a_space_that_opens_while_the_pool_closes_is_closed_too(tmp_path: Path, home: Settings) -> None:
     opened: list[mica.Memory] = []
 
     async def opening(store: Store, target: Path, **_: object) -> mica.Memory:
@@ -74,7 +74,7 @@ async def test_a_space_that_opens_while_the_house_closes_is_closed_too(tmp_path:
         await opened[0].events.query()
 
 
-async def test_no_space_is_closed_while_somebody_uses_it(tmp_path: Path, home: Settings) -> None:
+async def test_a_space_in_use_is_not_closed(tmp_path: Path, home: Settings) -> None:
     pool = MemoryPool(tmp_path / "shop.db", settings=home, open_max=2)
     async with pool.using("one", make=True) as memory:
         await pool.memory("two", make=True)
@@ -88,30 +88,30 @@ async def test_no_space_is_closed_while_somebody_uses_it(tmp_path: Path, home: S
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from("abcdef"), min_size=6, max_size=24))
-def test_whoever_asks_for_many_spaces_at_once_finds_each_open(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[str]
+def test_concurrent_users_of_many_spaces_find_each_open(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
-    """However requests meet: each finds its space open until it ends, with all that was said in it before."""
+    """Each concurrent user has its space open until it is done, with everything recorded before."""
     folder = tmp_path_factory.mktemp("pool")
     own = mica.load_settings({"HOME": str(folder), "MICA_SEMANTIC": "off"})
 
-    async def ask_all() -> None:
+    async def use_all() -> None:
         pool = MemoryPool(folder / "shop.db", settings=own, open_max=4)
         gate = asyncio.Semaphore(3)
 
-        async def ask(name: str) -> None:
+        async def use(name: str) -> None:
             async with gate, pool.using(name, make=True) as memory:
                 memory.mark(f"said in {name}")
                 await memory.events.query()
-                assert len(pool.opened) <= 6  # those that are being opened beside
+                assert len(pool.opened) <= 6  # up to two more may be opening
 
-        await asyncio.gather(*map(ask, asked))
-        for name in set(asked):
+        await asyncio.gather(*map(use, names))
+        for name in set(names):
             async with pool.using(name) as memory:
-                assert len(await memory.events.query()) == asked.count(name)
+                assert len(await memory.events.query()) == names.count(name)
         await pool.close()
 
-    asyncio.run(ask_all())
+    asyncio.run(use_all())
 
 
 async def test_a_stream_keeps_its_space_open_and_a_request_does_not(tmp_path: Path) -> None:
@@ -133,43 +133,41 @@ async def test_a_stream_keeps_its_space_open_and_a_request_does_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_nothing_that_is_asked_makes_a_space(
+async def test_no_request_creates_a_space(
     engine: str, tmp_path: Path, home: Settings, request: pytest.FixtureRequest
 ) -> None:
-    """Every route, read or written: a space that is not there is told so. Only who opens it by `mica.open` makes it."""
+    """Every route answers a missing space with an error. Only `mica.open` creates one."""
     server: LocalPostgres | None = request.getfixturevalue("server") if engine == "postgres" else None
     pool = MemoryPool(str(tmp_path / "shop.db") if server is None else server.address(), settings=home)
     access = Access(TokenFile(home.home), port=6422)
     app = application(pool, access=access)
-    there = await pool.spaces()
+    before = await pool.spaces()
     headers = {"authorization": f"Bearer {access.tokens.make('test')[0]}"}
     try:
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE, headers=headers) as client:
             for path in _paths(app):
-                told = await client.get(path, params={"space": "typo"}, headers={"hx-request": "1"})
-                assert told.status_code in (400, 404, 405), (path, told.status_code)
-            told = await client.post("/api/mark", params={"space": "typo"}, json={"text": "seen"})
-            assert (told.status_code, told.json()["type"]) == (404, "/problems/UnknownSpace")
-            assert "typo" in told.json()["detail"]
-        assert await pool.spaces() == there
+                answer = await client.get(path, params={"space": "typo"}, headers={"hx-request": "1"})
+                assert answer.status_code in (400, 404, 405), (path, answer.status_code)
+            answer = await client.post("/api/mark", params={"space": "typo"}, json={"text": "observed"})
+            assert (answer.status_code, answer.json()["type"]) == (404, "/problems/UnknownSpace")
+            assert "typo" in answer.json()["detail"]
+        assert await pool.spaces() == before
 
         await pool.memory("made", make=True)
-        assert sorted(await pool.spaces()) == sorted([*there, "made"])
+        assert sorted(await pool.spaces()) == sorted([*before, "made"])
     finally:
         await pool.close()
 
 
 def _paths(app: Starlette) -> list[str]:
-    """Every route that can be read and is about a space, its parts filled in."""
+    """The paths of all GET routes of a space, with parameters filled in."""
     of_server = ("/health", "/enter", "/api/server/spaces", "/api/openapi.json", "/static")
     routes = [route for route in app.routes if isinstance(route, Route) and "GET" in (route.methods or ())]
     return [route.path.replace("{", "").replace("}", "") for route in routes if not route.path.startswith(of_server)]
 
 
-async def test_all_spaces_of_a_database_are_listed_as_far_as_a_token_opens_them(
-    server: LocalPostgres, home: Settings
-) -> None:
-    """Also those that nobody has opened since the server started."""
+async def test_all_spaces_of_a_database_that_a_token_opens_are_listed(server: LocalPostgres, home: Settings) -> None:
+    """This includes spaces that were not opened since the server started."""
     for name in ("one", "two"):
         async with mica.open(server.address(space=name), settings=home) as memory:
             memory.mark(f"said in {name}")
@@ -194,12 +192,10 @@ async def test_all_spaces_of_a_database_are_listed_as_far_as_a_token_opens_them(
 @pytest.mark.parametrize(
     "name", ["../hidden", "../../etc/passwd", "..", "a/b", "/etc/passwd", "shop.db", "none", "%2e"]
 )
-async def test_no_name_of_a_space_leads_out_of_the_data_folder(
-    client: httpx2.AsyncClient, home: Settings, name: str
-) -> None:
+async def test_a_space_name_cannot_leave_the_data_folder(client: httpx2.AsyncClient, home: Settings, name: str) -> None:
     """keeps: U-09"""
     async with mica.open(home.home / "hidden.db", settings=home) as memory:  # beside the folder of spaces
-        memory.mark("nobody is to see this")
+        memory.mark("this is private")
     (home.home / "spaces").mkdir(exist_ok=True)
 
     read = await client.get("/api/events/query", params={"space": name})

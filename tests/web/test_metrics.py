@@ -28,11 +28,11 @@ async def test_metrics_have_the_promised_names(client: httpx2.AsyncClient, pool:
     assert "mica_requests_total" in text
 
 
-@pytest.mark.parametrize("read_on_max", [20_000, 2], ids=["read on", "asked anew"])
+@pytest.mark.parametrize("read_on_max", [20_000, 2], ids=["read on", "queried again"])
 async def test_uses_of_trails_are_counted_once_and_purged(
     pool: MemoryPool, monkeypatch: pytest.MonkeyPatch, read_on_max: int
 ) -> None:
-    """keeps: A-35. None is missed or counted twice, however often and however late it is asked."""
+    """keeps: A-35. No use is missed or counted twice, however often the metrics are read."""
     monkeypatch.setattr(metrics, "READ_ON_MAX", read_on_max)
     memory, uses = await pool.memory(), Uses()
 

@@ -27,17 +27,17 @@ from mica.web.memory_pool import MemoryPool
 from mica.web.operations import API_VERSION, VERSION_HEADER
 
 JSON = "application/json"
-EXAMPLES = 4  # of each operation and phase: some two thousand requests
-PATIENCE_S = 600  # for one answer: how quick it is depends on what else the machine does
+EXAMPLES = 4  # per operation and phase: about two thousand requests
+PATIENCE_S = 600  # for one answer, on a busy machine
 SETTINGS = """
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
-"""  # 422: well-formed, and still not usable, as a text without a word to look for
+"""  # 422: well-formed but not usable, such as a query without a word
 
 
-def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every operation, with what fits its schema and with what does not: the server never fails or surprises."""
-    monkeypatch.chdir(tmp_path)  # the tree that is navigated: of this clone it would take seconds to read
+def test_schemathesis_finds_no_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server handles valid and invalid requests to every operation as its schema says."""
+    monkeypatch.chdir(tmp_path)  # the tree to navigate; reading this repository would take seconds
     (tmp_path / "schemathesis.toml").write_text(SETTINGS)
     with web_server_at(tmp_path / "server", open_store=open_store) as server:
         client = httpx2.Client(base_url=server.base, headers={"authorization": f"Bearer {server.token}"})
@@ -45,11 +45,11 @@ def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             mark = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout"}
             assert client.post("/api/mark", json=mark).status_code == 200
             document = tmp_path / "openapi.json"
-            told = client.get("/api/openapi.json").json()
-            for path, methods in [*told["paths"].items()]:
+            description = client.get("/api/openapi.json").json()
+            for path, methods in [*description["paths"].items()]:
                 if not all(JSON in each["responses"]["200"]["content"] for each in methods.values()):
-                    del told["paths"][path]  # an answer that does not end is not waited for
-            document.write_text(json.dumps(told))
+                    del description["paths"][path]  # a stream never ends
+            document.write_text(json.dumps(description))
         command = [
             *(sys.executable, "-m", "schemathesis.cli", "run", str(document), "--url", server.base),
             *("--header", f"Authorization: Bearer {server.token}", "--max-examples", str(EXAMPLES)),
@@ -67,21 +67,21 @@ EVENTS = "text/event-stream"
 
 
 @pytest.fixture
-async def described(client: httpx2.AsyncClient) -> dict[str, Any]:
-    document: dict[str, Any] = (await client.get("/api/openapi.json")).json()
-    return document
+async def document(client: httpx2.AsyncClient) -> dict[str, Any]:
+    openapi: dict[str, Any] = (await client.get("/api/openapi.json")).json()
+    return openapi
 
 
-def test_every_operation_is_described_and_names_what_it_answers(described: dict[str, Any]) -> None:
-    for path, methods in described["paths"].items():
+def test_every_operation_has_a_summary_and_response_schemas(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
         for operation in methods.values():
             assert operation["summary"], path
             media_type = {"/api/events/export": "application/x-ndjson"}.get(path, EVENTS if path in STREAMS else JSON)
             assert operation["responses"]["200"]["content"][media_type]["schema"], path
             assert "application/problem+json" in operation["responses"]["default"]["content"], path
-    assert {"/api/server/spaces", "/api/events/export", *STREAMS} <= set(described["paths"])
-    assert "/api/gateway" in described["info"]["description"]
-    bundle = described["components"]["schemas"]["ResolveRequest"]["properties"]["bundle"]
+    assert {"/api/server/spaces", "/api/events/export", *STREAMS} <= set(document["paths"])
+    assert "/api/gateway" in document["info"]["description"]
+    bundle = document["components"]["schemas"]["ResolveRequest"]["properties"]["bundle"]
     assert set(BUNDLES) < {name for each in bundle["anyOf"] for name in each.get("enum", [None])} | {None}
 
 
@@ -97,10 +97,10 @@ PACKAGE_CLASSES: dict[str, type] = {
 PACKAGES = {*PACKAGE_CLASSES, "server"}
 
 
-def test_paths_are_the_names_of_the_python_interface(described: dict[str, Any]) -> None:
+def test_paths_are_the_names_of_the_python_interface(document: dict[str, Any]) -> None:
     """Everyday verbs are `/api/<verb>`, the others `/api/<package>/<verb>`; the operation id is the Python name."""
     names = set()
-    for path, methods in described["paths"].items():
+    for path, methods in document["paths"].items():
         [operation] = methods.values()
         assert path == "/api/" + operation["operationId"].replace(".", "/")
         names.add(operation["operationId"])
@@ -126,9 +126,9 @@ def _returned_class(package: str) -> str:
     return str(inspect.signature(getter).return_annotation)
 
 
-def test_every_operation_is_a_method_of_memory_or_of_its_package(described: dict[str, Any]) -> None:
+def test_every_operation_is_a_method_of_memory_or_of_its_package(document: dict[str, Any]) -> None:
     """The same verb on every surface: `/api/events/query` is `memory.events.query`."""
-    names = {operation["operationId"] for methods in described["paths"].values() for operation in methods.values()}
+    names = {operation["operationId"] for methods in document["paths"].values() for operation in methods.values()}
     classes = {**PACKAGE_CLASSES, "": Memory, "server": object}
 
     without_method = {

@@ -24,7 +24,7 @@ import pytest
         ("/api/store/log/read", b"\x80", 400),
     ],
 )
-async def test_what_cannot_be_used_is_refused_in_words(
+async def test_an_invalid_request_is_refused_with_a_reason(
     client: httpx2.AsyncClient, path: str, body: bytes, status: int
 ) -> None:
     answer = await client.post(path, content=body, headers={"content-type": "application/json"})
@@ -34,7 +34,7 @@ async def test_what_cannot_be_used_is_refused_in_words(
     assert answer.json()["detail"]
 
 
-async def test_an_error_of_ours_tells_its_kind_and_facts(client: httpx2.AsyncClient) -> None:
+async def test_a_problem_has_the_class_and_attributes_of_the_error(client: httpx2.AsyncClient) -> None:
     problem = (await client.get("/api/events/get?reference=12345")).json()
 
     assert problem["type"] == "/problems/UnknownEvent"

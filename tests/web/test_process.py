@@ -1,4 +1,4 @@
-"""The process: started by one command, stopped by one signal, hard to harm, and nothing stays behind."""
+"""The server process: start, stop, limits, locks and shared databases."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from mica.web.tokens import TokenFile
 ENOUGH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
-def connected(server: WebServer) -> socket.socket:
+def connect(server: WebServer) -> socket.socket:
     host, _, port = server.base.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=60)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Everything up to the end of the connection, however it ends."""
+    """Read until the connection ends or is reset."""
     got = b""
     try:
         while piece := connection.recv(65_536):
@@ -51,30 +51,30 @@ def read_all(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("drop", [b"", b"GET /he", b"GET /health HTTP/1.1\r\nHost: 127.0"])
 @pytest.mark.parametrize("is_known", [False, True], ids=["at once", "after a request"])
-def test_who_sends_a_request_drop_by_drop_is_cut_off(
+def test_a_slow_request_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: bytes, is_known: bool
 ) -> None:
     monkeypatch.setattr(running, "KEEP_ALIVE_S", 1)
     with web_server_at(tmp_path) as server, monkeypatch.context() as hurried:
         if not is_known:
             hurried.setattr(TimedProtocol, "headers_s", 0.05)
-        with closing(connected(server)) as slow:
+        with closing(connect(server)) as slow:
             if is_known:
                 slow.sendall(ENOUGH.replace(b"close", b"keep-alive"))
                 assert b"200 OK" in slow.recv(65_536)
                 hurried.setattr(TimedProtocol, "headers_s", 0.05)
             slow.sendall(drop)
 
-            assert read_all(slow) in (b"", b'{"status":"ok","version":"0.1.0"}')  # it ends; nobody here has closed it
+            assert read_all(slow) in (b"", b'{"status":"ok","version":"0.1.0"}')  # the server closed it
 
-        hurried.undo()  # a whole request may take longer than that on a busy machine
-        with closing(connected(server)) as quick:
+        hurried.undo()  # a request may take longer on a busy machine
+        with closing(connect(server)) as quick:
             quick.sendall(ENOUGH)
             assert b'"status":"ok"' in read_all(quick)
 
 
-def test_a_body_that_never_comes_is_given_up(tmp_path: Path) -> None:
-    with web_server_at(tmp_path, limits=Limits(body_grace_s=0.05)) as server, closing(connected(server)) as slow:
+def test_a_body_that_never_arrives_times_out(tmp_path: Path) -> None:
+    with web_server_at(tmp_path, limits=Limits(body_grace_s=0.05)) as server, closing(connect(server)) as slow:
         slow.sendall(_post(server, b"Content-Length: 100"))
         slow.sendall(b'{"text": ')
 
@@ -82,8 +82,8 @@ def test_a_body_that_never_comes_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: 100000000", b"Transfer-Encoding: chunked", b"Content-Length: -1"])
-def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_held(web_server: WebServer, length: bytes) -> None:
-    with closing(connected(web_server)) as greedy:
+def test_a_large_body_is_refused_before_it_is_read(web_server: WebServer, length: bytes) -> None:
+    with closing(connect(web_server)) as greedy:
         greedy.sendall(_post(web_server, length))
         piece = b"x" * 2**20
         chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if b"chunked" in length else piece
@@ -95,7 +95,7 @@ def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_held(web_server: 
         got = read_all(greedy)
 
     assert got == b"" or got.split()[1] in (b"413", b"400")
-    with closing(connected(web_server)) as other:
+    with closing(connect(web_server)) as other:
         other.sendall(ENOUGH)
         assert b'"status":"ok"' in read_all(other)
 
@@ -109,8 +109,8 @@ def _post(server: WebServer, length: bytes) -> bytes:
     "path",
     ["/../../etc/passwd", "/static/../../../etc/passwd", "/static/..%2f..%2f..%2fetc/passwd", "/static//etc/passwd"],
 )
-def test_no_path_leads_out_of_what_is_served(web_server: WebServer, path: str) -> None:
-    with closing(connected(web_server)) as connection:
+def test_a_path_cannot_leave_the_served_folder(web_server: WebServer, path: str) -> None:
+    with closing(connect(web_server)) as connection:
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
         connection.sendall(f"{head}Authorization: Bearer {web_server.token}\r\n\r\n".encode())
         got = read_all(connection)
@@ -119,42 +119,42 @@ def test_no_path_leads_out_of_what_is_served(web_server: WebServer, path: str) -
     assert b"root:" not in got
 
 
-def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
+def test_too_many_requests_get_a_retry_after(tmp_path: Path) -> None:
     with web_server_at(tmp_path, limits=Limits(requests_per_s=0.001, burst=3, refusals_burst=2)) as server:
 
-        def asked(token: str) -> list[int]:
-            found = []
+        def statuses(token: str) -> list[int]:
+            codes = []
             for _ in range(5):
                 request = urllib.request.Request(
                     f"{server.base}/api/upkeep/sizes", headers={"authorization": f"Bearer {token}"}
                 )
                 try:
                     with urllib.request.urlopen(request) as answer:
-                        found.append(answer.status)
+                        codes.append(answer.status)
                 except urllib.error.HTTPError as error:
                     with error:
-                        found.append(error.code if error.headers.get("retry-after") is None else -error.code)
-            return found
+                        codes.append(error.code if error.headers.get("retry-after") is None else -error.code)
+            return codes
 
-        assert asked(server.token) == [200, 200, 200, -429, -429]  # each says how long to wait
-        assert asked("guessed") == [401, 401, -429, -429, -429]
+        assert statuses(server.token) == [200, 200, 200, -429, -429]  # negative: with Retry-After
+        assert statuses("guessed") == [401, 401, -429, -429, -429]
 
 
-def test_nobody_is_another_caller_by_saying_so(tmp_path: Path) -> None:
-    """Whoever guesses tokens is slowed down by its own address, not by the one that it writes in a header."""
+def test_a_forwarded_address_does_not_evade_the_rate_limit(tmp_path: Path) -> None:
+    """The rate limit uses the real address of a client, not one from a header."""
     with web_server_at(tmp_path, limits=Limits(refusals_per_s=0.001, refusals_burst=2)) as server:
-        told = []
+        codes = []
         for number in range(5):
             headers = {"authorization": "Bearer guessed", "x-forwarded-for": f"10.0.0.{number}"}
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(urllib.request.Request(f"{server.base}/api/upkeep/sizes", headers=headers))
             with refused.value as error:
-                told.append(error.code)
+                codes.append(error.code)
 
-    assert told == [401, 401, 429, 429, 429]
+    assert codes == [401, 401, 429, 429, 429]
 
 
-def test_a_port_that_is_taken_is_told_with_the_next_step(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_with_the_next_step(tmp_path: Path) -> None:
     with closing(listen("127.0.0.1", 0, home=tmp_path)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"port {port} is taken .* `mica up --port {port + 1}`"):
@@ -167,26 +167,28 @@ def test_a_port_that_is_taken_is_told_with_the_next_step(tmp_path: Path) -> None
 
 def test_a_file_has_one_server(tmp_path: Path) -> None:
     file = tmp_path / "shop.db"
-    told = r"served already, at http://127.0.0.1:1; `mica server open` shows it"
-    with only_server(file, address="http://127.0.0.1:1"), pytest.raises(InvalidInput, match=told):
+    message = r"served already, at http://127.0.0.1:1; `mica server open` shows it"
+    with only_server(file, address="http://127.0.0.1:1"), pytest.raises(InvalidInput, match=message):
         only_server(file, address="http://127.0.0.1:2").__enter__()
     with only_server(file, address="http://127.0.0.1:2"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_has_one_server_whoever_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who opened the lock before its owner took it away holds nothing: it takes the one that counts now."""
+def test_a_file_has_one_server_even_if_the_first_ends_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that opened the lock file before its owner removed it locks the new file instead."""
     file, lock = tmp_path / "shop.db", fcntl.flock
     first = only_server(file, address="http://127.0.0.1:1")
     first.__enter__()
 
-    def ends_before(descriptor: TextIO, operation: int) -> None:
+    def end_first_and_lock(descriptor: TextIO, operation: int) -> None:
         monkeypatch.setattr(fcntl, "flock", lock)
         first.__exit__(None, None, None)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", ends_before)
+    monkeypatch.setattr(fcntl, "flock", end_first_and_lock)
     with (
         only_server(file, address="http://127.0.0.1:2"),
         pytest.raises(InvalidInput, match=r"served already, at http://127\.0\.0\.1:2;"),
@@ -201,16 +203,16 @@ def test_a_server_that_fails_leaves_no_lock(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_servers_that_share_a_database_do_no_work_twice(server: LocalPostgres, home: Settings) -> None:
+async def test_servers_that_share_a_database_run_each_job_once(server: LocalPostgres, home: Settings) -> None:
     address = server.address()
-    houses = [MemoryPool(address, settings=home) for _ in range(3)]
+    pools = [MemoryPool(address, settings=home) for _ in range(3)]
     try:
-        memories = [await pool.memory() for pool in houses]
+        memories = [await pool.memory() for pool in pools]
         with memories[0].context(session="s1", agent="scout"):
             memories[0].mark("The cookie is set before the redirect")
         ran = await asyncio.gather(*(memory.upkeep.tick() for memory in memories))
     finally:
-        for pool in houses:
+        for pool in pools:
             await pool.close()
 
     kinds = [each.kind for part in ran for each in part]
@@ -218,7 +220,7 @@ async def test_servers_that_share_a_database_do_no_work_twice(server: LocalPostg
     assert "crystallize" in kinds
 
 
-def _asked(base: str, token: str, path: str, body: object = None) -> http.client.HTTPResponse:
+def _open(base: str, token: str, path: str, body: object = None) -> http.client.HTTPResponse:
     request = urllib.request.Request(
         base + path,
         data=None if body is None else json.dumps(body).encode(),
@@ -228,17 +230,17 @@ def _asked(base: str, token: str, path: str, body: object = None) -> http.client
     return answer
 
 
-def _said(stream: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """What a stream tells, one event at a time."""
+def _events(stream: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    """The events of a stream."""
     for line in stream:
         if line.startswith(b"data: "):
             yield json.loads(line.removeprefix(b"data: "))
 
 
-async def test_two_servers_share_a_database_and_one_goes_on_alone(
+async def test_two_servers_share_a_database_and_one_survives_the_other(
     server: LocalPostgres, home: Settings, tmp_path: Path
 ) -> None:
-    """As processes. What is due is done once, both tell of what either stores, and a kill stops neither."""
+    """Two processes run each job once, stream each other's events, and survive a kill of the other."""
     place = server.address()
     async with mica.open(place, settings=home) as memory:
         with memory.context(session="yesterday"):
@@ -250,20 +252,20 @@ async def test_two_servers_share_a_database_and_one_goes_on_alone(
         started = [stack.enter_context(up(tmp_path, *arguments)) for _ in range(2)]
         token = TokenFile(tmp_path / ".local" / "share" / "mica").make("tests")[0]
         bases = [link.partition("/enter")[0] for _, link in started]
-        crystals = stack.enter_context(_asked(bases[1], token, "/api/crystals/stream?level=session&after=0"))
-        assert next(_said(crystals))["level"] == "session"  # whoever of them made it
-        streams = [_said(stack.enter_context(_asked(base, token, "/api/events/follow?names=mark"))) for base in bases]
+        crystals = stack.enter_context(_open(bases[1], token, "/api/crystals/stream?level=session&after=0"))
+        assert next(_events(crystals))["level"] == "session"  # made by either server
+        streams = [_events(stack.enter_context(_open(base, token, "/api/events/follow?names=mark"))) for base in bases]
 
         for base in bases:
-            with _asked(base, token, "/api/mark", {"text": f"said at {base}"}):
+            with _open(base, token, "/api/mark", {"text": f"said at {base}"}):
                 assert [next(stream)["data"]["text"] for stream in streams] == [f"said at {base}"] * 2
         started[0][0].kill()
         started[0][0].wait()
-        with _asked(bases[1], token, "/api/mark", {"text": "said alone"}):
+        with _open(bases[1], token, "/api/mark", {"text": "said alone"}):
             assert next(streams[1])["data"]["text"] == "said alone"
         started[1][0].terminate()
-        _, told = started[1][0].communicate(timeout=120)
-        assert (started[1][0].returncode, "Traceback" in told) == (0, False), told
+        _, output = started[1][0].communicate(timeout=120)
+        assert (started[1][0].returncode, "Traceback" in output) == (0, False), output
 
     async with mica.open(place, settings=home) as memory:
         made = await memory.events.query(EventQuery(names=("crystal.made",), limit=None))
@@ -274,7 +276,7 @@ async def test_two_servers_share_a_database_and_one_goes_on_alone(
     assert len(marks) == 7
 
 
-async def test_a_house_keeps_spaces_apart_and_closes_them_all(tmp_path: Path, home: Settings) -> None:
+async def test_a_pool_separates_spaces_and_closes_them_all(tmp_path: Path, home: Settings) -> None:
     pool = MemoryPool(tmp_path / "shop.db", settings=home)
     shop, other = await pool.memory(), await pool.memory("other", make=True)
     shop.mark("of the shop")

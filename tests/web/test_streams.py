@@ -19,12 +19,12 @@ from mica.settings import Settings
 from mica.web import tail
 from mica.web.tokens import TokenFile
 
-HOUR_S = 3_600  # a test that hangs is stopped by whoever runs it
+HOUR_S = 3_600  # effectively no timeout
 
 
 @pytest.fixture
 async def remote(web_server: WebServer, home: Settings) -> AsyncIterator[mica.Memory]:
-    """A new space of a real server, seen by its Python client."""
+    """A new space of a real server, opened by the Python client."""
     async with mica.open(web_server.address(), settings=home) as memory:
         yield memory
 
@@ -70,43 +70,43 @@ async def listening(
         yield lines()
 
 
-async def told(lines: AsyncIterator[Line], count: int) -> list[Line]:
-    found: list[Line] = []
+async def receive(lines: AsyncIterator[Line], count: int) -> list[Line]:
+    received: list[Line] = []
     async for line in lines:
         if line.data is not None:
-            found.append(line)
-        if len(found) == count:
+            received.append(line)
+        if len(received) == count:
             break
-    return found
+    return received
 
 
 async def test_a_stream_sends_new_events(remote: mica.Memory, http: httpx2.AsyncClient) -> None:
     remote.mark("before")
     await remote.events.position()
     async with listening(http) as lines:
-        assert (await anext(lines)).id == 1  # it says where it begins
+        assert (await anext(lines)).id == 1  # the first line has the position
         remote.mark("after")
 
-        [line] = await told(lines, 1)
+        [line] = await receive(lines, 1)
 
     assert line.data is not None
     assert (line.id, line.data["data"]["text"]) == (2, "after")
 
 
 async def test_a_disconnected_reader_resumes_at_its_position(remote: mica.Memory, http: httpx2.AsyncClient) -> None:
-    """Whatever the reader loses its connection over, each event comes once, in order."""
-    seen: list[int | None] = []
+    """Each event arrives once and in order, however often the reader reconnects."""
+    ids: list[int | None] = []
     last = 0
     for round_ in range(6):
         for number in range(10):
             remote.emit(f"step.{round_}.{number}", {})
         async with listening(http, last_id=last, after=0, bundle="minimal") as lines:
-            seen += [line.id for line in await told(lines, 7)]
-        last = seen[-1] or 0
+            ids += [line.id for line in await receive(lines, 7)]
+        last = ids[-1] or 0
     async with listening(http, last_id=last) as lines:
-        seen += [line.id for line in await told(lines, 60 - len(seen))]
+        ids += [line.id for line in await receive(lines, 60 - len(ids))]
 
-    assert seen == list(range(1, 61))
+    assert ids == list(range(1, 61))
 
 
 async def test_a_listener_far_behind_reads_the_log_first(
@@ -119,9 +119,9 @@ async def test_a_listener_far_behind_reads_the_log_first(
         for number in range(50):
             remote.emit("step", {"number": number})
         await remote.events.position()
-        numbers = [line.data["data"]["number"] for line in await told(lines, 50) if line.data]
+        numbers = [line.data["data"]["number"] for line in await receive(lines, 50) if line.data]
         async with listening(http, after=0) as others:
-            assert [line.id for line in await told(others, 50)] == list(range(1, 51))
+            assert [line.id for line in await receive(others, 50)] == list(range(1, 51))
 
     assert numbers == list(range(50))
 
@@ -131,7 +131,7 @@ async def test_a_stream_sends_only_matching_events_and_fields(remote: mica.Memor
         with remote.context(session="s1"):
             remote.mark("not this")
             remote.emit("file.read", {"path": "a.py", "start_line": 1})
-        [line] = await told(lines, 1)
+        [line] = await receive(lines, 1)
 
     assert line.data is not None
     assert line.data["data"] == {"path": "a.py"}
@@ -148,12 +148,12 @@ async def test_crystals_are_streamed_by_level(remote: mica.Memory, http: httpx2.
     ):
         [made] = await remote.crystals.make(level="session")
 
-        [line] = await told(sessions, 1)
+        [line] = await receive(sessions, 1)
         begun, passed = await anext(days), await anext(days)
 
     assert line.data is not None
     assert (line.data["id"], line.data["text"]) == (made.id, made.text)
-    assert (begun.id, passed.id, passed.data) == (0, line.id, None)  # of another level: passed over, and remembered
+    assert (begun.id, passed.id, passed.data) == (0, line.id, None)  # another level: skipped, but its position is sent
 
 
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "colour=red", "bundle=none", "fields=nothing"])
@@ -173,8 +173,8 @@ async def test_the_gateway_serves_bundles_to_many_subscriptions(remote: mica.Mem
         address, additional_headers={"authorization": f"Bearer {web_server.token}"}
     ) as socket:
 
-        async def ask(**said: object) -> None:
-            await socket.send(json.dumps(said))
+        async def ask(**message: object) -> None:
+            await socket.send(json.dumps(message))
 
         async def answer() -> dict[str, object]:
             got: dict[str, object] = json.loads(await socket.recv())
@@ -226,18 +226,18 @@ async def test_disconnected_listeners_are_removed(remote: mica.Memory, http: htt
         return next(line for line in text.splitlines() if line.startswith("mica_listeners "))
 
     while await listeners() != "mica_listeners 0.0" and await listeners() != "mica_listeners 0":
-        await asyncio.sleep(0)  # the server hears of it when the connection is closed
+        await asyncio.sleep(0)  # until the server notices the closed connection
 
 
 async def test_purged_events_are_not_sent_again(remote: mica.Memory, http: httpx2.AsyncClient) -> None:
-    """keeps: U-08. Nothing that listeners were sent together is kept for those who come later."""
+    """keeps: U-08. Lines encoded for earlier listeners are not reused after a purge."""
     async with listening(http, after=0) as lines:
         remote.mark("We called it swordfish")
-        [line] = await told(lines, 1)
+        [line] = await receive(lines, 1)
         await remote.purge(value="swordfish")
-        await told(lines, 1)  # the purge itself is an event
+        await receive(lines, 1)  # the purge itself is an event
         async with listening(http, after=0) as later:
-            [first] = await told(later, 1)
+            [first] = await receive(later, 1)
 
     assert line.data is not None
     assert first.data is not None
@@ -247,7 +247,7 @@ async def test_purged_events_are_not_sent_again(remote: mica.Memory, http: httpx
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
-    """Also where nothing happens: nobody waits for the next event, or for the next sign of life."""
+    """An idle stream ends too, without waiting for an event or a heartbeat."""
     with web_server_at(tmp_path) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         async with httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S) as client:
@@ -261,9 +261,9 @@ async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"do": "query", "id": "q"}, {"do": "stats", "id": "s"}, {"do": "subscribe", "id": "x"}]
+    "message", [{"do": "query", "id": "q"}, {"do": "stats", "id": "s"}, {"do": "subscribe", "id": "x"}]
 )
-async def test_the_gateway_closes_when_a_revoked_token_sends(tmp_path: Path, said: dict[str, str]) -> None:
+async def test_the_gateway_closes_when_a_revoked_token_sends(tmp_path: Path, message: dict[str, str]) -> None:
     with web_server_at(tmp_path) as server:
         address = f"{server.base.replace('http', 'ws')}/api/gateway"
         headers = {"authorization": f"Bearer {server.token}"}
@@ -271,7 +271,7 @@ async def test_the_gateway_closes_when_a_revoked_token_sends(tmp_path: Path, sai
             await socket.send(json.dumps({"do": "stats", "id": "before"}))
             assert json.loads(await socket.recv())["position"] == 0
             TokenFile(mica.load_settings({"HOME": str(tmp_path)}).home).revoke("tests")
-            await socket.send(json.dumps(said))
+            await socket.send(json.dumps(message))
 
             with pytest.raises(ConnectionClosed, match="revoked"):
                 await socket.recv()
@@ -292,7 +292,7 @@ async def test_an_idle_gateway_closes_when_its_token_is_revoked(tmp_path: Path) 
 async def test_a_stopping_server_ends_its_streams_at_once(
     tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody who follows events is waited for, and nothing is told as a fault."""
+    """Shutdown does not wait for listeners and logs no error."""
     with web_server_at(tmp_path) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         client = httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S)
@@ -300,7 +300,7 @@ async def test_a_stopping_server_ends_its_streams_at_once(
         parts = stream.aiter_text()
         assert "id: 0" in await anext(parts)
         server.stop()
-        rest = [part async for part in parts]  # it ends as an answer ends: nothing is cut off
+        rest = [part async for part in parts]  # a regular end of the response
         await client.aclose()
 
     assert rest == []
@@ -308,7 +308,7 @@ async def test_a_stopping_server_ends_its_streams_at_once(
 
 
 async def test_no_event_is_streamed_after_a_token_was_revoked(tmp_path: Path, home: Settings) -> None:
-    """At once: what is stored after it is sent to nobody, however short the time to the next heartbeat."""
+    """Events stored after the revocation are not sent, even before the next check of the token."""
     with web_server_at(tmp_path) as server:
         tokens = TokenFile(mica.load_settings({"HOME": str(tmp_path)}).home)
         secret, token = tokens.make("guest")
@@ -325,7 +325,7 @@ async def test_no_event_is_streamed_after_a_token_was_revoked(tmp_path: Path, ho
             await socket.send(json.dumps({"do": "subscribe", "id": "a"}))
             assert json.loads(await socket.recv())["subscribed"]
             tokens.revoke(token.id)
-            memory.mark("Nobody else may read this")
+            memory.mark("This is private")
             await memory.events.position()
 
             assert [line async for line in lines] == []
@@ -347,21 +347,21 @@ async def test_a_position_beyond_the_log_means_its_end(
         assert json.loads(await socket.recv())["position"] == 1
         remote.mark("after")
 
-        [line] = await told(lines, 1)
+        [line] = await receive(lines, 1)
         assert line.id == 2
         assert json.loads(await socket.recv())["position"] == 2
 
 
 @pytest.mark.parametrize("path", ["/api/events/follow", "/api/crystals/stream"])
 async def test_a_head_request_of_a_stream_opens_no_listener(tmp_path: Path, path: str) -> None:
-    """Nothing goes on behind an answer that has no body."""
+    """A response without a body leaves no listener behind."""
     with web_server_at(tmp_path) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         async with httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S) as client:
-            told = await client.head(path)
+            answer = await client.head(path)
             listeners = (await client.get("/metrics")).text.partition("\nmica_listeners ")[2].partition("\n")[0]
 
-    assert (told.status_code, told.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
     assert listeners == "0"
 
 

@@ -14,7 +14,7 @@ from mica.web.tail import LogTail
 
 
 async def test_an_idle_listener_gets_empty_batches() -> None:
-    """keeps: B-67. A heartbeat with the position reached, so that a dead line is noticed and nothing is read twice."""
+    """keeps: B-67. The heartbeat has the position reached, so a listener can resume after a dead connection."""
     async with mica.open(":memory:") as memory:
         memory.mark("one")
         tail = LogTail(memory, quiet_s=0.001)
@@ -28,11 +28,11 @@ async def test_an_idle_listener_gets_empty_batches() -> None:
 
 
 class SlowMemory:
-    """A memory whose log is read to its end; the first reader gets its events only after `let` is set."""
+    """A memory whose first read of the log returns only after `released` is set."""
 
     def __init__(self, memory: mica.Memory) -> None:
         self._events = memory.events
-        self.is_read, self.let = asyncio.Event(), asyncio.Event()
+        self.is_read, self.released = asyncio.Event(), asyncio.Event()
 
     @property
     def events(self) -> SlowMemory:
@@ -42,16 +42,16 @@ class SlowMemory:
         return getattr(self._events, name)
 
     async def log(self, *, after: int) -> AsyncIterator[mica.Event]:
-        found = [event async for event in self._events.log(after=after)]
+        events = [event async for event in self._events.log(after=after)]
         if not self.is_read.is_set():
             self.is_read.set()
-            await self.let.wait()
-        for event in found:
+            await self.released.wait()
+        for event in events:
             yield event
 
 
 async def test_events_purged_during_a_read_are_not_sent() -> None:
-    """Neither to the one who was reading, nor to the next who asks the same."""
+    """Neither to the current reader nor to the next one with the same query."""
     async with mica.open(":memory:") as memory:
         secret = memory.mark("We called it swordfish")
         await memory.events.position()
@@ -68,8 +68,8 @@ async def test_events_purged_during_a_read_are_not_sent() -> None:
         await slow.is_read.wait()
         news = asyncio.create_task(first_of(await memory.events.position()))
         await memory.purge(ids=[secret.id])
-        await news  # the tail has seen it
-        slow.let.set()
+        await news  # the tail has received the purge
+        slow.released.set()
 
         assert b"swordfish" not in await reading
         assert b"swordfish" not in await first_of(0)
@@ -80,7 +80,7 @@ async def test_a_listener_that_begins_during_shutdown_leaves_no_task() -> None:
     async with mica.open(":memory:") as memory:
         tail = LogTail(memory)
         listener = asyncio.create_task(anext(tail.batches(mica.EventQuery(), after=0)))
-        await asyncio.sleep(0)  # it has begun, and reads the position of the log
+        await asyncio.sleep(0)  # it is reading the position of the log
 
         await tail.close()
 

@@ -1,1 +1,1 @@
-"""What an agent receives: sections, budget, layout, receipts, why, handoff, NOW.md."""
+"""The text an agent receives: sections, budget, layout, receipts, why, handoff, NOW.md."""

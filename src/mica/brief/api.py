@@ -24,7 +24,7 @@ from mica.brief.now import (
     Proposal,
     Quoted,
     apply_proposal,
-    collect_lately,
+    collect_recent,
     propose,
     read_file,
 )
@@ -33,7 +33,7 @@ from mica.brief.quality import WEEK, Quality, quality
 from mica.brief.receipts import BRIEF, SWITCHED, is_switched_on, receipt
 from mica.brief.snapshot import gathered_before, read_snapshot
 from mica.brief.teaching_source import TeachingSource
-from mica.brief.why import RECEIPTS_MAX, Why, handles, of_line, why, with_retractions
+from mica.brief.why import RECEIPTS_MAX, Why, explain_line, parse_handles, why, with_retractions
 from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.events.log import Log
 from mica.events.references import Reference
@@ -51,9 +51,9 @@ from mica.sources.protocol import Concept, Fragment, Question
 from mica.store.priority import Priority
 from mica.store.protocol import Store
 
-SLOW_SHARE = 0.4  # of the time that is left, for a model to read the task
-PAST_S = 60.0  # for a brief of the past, which no agent waits for
-LATEST_SHARE = 0.2  # of the deadline, for storing events that were emitted just before
+SLOW_SHARE = 0.4  # of the remaining time, for a model to read the task
+PAST_S = 60.0  # deadline of a brief of the past; no agent waits for it
+LATEST_SHARE = 0.2  # of the deadline, for storing events emitted just before
 
 RankPast: TypeAlias = Callable[[Store, datetime], AbstractAsyncContextManager[RankFiles]]
 
@@ -70,7 +70,7 @@ class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_preview: bool
 
     def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
-        """The question about the task."""
+        """Return the task as a question to sources."""
         return Question(
             task=self.query.strip(),
             now=now,
@@ -82,7 +82,7 @@ class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
     def compose(
         self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
     ) -> Brief:
-        """The brief of these fragments."""
+        """Compose the brief from these fragments."""
         return compose(
             self.query,
             [passage_of(each) for each in fragments],
@@ -93,7 +93,7 @@ class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose_nothing(self) -> Brief:
-        """An empty brief, for comparison."""
+        """Return an empty brief, used when briefs are off or the session is held out for comparison."""
         return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
 
 
@@ -113,7 +113,7 @@ class Briefs:
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
     ) -> None:
-        """`rank_past` ranks files by what was known at a time; `crystallize` makes the crystals of a session."""
+        """`rank_past` ranks files as of a past time; `crystallize` makes the crystals of a session."""
         self._store = store
         self._log = log
         self._sources = sources
@@ -141,7 +141,7 @@ class Briefs:
         off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
-        """The brief for a task; `Memory.brief` has the details."""
+        """Make the brief for a task; see `Memory.brief` for details."""
         request = self._check(
             query,
             concept,
@@ -157,7 +157,7 @@ class Briefs:
         past = None if at is None else parse_moment(at, now=now or self._clock(), zone=self._settings.zone())
         if past is not None:
             brief = await self._brief_at(request, past)
-        elif off or is_held_out(self._log.here.context.session or "", self._settings.brief.holdout, what=BRIEFS):
+        elif off or is_held_out(self._log.here.context.session or "", self._settings.brief.holdout, kind=BRIEFS):
             brief = request.compose_nothing()
         else:
             with self._priority.query():
@@ -181,11 +181,11 @@ class Briefs:
     ) -> BriefRequest:
         defaults = self._settings.brief
         if not isinstance(query, str):
-            raise InvalidInput(f"a query is a text, not {query!r}; without one, leave it out")
+            raise InvalidInput(f"a query is a text, not {query!r}; omit it to ask without one")
         if preset is not None and preset not in PRESETS:
             raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
         if preset is not None and budget_tokens is not None:
-            raise InvalidInput(f"a preset is a budget by name; give {preset!r} or {budget_tokens!r}, not both")
+            raise InvalidInput(f"a preset is a named budget; give {preset!r} or {budget_tokens!r}, not both")
         if budget_tokens is None:
             budget_tokens = defaults.budget_tokens if preset is None else PRESETS[preset]
         check_budget("brief", budget_tokens)
@@ -193,8 +193,8 @@ class Briefs:
             raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
             raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
-        given = [concept] if isinstance(concept, str | Concept) else concept
-        concepts = [parse_concept(each) for each in (*defaults.concepts, *given)]
+        requested = [concept] if isinstance(concept, str | Concept) else concept
+        concepts = [parse_concept(each) for each in (*defaults.concepts, *requested)]
         return BriefRequest(
             query=query,
             concepts=tuple(dict.fromkeys(concepts)),
@@ -223,7 +223,7 @@ class Briefs:
     async def _accounts(
         self, request: BriefRequest, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """The answers about each concept, recorded as gathers unless this is a preview."""
+        """Turn the answers into one account per concept, and record them unless this is a preview."""
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
             answer, coherent = self._sources.account_for(
@@ -235,7 +235,7 @@ class Briefs:
         return accounts
 
     async def _brief_at(self, request: BriefRequest, at: datetime) -> Brief:
-        """The brief that would have been made at a time."""
+        """Make the brief as it would have been at a past time."""
         await self._log.stored()
         past = await read_snapshot(self._store.log, at)
         if not await is_switched_on(past.log):
@@ -249,7 +249,7 @@ class Briefs:
         return request.compose(collected.fragments, accounts, missing=collected.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
-        """Store events that were emitted before; what a brief lacks when that takes too long."""
+        """Store the events emitted so far; if that fails or takes too long, return it as a gap of the brief."""
         try:
             await asyncio.wait_for(self._log.stored(), timeout_s)
         except TimeoutError:
@@ -261,7 +261,7 @@ class Briefs:
         return {}
 
     def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
-        """Record a brief as recalled text, which is never evidence; None when nothing can be written."""
+        """Record a brief as recalled text, which is never evidence; returns None if it cannot be written."""
         try:
             data = receipt(brief, latency_ms=latency_ms, as_of=as_of)
             return self._log.emit(BRIEF, data, origin="recalled").id
@@ -269,9 +269,9 @@ class Briefs:
             return None
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load what briefs are made with: sources, the statistics of words, and the embedding model.
+        """Preload sources, word statistics and the embedding model.
 
-        Briefs work without this, but the first of a process may name parts that were not ready in time.
+        Briefs work without this, but the first one of a process may miss parts that were not ready in time.
         """
         await self._sources.prepare(concept)
         with suppress(MicaError):
@@ -282,28 +282,28 @@ class Briefs:
     # -- On and off
 
     async def switch(self, *, on: bool) -> Ref:
-        """Switch the briefs of this space on or off, those of hooks too."""
+        """Switch the briefs of this space on or off, including those of hooks."""
         ref = self._log.emit(SWITCHED, {"on": on}, origin="user")
         await self._log.stored()
         self._log.notify_withdrawn()
         return ref
 
     async def is_on(self) -> bool:
-        """Whether briefs are switched on in this space."""
+        """Return True if briefs are switched on in this space."""
         await self._log.stored()
         return await is_switched_on(self._store.log)
 
     async def _is_on_within(self, timeout_s: float) -> bool:
-        """The same, in time; True when the store cannot say."""
+        """Like `is_on`, with a timeout; True if the store does not answer."""
         with suppress(MicaError, TimeoutError):
             async with asyncio.timeout(timeout_s):
                 return await is_switched_on(self._store.log)
         return True
 
     async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
-        """Whether briefs helped, by the outcomes of tasks with and without them, and what gathering cost."""
+        """Report whether briefs helped, by the outcomes of tasks with and without them, and the cost of gathering."""
         if not isinstance(weeks, int) or weeks < 1:
-            raise InvalidInput(f"{weeks!r} weeks cannot be looked at; give 1 or more")
+            raise InvalidInput(f"cannot report on {weeks!r} weeks; give 1 or more")
         now = self._clock()
         end = now if until is None else parse_moment(until, now=now, zone=self._settings.zone())
         events = await self._log.query(EventQuery(until=end + MICROSECOND, limit=None))
@@ -312,19 +312,19 @@ class Briefs:
     # -- Why
 
     async def why(self, reference: Reference) -> list[Why]:
-        """What an event or a line of a brief rests on; `Memory.why` has the details."""
+        """Explain an event or a line of a brief by its evidence; see `Memory.why` for details."""
         return await with_retractions(self._store.log, await self._why(reference))
 
     async def _why(self, reference: Reference) -> list[Why]:
-        references: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
+        references: list[Reference] = [*parse_handles(reference)] if isinstance(reference, str) else [reference]
         try:
             return [await why(self._store, await self._log.get(each)) for each in references]
         except (UnknownEvent, InvalidInput) as error:
-            lines = await of_line(self._store, reference) if isinstance(reference, str) else []
+            lines = await explain_line(self._store, reference) if isinstance(reference, str) else []
             if not lines and isinstance(error, InvalidInput):
                 raise InvalidInput(
                     f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
-                    "briefs and gathers begins like that; give two words or more of a line from its beginning"
+                    "briefs and gathers begins with it; give at least the first two words of a line"
                 ) from error
             if not lines:
                 raise
@@ -333,7 +333,7 @@ class Briefs:
     # -- Handoff and status file
 
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
-        """The text for the agent that continues a session; `Memory.handoff` has the details."""
+        """Compose the text for the agent that continues a session; see `Memory.handoff` for details."""
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("handoff", budget_tokens)
         await self._log.stored()
@@ -353,19 +353,19 @@ class Briefs:
         return compose_handoff(facts, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
 
     async def now(self, file: Path | str = NOW, *, section: str = HAPPENED) -> Proposal:
-        """A proposal for a section of a status file, from the latest crystals. `apply_now` writes it.
+        """Propose a section of a status file from the latest crystals. `apply_now` writes it.
 
-        Raises InvalidInput when the file cannot be read as text.
+        Raises InvalidInput if the file cannot be read as text.
         """
         await self._log.stored()
-        lately = await collect_lately(self._store, section=section)
+        recent = await collect_recent(self._store, section=section)
         before = await asyncio.to_thread(read_file, Path(file))
-        return propose(lately, file=Path(file), section=section, before=before)
+        return propose(recent, file=Path(file), section=section, before=before)
 
     async def apply_now(self, proposal: Proposal) -> Applied:
-        """Write a proposal and keep a copy of the file as it was; every byte outside the section stays.
+        """Write a proposal and back up the previous file. Bytes outside the section do not change.
 
-        Raises InvalidInput when the file has changed since the proposal, or cannot be written.
+        Raises InvalidInput if the file has changed since the proposal, or cannot be written.
         """
         applied = await asyncio.to_thread(apply_proposal, proposal, at=self._clock())
         quoted = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)

@@ -1,4 +1,4 @@
-"""Which passages fit: the best first, each claim once, never more than the budget."""
+"""Selects the passages that fit a budget: best first, each claim once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mica.model.brief import Passage
 from mica.model.event import EventId
 from mica.words import words
 
-CHEAP_SHARE = 0.1  # of the budget: what costs no more than that leaves room for all the others
-WORTH_SHARE = 0.5  # of the best score, for a cheap line to go first
+CHEAP_SHARE = 0.1  # of the budget; a passage below this leaves room for all the others
+WORTH_SHARE = 0.5  # of the best score; a cheap passage above this is chosen first
 
 
-Cost: TypeAlias = Callable[[Passage, int], int | None]  # the tokens of a passage, None where it has more than so many
+Cost: TypeAlias = Callable[[Passage, int], int | None]  # tokens of a passage, or None if above the limit
 
 
-def told(passage: Passage, limit_tokens: int) -> int | None:
-    """The tokens that a passage says it has."""
+def own_tokens(passage: Passage, limit_tokens: int) -> int | None:
+    """Return the recorded token count of a passage, or None if it is above the limit."""
     return passage.tokens if passage.tokens <= limit_tokens else None
 
 
@@ -28,20 +28,19 @@ def fit(
     passages: Iterable[Passage],
     *,
     budget_tokens: int,
-    cost: Cost = told,
+    cost: Cost = own_tokens,
     day_tokens: int = 0,
     fragment_tokens: int | None = None,
 ) -> tuple[list[Passage], int]:
-    """The passages to show, best first, and how many others were found and left out.
+    """Return the passages to show, best first, and the number of those left out.
 
-    What does not fit is skipped and the next one tried. Long ones crowd no other source out: of each, what it says best
-    goes first where it is cheap and nearly as good, as one line of files is. A passage that says what a better one
-    says, or stands for it, is no second claim: it is not shown, and counted only where it stands for more. The first
-    passage of a day pays for the line that names it. What other systems state takes at most `fragment_tokens` of the
-    budget.
+    A passage that does not fit is skipped and the next one tried. The best passage of each source is chosen first if it
+    is cheap and nearly as good as the best of all, so that long passages crowd out no source. A passage that repeats a
+    better one is dropped; it counts as left out only if it covers more. The first passage of a day also pays for the
+    line with the date. Statements of other systems take at most `fragment_tokens` of the budget.
     """
     chosen: list[Passage] = []
-    said: set[tuple[str, ...]] = set()
+    claims: set[tuple[str, ...]] = set()
     covered: set[EventId] = set()
     days: set[date] = set()
     left_tokens = budget_tokens
@@ -50,7 +49,7 @@ def fit(
     for passage in _cheap_first(sorted(passages, key=best_first), cost, cheap_tokens=int(budget_tokens * CHEAP_SHARE)):
         stands_for = passage.stands_for or passage.sources[:1]
         if not covered.isdisjoint(stands_for):
-            left_out += bool(passage.stands_for)  # a crystal of more than what is shown
+            left_out += bool(passage.stands_for)  # a crystal that covers more than is shown
             continue
         left = min(left_tokens, left_fragment_tokens) if passage.origins else left_tokens
         day = 0 if passage.at.date() in days else day_tokens
@@ -58,8 +57,8 @@ def fit(
             left_out += 1
             continue
         claim = tuple(words(passage.text))
-        if claim not in said:
-            said.add(claim)
+        if claim not in claims:
+            claims.add(claim)
             covered.update(stands_for)
             chosen.append(msgspec.structs.replace(passage, tokens=tokens))
             days.add(passage.at.date())
@@ -69,26 +68,26 @@ def fit(
 
 
 def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
-    """The key by which passages are sorted: the highest score first, of equal ones the oldest."""
+    """Sort key of passages: highest score first, then oldest."""
     return -passage.score, passage.at, passage.sources, passage.text
 
 
 def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
-    """The same passages, which are given best first, with what each source says best in front where it is cheap.
+    """Move the best passage of each source to the front if it is cheap; `passages` are sorted best first.
 
-    A crystal keeps its place, because it is told in place of what is better than it; so do what it stands for, which
-    would keep it out, and what other systems state.
+    Crystals are not moved, because they replace passages that score higher. Passages they cover are not moved either,
+    because they would exclude the crystal; nor are statements of other systems.
     """
     firsts: dict[str, Passage] = {}
     for passage in passages:
         firsts.setdefault(passage.source, passage)
-    stood_for = frozenset[EventId]().union(*(passage.stands_for for passage in passages))
+    covered = frozenset[EventId]().union(*(passage.stands_for for passage in passages))
     ahead = [
         passage
         for passage in firsts.values()
         if not passage.stands_for
         and not passage.origins
-        and stood_for.isdisjoint(passage.sources[:1])
+        and covered.isdisjoint(passage.sources[:1])
         and passage.score >= passages[0].score * WORTH_SHARE
         and cost(passage, cheap_tokens) is not None
     ]

@@ -1,9 +1,9 @@
-"""The composition of a brief: which passages it shows and in which order. This is where a brief is ordered.
+"""Composes a brief: decides which passages it shows.
 
-The best passage comes first, from whichever source. Statements about concepts take at most 1/φ of the budget. A claim
-is shown once, conflicts are one line, and gaps are named. `mica.brief.budget` chooses within the budget and
-`mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and says
-how much is left (C-02, K-29).
+The best passages are chosen first, from any source. Statements about concepts take at most 1/φ of the budget. A claim
+is shown once, conflicts share one line, and gaps are named. `mica.brief.budget` selects within the budget and
+`mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and
+states how many are shown (C-02, K-29).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from mica.tokens import estimate
 from mica.words import terms
 
 SOURCES_SHOWN = 3
-SENTENCE_TOKENS_MIN = 5  # a shorter one says nothing without those around it
-GAP = " … "  # stands where sentences were left out
+SENTENCE_TOKENS_MIN = 5  # a shorter sentence means little without its neighbours
+GAP = " … "  # marks omitted sentences
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ def compose(
     budget_tokens: int,
     is_compressed: bool = False,
 ) -> Brief:
-    """The brief: never over the budget, its conflicts and gaps told."""
+    """Compose a brief within the budget, with its conflicts and gaps listed."""
     gaps = dict(missing)
     for account in accounts:
         gaps |= account.collected.missing
@@ -73,7 +73,7 @@ def compose(
             budget_tokens=max(0, notes_room - days),
             cost=lambda each: with_cost(each, budget_tokens=budget_tokens),
         )
-        if coverage is not None and smaller:  # where no sentence fits, what is offered is left out as it is
+        if coverage is not None and smaller:  # if no sentence fits, passages stay whole
             offered, left_tokens = smaller, notes_room
             notes.append(f"- {coverage.describe()}")
     chosen, left_out = fit(
@@ -83,8 +83,8 @@ def compose(
         day_tokens=DAY_TOKENS,
         fragment_tokens=int(left_tokens * PHI_INV),
     )
-    left_out += all_offered - len(offered)  # of which no sentence is left
-    if not chosen:  # the parts of a text cost more than the whole: a small budget may still have room for one line
+    left_out += all_offered - len(offered)  # passages dropped by compression
+    if not chosen:  # parts are estimated higher than the whole: a small budget may still fit one line
         alone = [each for each in sorted(offered, key=best_first) if not each.origins]
         chosen = [
             with_cost(each, budget_tokens=budget_tokens)
@@ -105,7 +105,7 @@ def compose(
 
 
 def passage(concept: Concept, stated: Stated) -> Passage:
-    """A statement as a piece of a brief."""
+    """Convert a statement about a concept to a passage."""
     named = list(dict.fromkeys(origin.source for origin in stated.origins))
     more = f" +{len(named) - SOURCES_SHOWN}" if len(named) > SOURCES_SHOWN else ""
     key, text = one_line(stated.key), one_line(stated.text)
@@ -123,9 +123,9 @@ def passage(concept: Concept, stated: Stated) -> Passage:
 
 
 def _lost(conflict: Conflict) -> Passage:
-    """What lost, with what it comes from."""
+    """Convert the losing side of a conflict to a passage, with its origins."""
     return Passage(
-        text=told(conflict),
+        text=describe_conflict(conflict),
         sources=conflict.sources,
         tokens=0,
         score=conflict.confidence,
@@ -136,8 +136,8 @@ def _lost(conflict: Conflict) -> Passage:
     )
 
 
-def told(conflict: Conflict) -> str:
-    """A conflict in a few words."""
+def describe_conflict(conflict: Conflict) -> str:
+    """Describe a conflict in one short line."""
     key = shortened(one_line(conflict.key), 8)
     text = shortened(one_line(conflict.text), 12)
     return f"{key}: [{conflict.source}] says {text}, loses to [{conflict.against}] ({conflict.reason})"
@@ -147,7 +147,7 @@ def told(conflict: Conflict) -> str:
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of what was offered is left."""
+    """The number of sentences shown after compression, out of all."""
 
     sentences: int = 0
     of: int = 0
@@ -163,28 +163,28 @@ def compress_passages(
     budget_tokens: int,
     cost: Callable[[Passage], Passage],
 ) -> tuple[list[Passage], Coverage | None]:
-    """Passages whose lines cost at most the budget together, and how much of them is left; all and None where all fit.
+    """Shorten passages to fit the budget together, and return the coverage; None if all fit unshortened.
 
-    `cost` puts in what a line costs. Sentences are chosen by how much of the query they say, weighed by how rare the
-    words are and how good their passage is, and stand where they stood.
+    `cost` sets the tokens of a passage. Sentences are chosen by the query terms they contain, weighted by the rarity
+    of the terms and the score of their passage; they keep their order.
     """
     whole = [cost(each) for each in passages]
     if sum(each.tokens for each in whole) <= budget_tokens:
         return whole, None
     pieces = [_pieces(each.text) for each in passages]
     scores = _scores(passages, pieces, query)
-    kept: list[set[int]] = [set() for _ in passages]
+    chosen: list[set[int]] = [set() for _ in passages]
     shown: list[Passage | None] = [None] * len(passages)
     left = budget_tokens
     for _, place, number in sorted((-score, place, number) for (place, number), score in scores.items()):
-        candidate = cost(_joined(passages[place], pieces[place], kept[place] | {number}))
+        candidate = cost(_join(passages[place], pieces[place], chosen[place] | {number}))
         before = shown[place]
         more = candidate.tokens - (0 if before is None else before.tokens)
         if more <= left:
-            kept[place].add(number)
+            chosen[place].add(number)
             shown[place] = candidate
             left -= more
-    coverage = Coverage(sentences=sum(map(len, kept)), of=sum(map(len, pieces)))
+    coverage = Coverage(sentences=sum(map(len, chosen)), of=sum(map(len, pieces)))
     return [each for each in shown if each is not None], coverage
 
 
@@ -193,30 +193,30 @@ def _pieces(text: str) -> list[str]:
 
 
 def _scores(passages: Sequence[Passage], pieces: Sequence[Sequence[str]], query: str) -> dict[tuple[int, int], float]:
-    """What each sentence is worth; one too short to stand alone is none, unless it is all there is."""
-    said = {
+    """Score each sentence. Sentences that are too short are dropped unless their passage has no other."""
+    counts_of = {
         (place, number): Counter(terms(sentence))
         for place, sentences in enumerate(pieces)
         for number, sentence in enumerate(sentences)
         if len(sentences) == 1 or estimate(sentence) >= SENTENCE_TOKENS_MIN
     }
-    spread = Counter(term for counts in said.values() for term in counts)
-    wanted = set(terms(query))
+    spread = Counter(term for counts in counts_of.values() for term in counts)
+    query_terms = set(terms(query))
     scores = {}
-    for (place, number), counts in said.items():
-        rarity = {term: math.log(1 + len(said) / spread[term]) for term in counts}
-        asked = math.fsum(rarity[term] for term in counts if term in wanted)
+    for (place, number), counts in counts_of.items():
+        rarity = {term: math.log(1 + len(counts_of) / spread[term]) for term in counts}
+        relevance = math.fsum(rarity[term] for term in counts if term in query_terms)
         own = math.fsum(rarity.values()) / (1 + len(rarity))
-        scores[place, number] = (asked + 0.1 * own) * (0.5 + passages[place].score)
+        scores[place, number] = (relevance + 0.1 * own) * (0.5 + passages[place].score)
     return scores
 
 
-def _joined(passage: Passage, sentences: Sequence[str], kept: set[int]) -> Passage:
-    if len(kept) == len(sentences):
+def _join(passage: Passage, sentences: Sequence[str], chosen: set[int]) -> Passage:
+    if len(chosen) == len(sentences):
         return passage
     text = ""
     last = -1
-    for number in sorted(kept):
+    for number in sorted(chosen):
         between = ("" if number == 0 else GAP.lstrip()) if last < 0 else (" " if number == last + 1 else GAP)
         text += between + sentences[number]
         last = number

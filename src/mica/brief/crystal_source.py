@@ -1,4 +1,4 @@
-"""What marks meant: the highest crystals that cover the time, or those that answer the query."""
+"""Crystals as a source: those that match the task, or without one the highest-level crystals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mica.store.protocol import CrystalIndex, EventLog
 from mica.tokens import estimate
 from mica.words import terms
 
-CRYSTALS_MAX = 300  # the latest that are looked at
-READ_MAX = 80  # of those, that have most of a query's words: reading and weighing 300 takes half of a brief's time
-OFFERED_MAX = 20  # of those, that answer a query
-BESIDE_MARKS = 0.8  # of a crystal's score, where marks answer too: they are the evidence
-ROOM = 0.6  # of a brief without a question, for crystals and what they rest on; the rest is for what is newer
-LINE_TOKENS = 25  # of a line besides its text
+CRYSTALS_MAX = 300  # the latest that are considered
+READ_MAX = 80  # of those, with most of the query's words: reading and scoring 300 takes half of a brief's time
+OFFERED_MAX = 20  # of those, returned for a query
+BESIDE_MARKS = 0.8  # factor of a crystal's score: matching marks are the evidence and rank higher
+ROOM = 0.6  # of the budget of a brief without a task, for crystals and their sources; the rest is for newer marks
+LINE_TOKENS = 25  # cost of a line besides its text
 UNFOLDED_MAX = 40
-HIGHER = 1.0  # a level more counts more than being fresh, where nothing is asked
+HIGHER = 1.0  # score per level: without a task, level counts more than recency
 
 
 class CrystalSource:
@@ -37,9 +37,9 @@ class CrystalSource:
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if question.task:
-            return await self._answering(question)
+            return await self._match(question)
         top = await self._index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
-        shown = await self._unfolded([each for each in top if not each.is_tree], question.budget_tokens * ROOM)
+        shown = await self._unfold([each for each in top if not each.is_tree], question.budget_tokens * ROOM)
         return [
             _excerpt(each, HIGHER * (1 + each.number) + score_recency(each.end_at, question.now))
             if isinstance(each, Crystal)
@@ -47,8 +47,8 @@ class CrystalSource:
             for each in shown
         ]
 
-    async def _unfolded(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """The crystals, and in place of the latest what they rest on, as long as all of it has room."""
+    async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
+        """Replace the latest crystals by their sources, as long as everything fits."""
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
         for _ in range(UNFOLDED_MAX):
@@ -65,15 +65,15 @@ class CrystalSource:
             shown = [each for each in shown if each is not latest] + beneath
         return shown
 
-    async def _answering(self, question: Question) -> list[Excerpt]:
-        wanted = frozenset(terms(question.task))
+    async def _match(self, question: Question) -> list[Excerpt]:
+        query_terms = frozenset(terms(question.task))
         latest = CrystalQuery(is_stale=False, limit=CRYSTALS_MAX)
-        found = await read_matching(self._index, wanted, latest, limit=READ_MAX)
+        matches = await read_matching(self._index, query_terms, latest, limit=READ_MAX)
         weight = question.recency_weight
         scored = [
             (weight * score_recency(crystal.end_at, question.now) + (1 - weight) * relevance, crystal)
-            for crystal in found
-            if (relevance := score_relevance(crystal, wanted, question.task)) > 0
+            for crystal in matches
+            if (relevance := score_relevance(crystal, query_terms, question.task)) > 0
         ]
         best = sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
         if not best:
@@ -89,16 +89,16 @@ class CrystalSource:
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def _cost(source: Crystal | Mark) -> int:
-    """About what a line of it costs."""
+    """Estimate the tokens of its line."""
     return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
 
 
 def _excerpt(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
-    """Everything it says, with the marks it cites."""
+    """Convert a crystal to an excerpt that covers the marks it cites and its sources."""
     cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
     return Excerpt(
         text=join_statements(statement.text for statement in crystal.statements),

@@ -1,4 +1,4 @@
-"""An excerpt: a fragment that mica's own sources give to a brief, with what a passage needs."""
+"""Excerpts: fragments of mica's own sources, with the score and coverage that a passage needs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from mica.sources.protocol import Fragment
 
 
 class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
-    """A quotation from the log. Its text may have any length: the budget of the brief decides."""
+    """A quotation from the log. Its text may have any length; the budget of the brief limits it."""
 
     key: str = ""
-    score: float  # higher is shown first; the mark that answers a task best has 1
+    score: float  # higher is shown first; the best matching mark has 1
     kind: str = "mark"
     stands_for: frozenset[EventId] = frozenset()  # events that need not be shown beside it
 
     def __post_init__(self) -> None:
-        """Nothing is checked: the log did that when the text was stored."""
+        """Skip the checks of `Fragment`: the log checked the text when it was stored."""
 
 
 def passage_of(fragment: Fragment) -> Passage:
-    """The line of a brief that a fragment becomes."""
+    """Convert a fragment to a passage of a brief."""
     if isinstance(fragment, Excerpt):
         return Passage(
             text=fragment.text,

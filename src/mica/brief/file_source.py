@@ -1,4 +1,4 @@
-"""Files and trails as sources: the files that a task will need, and the trails that a concept names."""
+"""Files and trails as sources: the files likely needed for a task, and the trails that a concept names."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from mica.store.protocol import ChainIndex, EventLog, TrailTable
 
 TURNS_MAX = 15  # prompts that vote; measured on real sessions, more add noise (see docs/why.md)
 FILES_MAX = 8  # a list of paths pays only while it is short
-TRAILS_MAX = 500  # that are looked at, the most walked first
+TRAILS_MAX = 500  # that are considered, the most walked first
 TRAILS_SHOWN = 5  # more than a reader is shown of a concept
 PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TRAIL_CHARACTERS_MAX = 1_000
-LEARNED_S = 60.0  # trails are learned now and then without an event; for so long the last look at them holds
-STEPS_MAX = 5_000  # steps read when nothing is asked: a few weeks of one person's work
+LEARNED_S = 60.0  # cache lifetime of the trails; learning them emits no event
+STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
 
 class RankedFileSource:
-    """The files of a space: for a task as `navigate` ranks them, else as its agents used them."""
+    """The files of a space: for a task as `navigate` ranks them, otherwise by use."""
 
     declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(
-        self, log: EventLog, chains: ChainIndex, shared: SharedSearch, ranked: RankFiles | None = None
+        self, log: EventLog, chains: ChainIndex, shared: SharedSearch, rank_files: RankFiles | None = None
     ) -> None:
-        """`ranked` ranks files as `navigate` does, or gives None when it cannot in time; then similar turns vote."""
+        """`rank_files` ranks like `navigate`, or returns None if it runs out of time; then similar turns vote."""
         self._log = log
         self._chains = chains
         self._shared = shared
-        self._ranked = ranked
+        self._rank_files = rank_files
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         ranked = None
-        if question.task and self._ranked is not None:
-            ranked = await self._ranked(question.task, question.slow_s)
+        if question.task and self._rank_files is not None:
+            ranked = await self._rank_files(question.task, question.slow_s)
         if ranked is not None:
             return self._list(ranked[:FILES_MAX])
         if question.task:
@@ -54,12 +54,12 @@ class RankedFileSource:
         visited = sorted(count_visits(steps, weights), key=lambda visit: (-visit.votes, visit.path))[:FILES_MAX]
         if not visited:
             return []
-        described = ", ".join(_described(visit) for visit in visited)
+        described = ", ".join(_describe_visit(visit) for visit in visited)
         return [
             Excerpt(
                 text=described,
                 sources=tuple(visit.last.id for visit in visited if visit.last),
-                score=1.0,  # as much as the best mark: one short line, which pays first
+                score=1.0,  # like the best mark: it is one short, useful line
                 at=max(visit.last.at for visit in visited if visit.last),
                 source=self.declared.name,
                 kind="files used for such prompts" if question.task else "files used most",
@@ -71,7 +71,7 @@ class RankedFileSource:
             return []
         return [
             Excerpt(
-                text=", ".join(_placed(each) for each in ranked),
+                text=", ".join(_describe_ranked(each) for each in ranked),
                 sources=tuple(dict.fromkeys(each.last for each in ranked)),
                 score=1.0,
                 at=max(each.at for each in ranked),
@@ -81,7 +81,7 @@ class RankedFileSource:
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
-        """The steps of the turns whose prompts are most like the query, and what each turn's vote weighs."""
+        """Return the steps of the turns whose prompts are most like the task, and the weight of each turn's vote."""
         prompts = [hit for hit in await self._shared.hits(question) if "prompt" in hit.mark.tags][:TURNS_MAX]
         steps: list[Event] = []
         weights: dict[EventId, float] = {}
@@ -95,14 +95,14 @@ class RankedFileSource:
         return steps, weights
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class TrailSource:
     """Trails whose name is a concept's id, or that lead through the file it names.
 
-    A space without opened files and without trails made by hand has none until an event says otherwise. Any other space
-    is looked at again after a while, because any process may have learned trails.
+    A space without opened files and manual trails has none until an event arrives. Any other space is checked again
+    after `LEARNED_S`, because any process may have learned trails.
     """
 
     declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))
@@ -121,12 +121,12 @@ class TrailSource:
 
     @property
     def are_any(self) -> bool | None:
-        """Whether this space has trails; None when that is unknown, or some may have been learned since."""
+        """True if this space has trails; None if unknown, or if some may have been learned since."""
         return self._are_any if monotonic() < self._until_s else None
 
     @are_any.setter
     def are_any(self, value: bool | None) -> None:
-        """Set when an event says that there may be some."""
+        """Set the value after an event that may have made trails."""
         self._are_any = value
         self._changes += 1
 
@@ -139,7 +139,7 @@ class TrailSource:
             for each in await self._trails.query(TrailQuery(limit=TRAILS_MAX))
         ]
         is_used = bool(found or await self._log.query(EventQuery(names=self.made_by, limit=1)))
-        if changes == self._changes:  # no event came meanwhile
+        if changes == self._changes:  # no event arrived meanwhile
             self._are_any = bool(found)
             self._until_s = monotonic() + LEARNED_S if is_used else math.inf
         fitting = [
@@ -162,15 +162,15 @@ class TrailSource:
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
-def _placed(ranked: RankedFile) -> str:
+def _describe_ranked(ranked: RankedFile) -> str:
     lines = ",".join(f"{start}-{end}" for start, end in ranked.lines[:2])
     return f"{ranked.path}{f':{lines}' if lines else ''} ({ranked.reason})"
 
 
-def _described(visit: Visit) -> str:
+def _describe_visit(visit: Visit) -> str:
     start, end = (visit.last.data.get(name) if visit.last else None for name in ("start_line", "end_line"))
     lines = f":{start}-{end}" if isinstance(start, int) and isinstance(end, int) else ""
     times = len(visit.turns)
@@ -178,6 +178,6 @@ def _described(visit: Visit) -> str:
 
 
 def _names(trail: Trail, concept: Concept) -> bool:
-    """Whether a concept's id is a trail's name, its kind of task, or one of its files."""
+    """Return True if a concept's id is the trail's name, its kind of task, or one of its files."""
     name = concept.id.removeprefix(PREFIX)
     return name in {trail.slug, trail.shape} or any(path == name or path.endswith(f"/{name}") for path in trail.paths)

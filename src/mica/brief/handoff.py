@@ -1,4 +1,4 @@
-"""What the next agent needs to start: headings and quotes within a budget, every line with where it comes from."""
+"""Handoffs: the text for the next agent, as quotes under headings within a budget, each line with its sources."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from mica.store.protocol import CrystalIndex, EventLog, Store, TextIndex
 from mica.store.query import latest_first
 from mica.tokens import estimate
 
-NEXT_TAGS = frozenset(["next", "task", "todo"])  # of marks that say what is to be done
-MARKS_MAX = 1_000  # of a session that are looked at: the latest
+NEXT_TAGS = frozenset(["next", "task", "todo"])  # tags of marks that name work to do
+MARKS_MAX = 1_000  # the latest of a session that are read
 STEPS_MAX = 500
-LATEST_MAX = 10_000  # events that are looked through for the latest session: a tenth of a second
+LATEST_MAX = 10_000  # events searched for the latest session: a tenth of a second
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
-JOINED_TOKENS = 2  # that a line costs besides, where it is joined to others
-QUOTE_CHARACTERS_MAX = 600  # a longer one would push out all others, and its handle leads to the whole
+JOINED_TOKENS = 2  # extra cost of a line when joined to others
+QUOTE_CHARACTERS_MAX = 600  # a longer quote would crowd out the others; its handle leads to the full text
 
 SESSION, NEXT, OPEN, FAILED, MARKS, FILES, EARLIER = (
     "This session", "Next", "Open", "Failed last", "Not crystallized", "Files", "Earlier",
 )  # fmt: skip
 SHOWN = (SESSION, MARKS, NEXT, OPEN, FAILED, FILES, EARLIER)
-FIRST = (NEXT, OPEN, SESSION, FAILED, MARKS, FILES, EARLIER)  # who gets room when it is scarce
+FIRST = (NEXT, OPEN, SESSION, FAILED, MARKS, FILES, EARLIER)  # priority when space is scarce
 
 
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
-    """A quote, and what it comes from."""
+    """A quote with its sources."""
 
     heading: str
     text: str
     sources: tuple[EventId, ...]
-    handles: tuple[str, ...]  # by which a person can ask for the sources
+    handles: tuple[str, ...]  # the numbers of the sources, for people
 
 
 class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when a session is handed over."""
+    """The facts of a session that a handoff is made from."""
 
     session: str | None
     task: str | None = None
-    marks: tuple[Mark, ...] = ()  # of this session, that stand: the latest
-    older: int = 0  # marks of this session, more than are looked at
-    own: tuple[Crystal, ...] = ()  # over them
-    recent: tuple[Crystal, ...] = ()  # of others, none beside its own sources
-    open: tuple[Mark, ...] = ()  # that nothing has fulfilled
-    uncovered: tuple[Mark, ...] = ()  # of its marks: those in no crystal
+    marks: tuple[Mark, ...] = ()  # the latest of this session, without retracted ones
+    older: int = 0  # number of earlier marks of this session that were not read
+    own: tuple[Crystal, ...] = ()  # the crystals that cover these marks
+    recent: tuple[Crystal, ...] = ()  # other crystals, none together with its sources
+    open: tuple[Mark, ...] = ()  # not fulfilled by any later mark
+    uncovered: tuple[Mark, ...] = ()  # marks of this session in no crystal
     failed: tuple[Event, ...] = ()
-    files: tuple[tuple[Visit, Event], ...] = ()  # with the last step in each
-    handles: dict[EventId, str] = {}  # of the marks that crystals cite
+    files: tuple[tuple[Visit, Event], ...] = ()  # each with its last step
+    handles: dict[EventId, str] = {}  # numbers of the marks that crystals cite
 
 
 class Handoff(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next agent is given. The text is data for it, fenced as such, and never over the budget."""
+    """The text for the next agent, fenced as data and never over the budget."""
 
     session: str | None
     text: str
@@ -70,38 +70,38 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int
     crystallization_performed: bool
     left_out: int = 0  # lines that did not fit
-    older_marks: int = 0  # of a very large session, that were not looked at
-    errors: tuple[str, ...] = ()  # what failed on the way
+    older_marks: int = 0  # marks of a very large session that were not read
+    errors: tuple[str, ...] = ()  # failures while it was made
 
 
 def compose_handoff(
-    told: HandoffFacts, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
+    facts: HandoffFacts, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
 ) -> Handoff:
-    """The handoff: what is to be done and what is open come first when not all of it fits."""
-    offered = _distinct(told)
-    lines = _fitting(told, offered, budget_tokens)
-    text = _document(told, lines) if lines else ""
+    """Compose a handoff. If not everything fits, next steps and open questions have priority."""
+    offered = _collect_lines(facts)
+    lines = _select_lines(facts, offered, budget_tokens)
+    text = _document(facts, lines) if lines else ""
     return Handoff(
-        session=told.session,
+        session=facts.session,
         text=text,
         lines=tuple(lines),
         new_crystals=tuple(new_crystals),
-        recent_crystals=told.recent,
+        recent_crystals=facts.recent,
         tokens_used=estimate(text),
         budget_tokens=budget_tokens,
         crystallization_performed=bool(new_crystals),
         left_out=len(offered) - len(lines),
-        older_marks=told.older,
+        older_marks=facts.older,
         errors=tuple(errors),
     )
 
 
-def _fitting(told: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """The lines to show, in their order, as many as there is room for. Linear in them.
+def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
+    """Select as many lines as fit, in their order, in linear time.
 
-    Lines cost what they cost apart and a little more for being joined, so what fits by that fits as a whole.
+    Each line is charged its own cost plus a little for joining, so the sum is never below the cost of the whole.
     """
-    left = budget_tokens - bound_tokens(_document(told, [])) - JOINED_TOKENS
+    left = budget_tokens - bound_tokens(_document(facts, [])) - JOINED_TOKENS
     headings: set[str] = set()
     chosen: set[int] = set()
     for place, line in sorted(enumerate(offered), key=lambda pair: FIRST.index(pair[1].heading)):
@@ -118,10 +118,10 @@ def _item(line: Quote) -> str:
     return f"- {line.text} ({' '.join(line.handles[:HANDLES_MAX])})"
 
 
-def _document(told: HandoffFacts, lines: Sequence[Quote]) -> str:
-    task = [f"task: {_quote(told.task)}"] if told.task else []
-    title = f"# Handoff: {_quote(told.session)}" if told.session else "# Handoff"
-    older = [f"{told.older:,} older marks were not looked at; `mica search` finds them"] if told.older else []
+def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
+    task = [f"task: {_quote(facts.task)}"] if facts.task else []
+    title = f"# Handoff: {_quote(facts.session)}" if facts.session else "# Handoff"
+    older = [f"{facts.older:,} older marks were not read; `mica search` finds them"] if facts.older else []
     body = [title, *task, *older]
     for heading in SHOWN:
         of_part = [line for line in lines if line.heading == heading]
@@ -130,21 +130,21 @@ def _document(told: HandoffFacts, lines: Sequence[Quote]) -> str:
     return "\n".join([OPENING, *body, CLOSING])
 
 
-def _distinct(told: HandoffFacts) -> list[Quote]:
-    """Every line there is; what is said under two headings stands under the one that asks for more."""
-    to_do = [mark for mark in told.open if NEXT_TAGS.intersection(mark.tags)]
-    found: dict[str, list[tuple[str, Quote]]] = {
+def _collect_lines(facts: HandoffFacts) -> list[Quote]:
+    """Return all lines. A claim under two headings is kept under the one with the higher priority."""
+    to_do = [mark for mark in facts.open if NEXT_TAGS.intersection(mark.tags)]
+    by_heading: dict[str, list[tuple[str, Quote]]] = {
         NEXT: _marks(NEXT, to_do),
-        OPEN: _marks(OPEN, [mark for mark in told.open if mark not in to_do]),
-        SESSION: [said for crystal in told.own for said in _statements(crystal, told)],
-        FAILED: [(event.id, _line(FAILED, _failure(event), [event.id], [event.number])) for event in told.failed],
-        MARKS: _marks(MARKS, told.uncovered),
-        FILES: [(step.id, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in told.files],
-        EARLIER: [(crystal.id, _earlier(crystal)) for crystal in told.recent],
+        OPEN: _marks(OPEN, [mark for mark in facts.open if mark not in to_do]),
+        SESSION: [quote for crystal in facts.own for quote in _statements(crystal, facts)],
+        FAILED: [(event.id, _line(FAILED, _failure(event), [event.id], [event.number])) for event in facts.failed],
+        MARKS: _marks(MARKS, facts.uncovered),
+        FILES: [(step.id, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in facts.files],
+        EARLIER: [(crystal.id, _earlier(crystal)) for crystal in facts.recent],
     }
     first: dict[str, Quote] = {}
     for heading in FIRST:
-        for claim, line in found[heading]:
+        for claim, line in by_heading[heading]:
             first.setdefault(claim, line)
     return sorted(first.values(), key=lambda line: SHOWN.index(line.heading))
 
@@ -160,12 +160,12 @@ def _marks(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
     ]
 
 
-def _statements(crystal: Crystal, told: HandoffFacts) -> Iterator[tuple[str, Quote]]:
-    """What a crystal says of this session; a pool of several sessions says more."""
-    of_session = {mark.id for mark in told.marks}
+def _statements(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
+    """Yield the statements of a crystal about this session; a crystal of pooled sessions also has others."""
+    of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
         if of_session.intersection(statement.sources):
-            cited = [told.handles[mark] for mark in statement.sources if mark in told.handles]
+            cited = [facts.handles[mark] for mark in statement.sources if mark in facts.handles]
             yield statement.text, _line(SESSION, statement.text, statement.sources, cited or [f"#{crystal.position}"])
 
 
@@ -176,10 +176,10 @@ def _earlier(crystal: Crystal) -> Quote:
 
 def _failure(event: Event) -> str:
     data = event.data
-    said = [
+    details = [
         value for name in ("command", "path", "text", "reason", "error") if isinstance(value := data.get(name), str)
     ]
-    return redact(": ".join([event.name, *said[:2]]))
+    return redact(": ".join([event.name, *details[:2]]))
 
 
 def _visit(visit: Visit, last: Event) -> str:
@@ -194,25 +194,25 @@ def _uses(visit: Visit) -> tuple[tuple[int, str], ...]:
 
 
 def _quote(text: str) -> str:
-    """A text on one line, that can neither end the fence nor begin a part of its own."""
+    """Flatten a text to one line that can neither close the fence nor start a heading."""
     flat = " ".join(neutralize_entry(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
     return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1] + "…"
 
 
-# -- What is known ----------------------------------------------------------------------------------------------
+# -- Facts -----------------------------------------------------------------------------------------------------
 
 
 async def latest_session(log: EventLog) -> str | None:
-    """The session in which something happened last; None when there is none.
+    """Return the session of the latest event that has one, or None.
 
-    Behind very many events of no session it is the one that was marked in last.
+    If more than `LATEST_MAX` events have no session, only marks are searched from there on.
     """
-    looked = 0
+    count = 0
     async for events in latest_first(log, EventQuery()):
         if (session := _last_session(events)) is not None:
             return session
-        looked += len(events)
-        if looked >= LATEST_MAX:
+        count += len(events)
+        if count >= LATEST_MAX:
             return _last_session(await log.query(EventQuery(names=(MARK,), limit=MARKS_MAX)))
     return None
 
@@ -222,13 +222,13 @@ def _last_session(events: Sequence[Event]) -> str | None:
 
 
 async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
-    """What a store knows of a session, and of what came before it."""
+    """Collect the facts of a session and of the work before it."""
     marks, task = await _marks_of(store.log, store.texts, session)
     own = await _own(store.crystals, marks)
     recent = await _recent(store.crystals, besides=own)
-    asked = [mark for crystal in (*own, *recent) for mark in crystal.open]
-    asked += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
-    asking = await live_marks(store.texts, await store.log.get_many(asked))
+    open_ids = [mark for crystal in (*own, *recent) for mark in crystal.open]
+    open_ids += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
+    open_marks = await live_marks(store.texts, await store.log.get_many(open_ids))
     covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
     failed = await store.log.query(EventQuery(session=session, errors=True, limit=FAILED_MAX))
@@ -241,7 +241,7 @@ async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
         older=await _older(store.texts, marks),
         own=tuple(own),
         recent=tuple(recent),
-        open=tuple([mark for mark in asking if not await is_fulfilled(store.chains, store.texts, mark.id)]),
+        open=tuple([mark for mark in open_marks if not await is_fulfilled(store.chains, store.texts, mark.id)]),
         uncovered=tuple(mark for mark in marks if mark.id not in covered),
         failed=tuple(failed),
         files=tuple(sorted(used, key=lambda pair: pair[1].sort_key, reverse=True)[:FILES_MAX]),
@@ -250,7 +250,7 @@ async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
 
 
 async def _own(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
-    """The crystals over these marks, a pool of small sessions among them."""
+    """Return the crystals that cover these marks, including pools of small sessions."""
     if not marks:
         return []
     known = {mark.id for mark in marks}
@@ -259,21 +259,21 @@ async def _own(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
 
 
 async def _recent(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
-    """The latest crystals that no other one covers; so none stands beside what it is made of."""
+    """Return the latest crystals that no other crystal covers, so that none is shown with its sources."""
     own = [crystal.id for crystal in besides]
-    known = {*own, *(await index.citing(own) if own else ())}  # nor what covers them
-    found = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
-    return [each for each in found if each.id not in known and not each.is_tree][-RECENT_MAX:]
+    known = {*own, *(await index.citing(own) if own else ())}  # and the crystals that cover them
+    latest = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
+    return [each for each in latest if each.id not in known and not each.is_tree][-RECENT_MAX:]
 
 
 async def _older(texts: TextIndex, marks: Sequence[Mark]) -> int:
-    """How many marks of a session come before these, its latest."""
+    """Count the marks of a session before these, its latest."""
     first = await texts.read([marks[0].position or 0], neighbours=0) if marks else []
     return first[0].ordinal if first else 0
 
 
 async def _marks_of(log: EventLog, texts: TextIndex, session: str | None) -> tuple[list[Mark], str | None]:
-    """The marks of a session that stand, and the task it was about last."""
+    """Return the live marks of a session and its latest task."""
     if session is None:
         return [], None
     events = await log.query(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))

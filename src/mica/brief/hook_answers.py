@@ -1,4 +1,4 @@
-"""What hooks answer: a brief at the start of a session and paths at a prompt, rendered before anybody asks."""
+"""Hook answers, rendered ahead of time: a brief for the start of a session and paths for a prompt."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mica.navigation.engine_copy import ENTRY, find_stemmer, write_engine
 from mica.navigation.navigator import Navigator
 from mica.settings import Settings
 
-TOKENS_MAX = 2_000  # of what a hook prints: Codex takes 2,500
-DEADLINE_S = 10.0  # nobody waits for what is rendered beforehand
-TREES_MAX = 8  # working trees of one space whose prompts are answered: those that were worked in last
+TOKENS_MAX = 2_000  # of a hook's output: Codex accepts 2,500
+DEADLINE_S = 10.0  # rendering ahead of time, so no agent waits
+TREES_MAX = 8  # working trees of one space whose prompts are answered: the most recently used
 
 
 class MakeBrief(Protocol):
-    """Makes a brief: what `Memory.brief` does."""
+    """Makes a brief, as `Memory.brief` does."""
 
     async def __call__(self, *, budget_tokens: int, deadline_s: float, is_preview: bool) -> Brief: ...
 
 
-async def render(
+async def write_session_answer(
     spools: Spools, *, settings: Settings, brief: MakeBrief, receipt: Callable[[Brief], EventId | None]
 ) -> None:
-    """Write what the start of a session is told; a brief that says the same as before stays the same, to the byte."""
+    """Write the brief for the start of a session. An unchanged brief is not rewritten, so its bytes stay the same."""
     budget_tokens = min(settings.brief.budget_tokens, TOKENS_MAX)
     made = await brief(budget_tokens=budget_tokens, deadline_s=DEADLINE_S, is_preview=True)
     while len(made.text) > hook.ANSWER_CHARACTERS_MAX:
@@ -42,21 +42,21 @@ async def render(
     if not made.text:
         spools.write_answer(hook.SESSION_ANSWER, None)
     elif before is None or before.text != made.text:
-        told = SessionAnswer(text=made.text, receipt=receipt(made), holdout=holdout)
-        spools.write_answer(hook.SESSION_ANSWER, told)
+        answer = SessionAnswer(text=made.text, receipt=receipt(made), holdout=holdout)
+        spools.write_answer(hook.SESSION_ANSWER, answer)
     elif before.holdout != holdout:
         spools.write_answer(hook.SESSION_ANSWER, msgspec.structs.replace(before, holdout=holdout))
 
 
-async def keep(
-    spools: Spools, navigating: Navigator | None, *, root: Path | None, settings: Settings, now: datetime
+async def write_prompt_answer(
+    spools: Spools, navigator: Navigator | None, *, root: Path | None, settings: Settings, now: datetime
 ) -> None:
-    """Write what hooks answer prompts with: this space's past, the tree that was worked in last, and what ranks."""
+    """Write the files with which hooks answer prompts: the history of this space, the working tree and the ranker."""
     library = find_stemmer()
-    if not settings.observe.offers or navigating is None or root is None or library is None:
-        forget(spools)
+    if not settings.observe.offers or navigator is None or root is None or library is None:
+        remove_prompt_answer(spools)
         return
-    tree = await navigating.save(spools.past, now=now)
+    tree = await navigator.save(spools.past, now=now)
     if tree is None:
         return
     before = spools.prompt_answer()
@@ -74,13 +74,13 @@ async def keep(
         spools.write_answer(hook.PROMPT_ANSWER, made)
 
 
-def take_back(spools: Spools) -> None:
-    """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
+def remove_answers(spools: Spools) -> None:
+    """Remove all hook answers until they are rendered again, because they may contain withdrawn text."""
     spools.write_answer(hook.SESSION_ANSWER, None)
-    forget(spools)
+    remove_prompt_answer(spools)
 
 
-def forget(spools: Spools) -> None:
-    """Let hooks answer no prompt, and keep nothing of the past for them."""
+def remove_prompt_answer(spools: Spools) -> None:
+    """Remove the answer to prompts and the history saved for it."""
     spools.write_answer(hook.PROMPT_ANSWER, None)
     spools.past.unlink(missing_ok=True)

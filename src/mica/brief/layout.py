@@ -1,4 +1,4 @@
-"""A brief as text: fenced as data, a line for each passage under its day, stable so that prompt caches stay warm."""
+"""Renders a brief: fenced as data, one line per passage under its day, in stable order so that prompt caches work."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from mica.format.fence import CLOSING, OPENING, bound_tokens, neutralize_entry, 
 from mica.model.brief import Brief, Passage
 from mica.tokens import estimate
 
-CHARACTERS_MAX = 20  # of a token, in the mean of a text; a longer text cannot fit
-WORD_TOKENS_LEAST = 0.8  # of whatever stands between two blanks, by the estimate: one mark of punctuation
-DAY_TOKENS = 10  # at the most, with its line end
+CHARACTERS_MAX = 20  # per token, on average; a longer text cannot fit
+WORD_TOKENS_LEAST = 0.8  # of anything between two blanks, by the estimate: one punctuation mark
+DAY_TOKENS = 10  # upper bound of the line with a date
 
 
 def line(passage: Passage) -> str:
-    """One passage as it stands in a brief: what it is, its text, and by which handle a person finds it again."""
+    """Render a passage as one line: its kind, its text, and the handle by which it can be looked up."""
     handle = f" ({passage.handle})" if passage.handle else ""
     return f"- {neutralize_entry(passage.kind)}: {neutralize_entry(passage.text)}{handle}"
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
-    """The passage with the tokens that its line costs at the most. What is far beyond the budget is only guessed."""
+    """Return the passage with an upper bound of its tokens; far beyond the budget it is only a rough guess."""
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
     return msgspec.structs.replace(passage, tokens=bound_tokens(line(passage) + "\n"))
 
 
 def cost_within(passage: Passage, limit_tokens: int) -> int | None:
-    """The tokens that its line costs at the most, None when that is more than so many: a long one is not looked at."""
+    """Return an upper bound of the tokens of its line, or None if above the limit. Long texts are not measured."""
     text = passage.text
     if len(text) > limit_tokens * CHARACTERS_MAX or len(text.split()) * WORD_TOKENS_LEAST > limit_tokens:
         return None
@@ -39,17 +39,17 @@ def cost_within(passage: Passage, limit_tokens: int) -> int | None:
 
 
 def day(passage: Passage) -> str:
-    """The line under which the passages of a day stand."""
+    """Return the date line of a passage."""
     return f"{passage.at:%Y-%m-%d}"
 
 
 def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str] = ()) -> int:
-    """The tokens that passages may take in a brief of this budget."""
+    """Return the tokens available for passages in a brief of this budget."""
     return max(0, budget_tokens - bound_tokens("\n".join([OPENING, *notes, *_notes(missing), CLOSING])))
 
 
 def fits_alone(passage: Passage, *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()) -> bool:
-    """Whether a brief of this one passage costs at most the budget, measured as a whole."""
+    """Return True if a brief of only this passage fits the budget, measured as a whole."""
     if cost_within(passage, budget_tokens) is None:
         return False
     return bound_tokens(_frame([*_lines([passage]), *notes], missing)) <= budget_tokens
@@ -64,10 +64,10 @@ def render(
     missing: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> Brief:
-    """The brief. Nothing known and nothing missing is no text at all; the text never costs more than the budget.
+    """Render a brief within the budget. The text is empty if there are no passages and nothing is missing.
 
-    Passages are given best first and stand oldest first: what is learned later is appended, and the text before it
-    stays the same. Notes stand below them, as whole lines.
+    `passages` are sorted best first but shown oldest first, so that later knowledge is appended and the text before it
+    stays the same. `notes` are whole lines below them.
     """
     shown = list(passages)
     while True:

@@ -1,4 +1,4 @@
-"""Marks as sources: those that match the task of a brief, or the latest without one; and those that name a concept."""
+"""Marks as sources: those that match a task, the latest ones if there is no task, and those that name a concept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mica.store.priority import observe_failure
 from mica.store.protocol import CrystalIndex, Store
 from mica.words import terms
 
-MENTIONS_READ = 50  # of the marks and crystals that rank best for a concept's id
+MENTIONS_READ = 50  # the best marks and crystals for a concept's id
 MENTIONS_MAX = 5
 MENTION_CHARACTERS_MAX = 1_000
 
@@ -36,7 +36,7 @@ class SharedSearch:
         self._searches: WeakKeyDictionary[Question, TaskSearch] = WeakKeyDictionary()
 
     async def hits(self, question: Question) -> Sequence[Hit]:
-        """The matching marks, best first."""
+        """Return the matching marks, best first."""
         if not question.task:
             return []
         running = self._searches.get(question)
@@ -50,18 +50,18 @@ class SharedSearch:
                     now=question.now,
                     zone=self._zone,
                     likeness=partial(self._likeness, question),
-                    on_partial=running.look,
+                    on_partial=running.set_first_hits,
                 )
             )
         return await running.result()
 
     def first_hits(self, question: Question) -> Sequence[Hit]:
-        """The marks of a quick look, while the search is under way."""
+        """Return the preliminary hits while the search is running."""
         running = self._searches.get(question)
         return [] if running is None else running.first_hits
 
     async def _likeness(self, question: Question, query: ParsedQuery) -> Mapping[int, float] | None:
-        """What the embedding model finds alike in time; None, and a note, when words alone must do."""
+        """Return similarities from the embedding model, or None with a note if it is late or fails."""
         if self._vectors is None:
             return None
         reading = asyncio.ensure_future(self._vectors.likeness(query))
@@ -77,7 +77,7 @@ class SharedSearch:
 
 
 class TaskSearch:
-    """A search under way. It is cancelled when the last waiter leaves."""
+    """A running search. It is cancelled when the last waiter leaves."""
 
     def __init__(self) -> None:
         self.first_hits: list[Hit] = []
@@ -88,7 +88,7 @@ class TaskSearch:
         self._task = asyncio.ensure_future(searching)
         self._task.add_done_callback(observe_failure)
 
-    def look(self, hits: list[Hit]) -> None:
+    def set_first_hits(self, hits: list[Hit]) -> None:
         self.first_hits = hits
 
     async def result(self) -> Sequence[Hit]:
@@ -113,9 +113,8 @@ class MarkSource:
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if not question.task:
-            uncovered = await self._crystals.unsealed(
-                limit=question.limit, latest=True
-            )  # crystals stand for the others
+            # Crystals cover the other marks.
+            uncovered = await self._crystals.unsealed(limit=question.limit, latest=True)
             return [excerpt_of(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(uncovered), start=1)]
         return excerpts_of(await self._shared.hits(question))
 
@@ -123,11 +122,11 @@ class MarkSource:
         return excerpts_of(self._shared.first_hits(question))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class MentionSource:
-    """Marks and crystals that name a concept's id. Each is a statement of its own: prose is not compared."""
+    """Marks and crystals that name a concept's id. Each is a separate statement: prose is not compared."""
 
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by
@@ -139,18 +138,18 @@ class MentionSource:
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         concept, now = question.subject, question.now
-        wanted = set(terms(concept.id))
-        if not wanted or self.are_any is False:
+        id_terms = set(terms(concept.id))
+        if not id_terms or self.are_any is False:
             return []
         await self._stored()
-        known = await self._store.texts.postings(sorted(wanted), limit=1)
+        known = await self._store.texts.postings(sorted(id_terms), limit=1)
         self.are_any = known.marks > 0
-        if not all(known.count_marks(term) for term in wanted):
+        if not all(known.count_marks(term) for term in id_terms):
             return []
         hits = await find(
             self._store, concept.id, limit=MENTIONS_READ, now=now, zone=None, filters=Filters(), scope=SearchScope()
         )
-        naming = [hit for hit in hits if wanted <= set(terms(hit.text)) and hit.at <= now][:MENTIONS_MAX]
+        naming = [hit for hit in hits if id_terms <= set(terms(hit.text)) and hit.at <= now][:MENTIONS_MAX]
         return [
             Fragment(
                 key=f"#{hit.position}",
@@ -165,11 +164,11 @@ class MentionSource:
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
-    """Hits for a brief; of several with the same text the first, which is the latest."""
+    """Convert hits to excerpts. Of hits with the same text only the first, the latest, is used."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
     distinct: dict[str, Hit] = {}
@@ -184,7 +183,7 @@ def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
 
 
 def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:
-    """A mark for a brief."""
+    """Convert a mark to an excerpt."""
     return Excerpt(
         text=mark.text,
         sources=(mark.id,),

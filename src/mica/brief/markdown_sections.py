@@ -1,6 +1,6 @@
-"""Sections of a Markdown text: found by their title and replaced, while every other character stays as it is.
+"""Finds and replaces a section of a Markdown text by its title, without changing any other character.
 
-A section ends where the next heading of its level, or of a higher one, begins. Headings in code and comments are none.
+A section ends at the next heading of the same or a higher level. Headings inside code and comments are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Where a section stands, in numbers of lines."""
+    """The position of a section, in line numbers."""
 
     heading: int
     body: int  # the first line after its heading
@@ -28,12 +28,12 @@ class Section(msgspec.Struct, frozen=True):
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text, each with its own line end."""
+    """Split a text into lines, each with its line ending."""
     return _LINE.findall(text)
 
 
 def find(lines: Sequence[str], title: str) -> Section | None:
-    """The first section of this title, in whichever case."""
+    """Return the first section with this title, ignoring case."""
     found: tuple[int, int, int] | None = None
     for start, body, level, name in _headings(lines):
         if found is None:
@@ -44,27 +44,27 @@ def find(lines: Sequence[str], title: str) -> Section | None:
     return None if found is None else Section(found[0], found[1], len(lines))
 
 
-def replaced(text: str, title: str, body: Sequence[str]) -> str:
-    """The text with these lines as the body of the section; a new one at the end when there is none.
+def replace_section(text: str, title: str, body: Sequence[str]) -> str:
+    """Replace the body of a section by these lines; a missing section is added at the end.
 
-    The lines end as those of the text do.
+    The lines get the line ending of the text.
     """
     lines = lines_of(text)
     ending = next((_ending(line) for line in lines if _ending(line)), "\n")
-    said = "".join(f"{line}{ending}" for line in body)
+    content = "".join(f"{line}{ending}" for line in body)
     section = find(lines, title)
     if section is None:
         gap = "" if not text else ending if _ending(text) else 2 * ending
-        return f"{text}{gap}## {title}{ending}{ending}{said}"
+        return f"{text}{gap}## {title}{ending}{ending}{content}"
     head, tail = "".join(lines[: section.body]), "".join(lines[section.end :])
     if tail:
-        return f"{head}{ending}{said}{ending}{tail}"
-    whole = f"{head}{'' if _ending(head) else ending}{ending}{said}"
+        return f"{head}{ending}{content}{ending}{tail}"
+    whole = f"{head}{'' if _ending(head) else ending}{ending}{content}"
     return whole if _ending(text) else whole.removesuffix(ending)
 
 
-def plain(text: str) -> str:
-    """A text on one line that begins nothing of its own in a list: no heading, no code, no comment."""
+def escape_line(text: str) -> str:
+    """Flatten a text to one line that starts no heading, code or comment inside a list."""
     flat = " ".join(_HIDDEN.sub(" ", text).split()).replace("<!--", "&lt;!--")
     return f"\\{flat}" if _BEGINS_BLOCK.match(flat) else flat
 
@@ -74,7 +74,7 @@ def _ending(line: str) -> str:
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Every heading: its first line, the line after it, its level and its title."""
+    """Yield each heading: its first line, the line after it, its level and its title."""
     fence = ""
     is_comment = False
     bare = [line.rstrip("\r\n").removeprefix("" if number else "\ufeff") for number, line in enumerate(lines)]
@@ -96,12 +96,12 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _closes(line: str, fence: str) -> bool:
-    found = _FENCE.fullmatch(line)
-    return found is not None and found[1].startswith(fence) and not found[2].strip()
+    match = _FENCE.fullmatch(line)
+    return match is not None and match[1].startswith(fence) and not match[2].strip()
 
 
 def _paragraph(lines: Sequence[str], last: int) -> int:
-    """The first line of the paragraph that ends with this one."""
+    """Return the first line of the paragraph that ends with line `last`."""
     first = last
     while first and not _NO_PARAGRAPH.match(lines[first - 1]) and not _UNDERLINE.fullmatch(lines[first - 1]):
         first -= 1

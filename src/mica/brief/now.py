@@ -1,4 +1,4 @@
-"""A section of a status file, as NOW.md, proposed from crystals: shown as a diff, written when a person says so."""
+"""Proposes a section of a status file such as NOW.md from crystals: shown as a diff, written on confirmation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from mica.brief.markdown_sections import find, lines_of, plain, replaced
+from mica.brief.markdown_sections import escape_line, find, lines_of, replace_section
 from mica.errors import InvalidInput
 from mica.events.log_export import atomic_writer
 from mica.format.lines import HANDLES_MAX
@@ -21,10 +21,10 @@ from mica.store.protocol import Store
 NOW = "NOW.md"
 HAPPENED = "What Just Happened"
 STATUS = "Session Status"
-STATUS_SHARE = 0.8  # of the confidence of its crystal: how a session stands is less certain than what happened
-LATELY = timedelta(hours=24)  # before the end of the latest crystal
-LATEST_MAX = 100  # crystals among which the latest are looked for
-SIZE_BYTES_MAX = 2**20  # a file that people read has some kilobytes; a larger one was named by mistake
+STATUS_SHARE = 0.8  # of the crystal's confidence: a session's status is less certain than past events
+RECENT = timedelta(hours=24)  # before the end of the latest crystal
+LATEST_MAX = 100  # crystals that are considered
+SIZE_BYTES_MAX = 2**20  # status files have some kilobytes; a larger file was named by mistake
 TITLE_CHARACTERS_MAX = 200
 QUOTED = "log.quoted"  # the event that records a status file written from crystals
 
@@ -37,16 +37,16 @@ class Quoted(msgspec.Struct, frozen=True):
     crystals: tuple[EventId, ...] = ()
 
 
-class Lately(msgspec.Struct, frozen=True, kw_only=True):
-    """What a section is made of."""
+class RecentWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The crystals and open marks that a section is made from."""
 
     crystals: tuple[Crystal, ...] = ()  # oldest first
     open: tuple[Mark, ...] = ()
-    handles: dict[EventId, str] = {}  # of the marks that the crystals cite
+    handles: dict[EventId, str] = {}  # numbers of the marks that the crystals cite
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a section could say, beside what it says."""
+    """The proposed content of a section next to its current content."""
 
     section: str
     current_content: str  # of the section; empty when there is none
@@ -73,16 +73,16 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a proposal was written, and where the file is kept as it was before; None when there was none."""
+    """The path of the written file and of its backup; None if the file is new."""
 
     file: str
     backup: str | None
 
 
-async def collect_lately(store: Store, *, section: str) -> Lately:
-    """What happened last: the days and sessions of the last hours, none beside what it is made of.
+async def collect_recent(store: Store, *, section: str) -> RecentWork:
+    """Collect the day and session crystals of the last 24 hours, none together with its sources.
 
-    How a session stands is told by the crystal of the latest one and by what it left open.
+    The status section uses the crystal of the latest session and its open marks.
     """
     if is_status(section):
         latest = await store.crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
@@ -92,16 +92,16 @@ async def collect_lately(store: Store, *, section: str) -> Lately:
         sessions = await store.crystals.query(
             CrystalQuery(level="session", is_sealed=False, is_stale=False, limit=LATEST_MAX)
         )
-        found = sorted(
+        latest = sorted(
             [*days, *(each for each in sessions if not each.is_tree)], key=lambda crystal: (crystal.end_at, crystal.id)
         )
-        crystals = [crystal for crystal in found if crystal.end_at > found[-1].end_at - LATELY]
+        crystals = [crystal for crystal in latest if crystal.end_at > latest[-1].end_at - RECENT]
     cited = [mark for crystal in crystals for statement in crystal.statements for mark in statement.sources]
-    asked = [mark for crystal in crystals for mark in crystal.open] if is_status(section) else []
-    events = [await store.log.get(identifier) for identifier in dict.fromkeys([*cited, *asked])]
+    open_ids = [mark for crystal in crystals for mark in crystal.open] if is_status(section) else []
+    events = [await store.log.get(identifier) for identifier in dict.fromkeys([*cited, *open_ids])]
     known = {event.id: event for event in events if event is not None}
-    positions = [position for each in asked if each in known and (position := known[each].position) is not None]
-    return Lately(
+    positions = [position for each in open_ids if each in known and (position := known[each].position) is not None]
+    return RecentWork(
         crystals=tuple(crystals),
         open=tuple(text.mark for text in await store.texts.read(sorted(positions), neighbours=0)),
         handles={identifier: event.number for identifier, event in known.items()},
@@ -112,43 +112,43 @@ def is_status(section: str) -> bool:
     return section.strip().casefold() == STATUS.casefold()
 
 
-def content(lately: Lately) -> list[str]:
-    """The lines of a section: each crystal and what it says, quoted, with where it comes from."""
+def section_lines(recent: RecentWork) -> list[str]:
+    """Return the lines of a section: each crystal with its statements and their sources, then the open marks."""
     lines: list[str] = []
-    for crystal in lately.crystals:
-        name = plain(crystal.label or crystal.period)
+    for crystal in recent.crystals:
+        name = escape_line(crystal.label or crystal.period)
         lines.append(f"- {crystal.end_at:%Y-%m-%d %H:%M} UTC, {name} (#{crystal.position})")
         for statement in crystal.statements:
-            cited = [lately.handles[mark] for mark in statement.sources if mark in lately.handles]
+            cited = [recent.handles[mark] for mark in statement.sources if mark in recent.handles]
             handles = " ".join(cited[:HANDLES_MAX]) or f"#{crystal.position}"
-            lines.append(f"  - {plain(statement.text)} ({handles})")
-    for mark in lately.open:
-        lines.append(f"- {plain(next(iter(mark.tags), 'open'))}: {plain(mark.text)} (#{mark.position})")
+            lines.append(f"  - {escape_line(statement.text)} ({handles})")
+    for mark in recent.open:
+        lines.append(f"- {escape_line(next(iter(mark.tags), 'open'))}: {escape_line(mark.text)} (#{mark.position})")
     return lines
 
 
-def propose(lately: Lately, *, file: Path, section: str, before: str | None) -> Proposal:
-    """The file with its section made anew; as it is when there is nothing to say.
+def propose(recent: RecentWork, *, file: Path, section: str, before: str | None) -> Proposal:
+    """Propose the file with a new body of the section; unchanged if there is no recent work.
 
-    Raises InvalidInput for a title that is none.
+    Raises InvalidInput if the title is not valid.
     """
     title = section.strip()
     if not title or len(title) > TITLE_CHARACTERS_MAX or not title.isprintable() or title != title.strip("# "):
-        raise InvalidInput(f"{section!r} is no title of a section; give a short line of text, without # around it")
+        raise InvalidInput(f"{section!r} is not a section title; give a short line of text without # around it")
     lines = lines_of(before or "")
-    there = find(lines, title)
-    said = content(lately)
-    confidences = [crystal.confidence for crystal in lately.crystals]
+    existing = find(lines, title)
+    new_lines = section_lines(recent)
+    confidences = [crystal.confidence for crystal in recent.crystals]
     confidence = sum(confidences) / len(confidences) if confidences else 0.0
     return Proposal(
         section=title,
-        current_content="" if there is None else "".join(lines[there.body : there.end]).strip(),
-        proposed_content="\n".join(said),
-        source_crystals=tuple(crystal.id for crystal in lately.crystals),
+        current_content="" if existing is None else "".join(lines[existing.body : existing.end]).strip(),
+        proposed_content="\n".join(new_lines),
+        source_crystals=tuple(crystal.id for crystal in recent.crystals),
         confidence=round(confidence * (STATUS_SHARE if is_status(title) else 1), 3),
         file=str(file),
         before=before,
-        after=replaced(before or "", title, said) if said else before or "",
+        after=replace_section(before or "", title, new_lines) if new_lines else before or "",
     )
 
 
@@ -156,37 +156,36 @@ def propose(lately: Lately, *, file: Path, section: str, before: str | None) -> 
 
 
 def read_file(file: Path) -> str | None:
-    """What a file says, to the letter; None when it is not there. Raises InvalidInput when it is no text."""
+    """Return the exact text of a file, or None if it does not exist. Raises InvalidInput if it is not text."""
     try:
         if not file.exists():
             return None
         if not file.is_file():
-            raise InvalidInput(f"{file} is no file; give one, such as {NOW}")
+            raise InvalidInput(f"{file} is not a file; give one such as {NOW}")
         if file.stat().st_size > SIZE_BYTES_MAX:
-            raise InvalidInput(f"{file} has more than {SIZE_BYTES_MAX:,} bytes, and is no status file; give another")
+            raise InvalidInput(f"{file} has more than {SIZE_BYTES_MAX:,} bytes, too many for a status file")
         return file.read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not written in UTF-8, see byte {error.start:,}; convert it first") from error
+        raise InvalidInput(f"{file} is not UTF-8 at byte {error.start:,}; convert it first") from error
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
 
 
 def apply_proposal(proposal: Proposal, *, at: datetime) -> Applied:
-    """Write a proposal, whole or not at all, and keep what the file was before beside it.
+    """Write a proposal atomically and back up the previous file next to it.
 
-    A link stays a link: the file behind it is written. Raises InvalidInput when the file has changed since then, or
-    cannot be written.
+    Symbolic links are followed. Raises InvalidInput if the file has changed since the proposal, or cannot be written.
     """
     file = Path(proposal.file).resolve()
     if read_file(file) != proposal.before:
-        raise InvalidInput(f"{proposal.file} has changed since this was proposed; look at the new proposal first")
+        raise InvalidInput(f"{proposal.file} has changed since the proposal was made; look at a new proposal first")
     try:
         if proposal.before is None:
-            return _created(file, proposal.after)
+            return _create(file, proposal.after)
         mode = file.stat().st_mode & 0o777
         if not mode & 0o222 or not os.access(file, os.W_OK):
             raise InvalidInput(f"{proposal.file} is read-only; make it writable, or give another file")
-        backup = _kept(file, proposal.before, mode=mode, at=at)
+        backup = _write_backup(file, proposal.before, mode=mode, at=at)
         with atomic_writer(file) as stream:
             stream.write(proposal.after.encode())
     except OSError as error:
@@ -194,8 +193,8 @@ def apply_proposal(proposal: Proposal, *, at: datetime) -> Applied:
     return Applied(file=str(file), backup=str(backup))
 
 
-def _created(file: Path, text: str) -> Applied:
-    """A new file, with the permissions that new files have here."""
+def _create(file: Path, text: str) -> Applied:
+    """Create the file with the default permissions."""
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
         with atomic_writer(file) as stream:
@@ -206,8 +205,8 @@ def _created(file: Path, text: str) -> Applied:
     return Applied(file=str(file), backup=None)
 
 
-def _kept(file: Path, text: str, *, mode: int, at: datetime) -> Path:
-    """A copy beside the file, under a name that none has."""
+def _write_backup(file: Path, text: str, *, mode: int, at: datetime) -> Path:
+    """Write a copy next to the file under an unused name."""
     name = f"{file.name}.bak-{at:%Y%m%dT%H%M%SZ}"
     number = 1
     while True:

@@ -1,4 +1,4 @@
-"""mica's own sources, which `memory.py` hands to `sources`: marks, crystals, files, teachings and trails."""
+"""mica's own sources, which `memory.py` passes to `sources`: marks, crystals, files, teachings and trails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mica.store.protocol import Store
 def task_sources(
     store: Store, *, rank_files: RankFiles, zone: tzinfo | None, vectors: MarkVectors | None = None
 ) -> list[Source]:
-    """The sources of a brief's task, which share one search."""
+    """Return the sources that answer tasks. They share one search."""
     shared = SharedSearch(store, vectors=vectors, zone=zone)
     return [
         MarkSource(store.crystals, shared),
@@ -29,7 +29,7 @@ def task_sources(
 
 
 def concept_sources(store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> list[Source]:
-    """The sources of concepts, each of which waits for `stored`; teachings answer tasks, too."""
+    """Return the sources that answer concepts, each of which waits for `stored`; teachings also answer tasks."""
     return [
         MentionSource(store, stored=stored),
         TeachingSource(store.log, store.crystals, stored=stored),

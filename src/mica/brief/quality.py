@@ -1,8 +1,8 @@
-"""Did it help? Five figures from receipts and outcomes, and what gathering cost. A pure function of events.
+"""Measures whether briefs help: five figures from receipts and outcomes, and the cost of gathering.
 
-Tasks of sessions that were told briefs stand beside tasks of sessions that were told none, because the space was
-switched off or the session held out. Sessions of both kinds are left out: answers to different inputs are never
-averaged. Beside every gain stands the share that was made worse, and where there is too little to tell, that is said.
+A pure function of events. Tasks of sessions with briefs are compared to tasks of sessions without, because the space
+was switched off or the session was held out. Sessions that had both are excluded: outcomes of different inputs are
+never averaged. Every gain is reported with the share of tasks that did worse, and too little data is reported as such.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from mica.navigation.report import SESSIONS_MIN, bootstrap_difference
 from mica.sources.protocol import GATHERED
 
 RECEIPT = "brief"  # the event that records a brief
-WEEKS = 8  # of the comparison
-TASKS_MIN = 30  # of each arm; fewer say nothing
+WEEKS = 8  # length of the comparison
+TASKS_MIN = 30  # per arm; fewer prove nothing
 WEEK = timedelta(days=7)
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that were told briefs, or that were not."""
+    """The tasks with briefs, or those without."""
 
     tasks: int = 0
-    judged: int = 0  # of those, with an outcome
+    judged: int = 0  # tasks with an outcome
     succeeded: int = 0
-    sessions: int = 0  # of the judged ones
+    sessions: int = 0  # of the judged tasks
 
     @property
     def success(self) -> float | None:
@@ -41,31 +41,31 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BriefEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks with briefs beside tasks without (C-50), and the share that was worse (C-52)."""
+    """Tasks with briefs compared to tasks without (C-50), and the share that did worse (C-52)."""
 
     on: Arm = Arm()
     off: Arm = Arm()
     mixed: int = 0  # tasks of sessions that had both
-    difference: float | None = None  # of the shares that succeeded; positive in favour of briefs
-    low: float | None = None  # of its 95 % interval
+    difference: float | None = None  # of the success rates; positive in favour of briefs
+    low: float | None = None  # bound of its 95 % interval
     high: float | None = None
     worse: float | None = None  # share of the tasks with briefs whose kind did better without
-    kinds: int = 0  # of tasks that both arms had
+    kinds: int = 0  # kinds of tasks that both arms had
 
     @property
     def verdict(self) -> str:
         if self.difference is None or self.low is None or self.high is None:
             return (
-                f"{self.on.judged:,} tasks with briefs and {self.off.judged:,} without have an outcome: too few to say "
-                f"whether briefs help ({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
+                f"Tasks with an outcome: {self.on.judged:,} with briefs and {self.off.judged:,} without, "
+                f"too few to say whether briefs help ({TASKS_MIN} of each are needed, from {SESSIONS_MIN} sessions)."
             )
-        sure = "helped" if self.low > 0 else "harmed" if self.high < 0 else "made no difference that can be told"
+        sure = "helped" if self.low > 0 else "harmed" if self.high < 0 else "made no measurable difference"
         worse = "" if self.worse is None else f"; worse for {self.worse:.0%} of the tasks"
         return f"Briefs {sure}: {self.difference:+.1%} success ({self.low:+.1%} to {self.high:+.1%}){worse}."
 
 
 class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """How long it takes from an observation to its crystal, and from there to its first use (C-51); medians."""
+    """Median time from an observation to its crystal, and from there to its first use (C-51)."""
 
     crystals_used: int = 0
     to_crystal_h: float | None = None
@@ -73,7 +73,7 @@ class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yield(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sources contributed to something that was shown (C-53)."""
+    """The sources that contributed to shown text (C-53)."""
 
     asked: int = 0
     contributed: int = 0
@@ -85,7 +85,7 @@ class Yield(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What gathering took, and what became of what was gathered (C-20)."""
+    """The cost of gathering and the fate of the gathered fragments (C-20)."""
 
     gathers: int = 0
     tokens: int = 0
@@ -94,14 +94,14 @@ class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float | None = None
     p99_ms: float | None = None
     coherence: float | None = None  # mean
-    answered: float | None = None  # share of the questions to sources that were answered, by kept replies too
-    cached: float | None = None  # share that kept replies answered
+    answered: float | None = None  # share of the questions to sources that were answered, from the cache too
+    cached: float | None = None  # share answered from the cache
     conflicts: int = 0
-    counts: dict[str, int] = {}  # junk, duplicates, loops and what else was not shown
+    counts: dict[str, int] = {}  # junk, duplicates, loops and other fragments that were not shown
 
 
 class QualityWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """What passed its gate in a week (C-49), and what was told."""
+    """The crystals, teachings and trails accepted in a week (C-49), and the briefs and gathers made."""
 
     begins: datetime
     crystals: int = 0
@@ -112,7 +112,7 @@ class QualityWeek(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether it helped, as far as that can be told."""
+    """The quality report of a period."""
 
     since: datetime
     until: datetime
@@ -124,7 +124,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Quality:
-    """The figures of these events, which come in order of time; those before `since` only explain later ones."""
+    """Compute the report from events in order of time; events before `since` only explain later ones."""
     within = [event for event in events if event.at >= since]
     receipts = [event for event in within if event.name == RECEIPT]
     gathers = [event for event in within if event.name == GATHERED]
@@ -140,18 +140,18 @@ def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Qua
 
 
 def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> BriefEffect:
-    told: dict[str, set[bool]] = defaultdict(set)
+    arms_of: dict[str, set[bool]] = defaultdict(set)
     for event in briefs:
         if event.context.session is not None and "as_of" not in event.data:
             is_off = "held_out" if event.name == BRIEFED else "is_off"
-            told[event.context.session].add(event.data.get(is_off) is not True)
+            arms_of[event.context.session].add(event.data.get(is_off) is not True)
     arms: dict[bool, list[Walk]] = {True: [], False: []}
     mixed = 0
     for walk in walks:
-        given = told.get(walk.session or "", set())
-        if len(given) == 1:
-            arms[next(iter(given))].append(walk)
-        mixed += len(given) > 1
+        session_arms = arms_of.get(walk.session or "", set())
+        if len(session_arms) == 1:
+            arms[next(iter(session_arms))].append(walk)
+        mixed += len(session_arms) > 1
     on, off = (_arm(arms[each]) for each in (True, False))
     helped = BriefEffect(on=on, off=off, mixed=mixed)
     if min(on.judged, off.judged) < TASKS_MIN:
@@ -185,7 +185,7 @@ def _arm(walks: Sequence[Walk]) -> Arm:
 
 
 def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:
-    """Of the tasks with briefs whose kind was also done without: the share of those that did better without."""
+    """Of the tasks with briefs whose kind was also done without, return the share that did better without."""
     kinds: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
     for place, walks in enumerate((ours, theirs)):
         for walk in walks:
@@ -235,31 +235,31 @@ def _yield(gathers: Iterable[Event], receipts: Iterable[Event]) -> Yield:
 
 
 def _cost(gathers: Sequence[Event]) -> GatherCost:
-    told = [event.data for event in gathers]
-    took = sorted(_number(each.get("latency_ms")) for each in told)
-    asked = sum(len(_texts(each.get("asked"))) for each in told)
+    records = [event.data for event in gathers]
+    took = sorted(_number(each.get("latency_ms")) for each in records)
+    asked = sum(len(_texts(each.get("asked"))) for each in records)
     missing = sum(
         len(set(_texts(each.get("asked"))) & {*(each.get("missing") or {})})  # type: ignore[misc]  # a mapping
-        for each in told
+        for each in records
         if isinstance(each.get("missing"), Mapping)
     )
-    cached = sum(len(_texts(each.get("cached"))) for each in told)
-    shares = [_number(each["coherence"]) for each in told if each.get("coherence") is not None]
+    cached = sum(len(_texts(each.get("cached"))) for each in records)
+    shares = [_number(each["coherence"]) for each in records if each.get("coherence") is not None]
     counts: Counter[str] = Counter()
-    for each in told:
-        if isinstance(found := each.get("counts"), Mapping):
-            counts.update({str(name): int(_number(number)) for name, number in found.items()})
+    for each in records:
+        if isinstance(recorded := each.get("counts"), Mapping):
+            counts.update({str(name): int(_number(number)) for name, number in recorded.items()})
     return GatherCost(
-        gathers=len(told),
-        tokens=int(sum(_number(each.get("tokens")) for each in told)),
+        gathers=len(records),
+        tokens=int(sum(_number(each.get("tokens")) for each in records)),
         milliseconds=sum(took),
-        dollars=sum(_number(each.get("dollars")) for each in told),
+        dollars=sum(_number(each.get("dollars")) for each in records),
         p50_ms=median(took) if took else None,
         p99_ms=took[min(len(took) - 1, int(len(took) * 0.99))] if took else None,
         coherence=fmean(shares) if shares else None,
         answered=1 - missing / asked if asked else None,
         cached=cached / asked if asked else None,
-        conflicts=int(sum(_number(each.get("conflicts")) for each in told)),
+        conflicts=int(sum(_number(each.get("conflicts")) for each in records)),
         counts=dict(sorted(counts.items())),
     )
 
@@ -270,9 +270,8 @@ def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tupl
     count = -(-(until - since) // WEEK)
     for event in events:
         if event.name in names:
-            counted[min(count - 1, (event.at - since) // WEEK)][names[event.name]] += (
-                1  # what happens now is of this week
-            )
+            week = min(count - 1, (event.at - since) // WEEK)  # an event at `until` belongs to the last week
+            counted[week][names[event.name]] += 1
     return tuple(QualityWeek(begins=since + number * WEEK, **counted[number]) for number in range(count))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a brief: which passages an agent was shown, what they cost, and what was missing."""
+"""Receipts: the recorded events of briefs, with the passages shown, their cost, and the gaps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mica.store.protocol import EventLog, PurgeLog
 from mica.tokens import ESTIMATOR
 
 BRIEF = "brief"  # the event that is the receipt of a brief
-SWITCHED = "brief.switched"  # {"on": bool}: switches the briefs of a space; the latest holds
-CONFLICTS = "conflicts"  # how the line of a brief begins that tells what lost
+SWITCHED = "brief.switched"  # {"on": bool}: switches the briefs of a space; the latest one counts
+CONFLICTS = "conflicts"  # first word of the line that lists conflicts
 
 
 def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> dict[str, object]:
-    """The data of the event that records a brief."""
-    told: dict[str, object] = {
+    """Return the data of the event that records a brief."""
+    data: dict[str, object] = {
         "query": redact(brief.query),
         "passages": [_passage(passage) for passage in brief.passages],
         "tokens": brief.tokens,
@@ -29,62 +29,63 @@ def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | 
         "missing": brief.missing,
     }
     if brief.concepts:
-        told |= {"concepts": brief.concepts, "coherence": brief.coherence, "conflicts": len(brief.conflicts)}
+        data |= {"concepts": brief.concepts, "coherence": brief.coherence, "conflicts": len(brief.conflicts)}
     if brief.lost:
-        told["lost"] = [_passage(each) for each in brief.lost]
-    told |= {name: True for name in ("is_compressed", "is_off") if getattr(brief, name)}
+        data["lost"] = [_passage(each) for each in brief.lost]
+    data |= {name: True for name in ("is_compressed", "is_off") if getattr(brief, name)}
     if latency_ms is not None:
-        told["latency_ms"] = round(latency_ms, 3)
+        data["latency_ms"] = round(latency_ms, 3)
     if as_of is not None:
-        told["as_of"] = as_of.isoformat()
-    return told
+        data["as_of"] = as_of.isoformat()
+    return data
 
 
 def _passage(passage: Passage) -> dict[str, object]:
-    told: dict[str, object] = {
+    data: dict[str, object] = {
         "source": passage.source,
         "sources": passage.sources,
         "tokens": passage.tokens,
         "score": passage.score,
     }
-    if passage.origins:  # other systems forget what they stated; the log does not
-        told |= {"text": redact(passage.text), "kind": passage.kind, "origins": passage.origins}
-    return told
+    if passage.origins:  # other systems may change later, so their text is recorded
+        data |= {"text": redact(passage.text), "kind": passage.kind, "origins": passage.origins}
+    return data
 
 
-async def quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
-    """The receipts of briefs and gathers that hold words of these events."""
+async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
+    """Return the receipts of briefs and gathers that contain text of these events."""
     wanted = set(events)
     recorded = await log.query(EventQuery(names=(BRIEF, GATHERED), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
 async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
-    """Make tombstones of receipts that were just stored and hold words of purged events: they were read before.
+    """Replace just-stored receipts by tombstones if they contain text of purged events, read before the purge.
 
-    A purge looks for receipts after its last tombstone, and this for tombstones after storing a receipt: one finds it.
+    A purge searches receipts after its last tombstone, and this searches tombstones after storing a receipt, so one of
+    the two always finds the receipt.
     """
     quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, GATHERED)}
     stones = {}
     for each in set().union(*quoted.values()):
-        found = await log.get(EventId(each)) if is_id(each) else None
-        if found is not None and is_tombstone(found):
-            stones[each] = tombstone_of(found)
+        event = await log.get(EventId(each)) if is_id(each) else None
+        if event is not None and is_tombstone(event):
+            stones[each] = tombstone_of(event)
     for identifier, sources in quoted.items():
-        if told := next((stones[each] for each in sorted(sources) if each in stones), None):
-            await purges.bury([identifier], told)
+        if stone := next((stones[each] for each in sorted(sources) if each in stones), None):
+            await purges.bury([identifier], stone)
 
 
 def _quoted(receipt: Event) -> Iterator[str]:
-    """The events whose words stand in a receipt."""
+    """Yield the ids of the events whose text is in a receipt."""
     for name in ("passages", "fragments", "lost"):
-        said = receipt.data.get(name)
-        for each in said if isinstance(said, list) else ():
+        passages = receipt.data.get(name)
+        for each in passages if isinstance(passages, list) else ():
             if isinstance(each, dict) and "text" in each and isinstance(sources := each.get("sources"), list):
                 yield from (source for source in sources if isinstance(source, str))
 
 
 async def is_switched_on(log: EventLog) -> bool:
-    """Whether briefs are switched on in this space. Which sessions are held out is drawn by `mica.hook`."""
+    """Return True if briefs are switched on in this space. `mica.hook` draws the held-out sessions."""
     latest = await log.query(EventQuery(names=(SWITCHED,), limit=1))
     return not latest or latest[-1].data.get("on") is not False

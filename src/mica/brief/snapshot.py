@@ -1,8 +1,8 @@
-"""A space as it was: what its log held at a time, in a store of its own. For looking back, not for speed.
+"""Snapshots: the log of a space at a past time, copied into a separate store. Not built for speed.
 
-Events say when they happened, not when they were recorded, and some come late: a transcript that is imported, a mark
-with a time of its own. What mica records by its own clock tells them apart. Positions are those of the commits, so that
-what stands after a receipt of a later time was recorded later, too, whenever it happened.
+The time of an event says when it happened, not when it was recorded, and some are recorded late: an imported
+transcript, a mark with an explicit time. Events that mica timestamps itself show when that was: positions follow the
+order of commits, so an event after a receipt was recorded after it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mica.store.protocol import EventLog
 from mica.store.reference.store import EphemeralStore
 
 BATCH_EVENTS = 1_000
-LATER = "event.later"  # stands where an event is that came later, so that positions stay what they are
-RECEIPTS_MAX = 2_000  # the latest before a time, among which one of a concept is looked for
-NOBODY = "nobody had gathered it by then, and other systems cannot be asked about the past"
-COUNTED_MAX = 2**40  # sequences that are counted stay below; those of imported events are hashes, and far above
+LATER = "event.later"  # placeholder for an event recorded later, so that positions stay the same
+RECEIPTS_MAX = 2_000  # the latest before that time that are searched for a concept
+UNGATHERED = "it was not gathered by then, and other systems cannot be asked about the past"
+COUNTED_MAX = 2**40  # counted sequences stay below; those of imported events are hashes, far above
 OWN_CLOCK = {RECEIPT: "recalled", GATHERED: "recalled", TRANSCRIPT_READ: "imported"}  # names with their origins
 
 
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
-    """What was recorded until a time, each event at its own position. What was purged since is not there."""
+    """Copy the events recorded up to a time, each at its own position. Events purged since are missing."""
     past = EphemeralStore()
     position = 0
     until = await recorded_until(log, at)
@@ -40,21 +40,21 @@ async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
             known = event if is_known else _later(event)
             try:
                 await past.log.append([msgspec.structs.replace(known, position=None)])
-            except InvalidEvent:  # it rests on something that came later
+            except InvalidEvent:  # it refers to an event that was recorded later
                 await past.log.append([_later(event)])
         position = batch[-1].position or position + len(batch)
     return past
 
 
 async def recorded_until(log: EventLog, at: datetime) -> int | None:
-    """The position after which everything was recorded later than a time; None when nothing tells that.
+    """Return the last position that was recorded by a time, or None if no later record limits it.
 
-    A clock that went wrong once hides nothing: whatever stands before something that was recorded in time was, too.
+    A wrong clock hides no events: everything before an event that was recorded in time was recorded in time, too.
     """
-    found = await log.query(EventQuery(names=tuple(OWN_CLOCK), limit=None))
-    told = sorted((event for event in found if event.origin == OWN_CLOCK[event.name]), key=_position)
-    in_time = max((_position(event) for event in told if event.at <= at), default=0)
-    first = next((event for event in told if _position(event) > in_time), None)
+    events = await log.query(EventQuery(names=tuple(OWN_CLOCK), limit=None))
+    records = sorted((event for event in events if event.origin == OWN_CLOCK[event.name]), key=_position)
+    in_time = max((_position(event) for event in records if event.at <= at), default=0)
+    first = next((event for event in records if _position(event) > in_time), None)
     if first is None:
         return None
     before = _position(first) - 1
@@ -62,7 +62,7 @@ async def recorded_until(log: EventLog, at: datetime) -> int | None:
 
 
 async def _before_chunk(log: EventLog, position: int) -> int:
-    """The position before what was read of a transcript, which is stored together with the record of it."""
+    """Return the position before the imported part of a transcript, which is stored together with its record."""
     writer: str | None = None
     while position > 0:
         start = max(0, position - BATCH_EVENTS)
@@ -124,27 +124,27 @@ class RecordedGather(msgspec.Struct):
 
 
 async def gathered_before(log: EventLog, concept: Concept) -> ConceptAccount:
-    """What was stated of a concept when it was last gathered, as far as that was recorded; the rest is missing."""
+    """Return the last recorded gather of a concept; what was not recorded is listed as missing."""
     for event in reversed(await log.query(EventQuery(names=(GATHERED,), limit=RECEIPTS_MAX))):
         try:
-            told = msgspec.convert(event.data, RecordedGather)
+            gather = msgspec.convert(event.data, RecordedGather)
         except msgspec.ValidationError:
-            continue  # somebody else's event of this name
-        if told.concept == str(concept):
-            return _account(concept, told)
-    return ConceptAccount(concept=concept, collected=Collected(missing={str(concept): NOBODY}), coherent=Coherent())
+            continue  # an event of this name not written by mica
+        if gather.concept == str(concept):
+            return _account(concept, gather)
+    return ConceptAccount(concept=concept, collected=Collected(missing={str(concept): UNGATHERED}), coherent=Coherent())
 
 
-def _account(concept: Concept, told: RecordedGather) -> ConceptAccount:
-    lost = [conflict for each in told.lost if (conflict := _conflict(each)) is not None]
-    unknown = [("statement", told.left_out), ("conflict", told.conflicts - len(lost))]
+def _account(concept: Concept, gather: RecordedGather) -> ConceptAccount:
+    lost = [conflict for each in gather.lost if (conflict := _conflict(each)) is not None]
+    unknown = [("statement", gather.left_out), ("conflict", gather.conflicts - len(lost))]
     unrecorded = " and ".join(f"{count} more {noun}{'s' if count != 1 else ''}" for noun, count in unknown if count > 0)
     gaps = {str(concept): f"{unrecorded} were found then and not recorded"} if unrecorded else {}
     return ConceptAccount(
         concept=concept,
-        collected=Collected(missing=told.missing | gaps, degraded=told.degraded),
+        collected=Collected(missing=gather.missing | gaps, degraded=gather.degraded),
         coherent=Coherent(
-            fragments=tuple(map(_stated, told.fragments)), conflicts=tuple(lost), coherence=told.coherence
+            fragments=tuple(map(_stated, gather.fragments)), conflicts=tuple(lost), coherence=gather.coherence
         ),
     )
 
@@ -172,5 +172,5 @@ def _conflict(lost: RecordedLoss) -> Conflict | None:
     )
 
 
-def _origins(told: tuple[tuple[str, str], ...]) -> tuple[Origin, ...]:
-    return tuple(Origin(source, locator) for source, locator in told)
+def _origins(pairs: tuple[tuple[str, str], ...]) -> tuple[Origin, ...]:
+    return tuple(Origin(source, locator) for source, locator in pairs)

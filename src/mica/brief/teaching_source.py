@@ -1,4 +1,4 @@
-"""Teachings as a source: of a task, first where they match it and last where there is room; of a concept, by its id."""
+"""Teachings as a source: for a task, matching ones first and others last; for a concept, those that name its id."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mica.sources.protocol import RANK_DATABASE, Fragment, Question, SourceDecla
 from mica.store.protocol import CrystalIndex, EventLog
 from mica.words import terms
 
-TEACHINGS_MAX = 50  # the latest; with more, a person should withdraw some
-UNASKED = 6.0  # above every crystal: a person chose it
-ANSWERING = 1.0  # above every mark and crystal that matches, and more for each word that matches
-BESIDE = 0.05  # a teaching that does not match the task fills the room that is left
+TEACHINGS_MAX = 50  # the latest; a person with more should withdraw some
+SCORE_WITHOUT_TASK = 6.0  # above every crystal: a person chose it
+SCORE_MATCHING = 1.0  # above every matching mark and crystal, plus the share of matching words
+SCORE_OTHER = 0.05  # a teaching that does not match the task fills the remaining budget
 ABOUT_CONCEPT_MAX = 5  # more than a reader is shown of a concept
 TEXT_CHARACTERS_MAX = 1_000
 
 
 class TeachingSource:
-    """The teachings of a space that hold."""
+    """The teachings of a space that still hold."""
 
     declared = SourceDeclaration(
         name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED), answers_tasks=True
@@ -40,19 +40,19 @@ class TeachingSource:
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if question.concept is not None:
-            return await self._naming(question)
-        held = (await read_teachings(self._log, self._index))[-TEACHINGS_MAX:]
-        return [_excerpt(teaching, score(teaching, question.task)) for teaching in held]
+            return await self._match_concept(question)
+        teachings = (await read_teachings(self._log, self._index))[-TEACHINGS_MAX:]
+        return [_excerpt(teaching, score(teaching, question.task)) for teaching in teachings]
 
-    async def _naming(self, question: Question) -> Sequence[Fragment]:
-        wanted = set(terms(question.subject.id))
-        if not wanted:
+    async def _match_concept(self, question: Question) -> Sequence[Fragment]:
+        id_terms = set(terms(question.subject.id))
+        if not id_terms:
             return []
         if self._stored is not None:
             await self._stored()
-        held = await read_teachings(self._log, self._index)
-        self.are_any = bool(held)
-        naming = [each for each in held if each.at <= question.now and wanted <= set(terms(_searchable(each)))]
+        teachings = await read_teachings(self._log, self._index)
+        self.are_any = bool(teachings)
+        naming = [each for each in teachings if each.at <= question.now and id_terms <= set(terms(_searchable(each)))]
         return [
             Fragment(
                 key=f"#{each.position}",
@@ -67,16 +67,16 @@ class TeachingSource:
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def score(teaching: Teaching, task: str) -> float:
-    """How much a teaching is worth showing for a task."""
-    wanted = frozenset(terms(task))
-    if not wanted:
-        return UNASKED
-    share = len(wanted.intersection(terms(_searchable(teaching)))) / len(wanted)
-    return ANSWERING + share if share else BESIDE
+    """Score a teaching for a task."""
+    task_terms = frozenset(terms(task))
+    if not task_terms:
+        return SCORE_WITHOUT_TASK
+    share = len(task_terms.intersection(terms(_searchable(teaching)))) / len(task_terms)
+    return SCORE_MATCHING + share if share else SCORE_OTHER
 
 
 def _searchable(teaching: Teaching) -> str:

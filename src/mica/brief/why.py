@@ -1,4 +1,4 @@
-"""Why something was said: what each line of a brief, a crystal or a handoff comes from."""
+"""Explains events: the evidence of each line of a brief, gather or crystal."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from mica.sources.cohere import Origin, Stated
 from mica.sources.protocol import GATHERED, JUDGMENT_RETRACTED
 from mica.words import words
 
-RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no event
-# What says that something does not hold any more, and where it names that.
-TAKEN_BACK = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
-LINES_MAX = 5  # that are told of one line: the same may have been said of several concepts
-WORDS_MIN = 2  # by which a line is known; a word alone begins too many
-STEPS_MAX = 20  # back from an event; a longer chain is `mica events tree`
-_HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # as they end a line of a brief
+RECEIPTS_MAX = 500  # the latest that are searched for a line that names no event
+# The events that withdraw something, each with the field that names it.
+WITHDRAWALS = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
+LINES_MAX = 5  # explanations of one line: the same text may be about several concepts
+WORDS_MIN = 2  # to identify a line; too many lines begin with the same single word
+STEPS_MAX = 20  # back from an event; `mica events tree` shows longer chains
+_HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # at the end of a line of a brief
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that something rests on."""
+    """An event that supports a statement."""
 
     id: EventId
-    number: str  # by which a person can ask for it
+    number: str  # the short number, for people
     name: str
     at: datetime
     origin: str
     session: str | None
     agent: str | None
     text: str
-    retracted: str | None = None  # the reason, when it does not hold any more
+    retracted: str | None = None  # the reason, if it was retracted
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was said, and what it rests on."""
+    """One statement and its evidence."""
 
     text: str
     evidence: tuple[Evidence, ...]
-    source: str = ""  # of a passage: which source offered it
-    origins: tuple[tuple[str, str], ...] = ()  # of what other systems state: each source, and the row or file in it
+    source: str = ""  # of a passage: the name of its source
+    origins: tuple[tuple[str, str], ...] = ()  # of other systems: each source, and the row or file in it
     score: float | None = None
     tokens: int | None = None
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """What the lines of something rest on, in their order."""
+    """The explanation of an event: its statements in order, each with its evidence."""
 
     id: EventId
     name: str
     at: datetime
-    text: str  # what was asked, or what it says
+    text: str  # the query of a brief, or the text of the event
     because: tuple[Because, ...]
-    missing: dict[str, str] = {}  # of a brief: what it could not tell, and why
-    retracted: str | None = None  # the reason, when it does not hold any more
+    missing: dict[str, str] = {}  # of a brief: the missing parts and the reasons
+    retracted: str | None = None  # the reason, if it was retracted
 
 
 class ReceiptPassage(msgspec.Struct):
@@ -91,7 +91,7 @@ class ReceiptData(msgspec.Struct):
 
 
 class GatherReceipt(msgspec.Struct):
-    """The record of a gather: its fragments are passages too, and so is what lost against them."""
+    """The record of a gather; its fragments and lost fragments are read as passages."""
 
     concept: str
     fragments: tuple[ReceiptPassage, ...]
@@ -100,31 +100,30 @@ class GatherReceipt(msgspec.Struct):
     degraded: tuple[_Stale, ...] = ()
 
 
-def handles(text: str) -> list[str]:
-    """The events that a line names at its end, as in `… (#12 #14)`; what is no such line names itself."""
-    found = _HANDLES.search(text)
-    return re.findall(r"#\d+", found[1]) if found else [text.strip()]
+def parse_handles(text: str) -> list[str]:
+    """Return the handles at the end of a line, as in `… (#12 #14)`; any other text is returned as its own handle."""
+    match = _HANDLES.search(text)
+    return re.findall(r"#\d+", match[1]) if match else [text.strip()]
 
 
 async def why(reads: Reads, event: Event) -> Why:
-    """What this brief, crystal or other event rests on."""
+    """Explain a brief, a gather, a crystal or any other event."""
     if event.name in (BRIEF, GATHERED) and (receipt := _receipt(event)) is not None:
         because = [await _of_passage(reads.log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
         crystal = crystal_of(event)
-        found = _why(event, crystal.text, [await _because(reads.log, *said) for said in _statements(crystal)])
-    else:
-        led = [event, *await reads.chains.ancestors(event.id)][:STEPS_MAX]
-        found = _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
-    return found
+        because = [await _because(reads.log, *statement) for statement in _statements(crystal)]
+        return _why(event, crystal.text, because)
+    chain = [event, *await reads.chains.ancestors(event.id)][:STEPS_MAX]
+    return _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in chain])
 
 
-async def with_retractions(log: ReadLog, found: Sequence[Why]) -> list[Why]:
-    """The same, saying of everything that was told or is rested on whether somebody took it back since, and why."""
+async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:
+    """Add the reason of the retraction to every explained event and evidence that was retracted since."""
     reasons: dict[object, str] = {}
-    for each in await log.query(EventQuery(names=tuple(TAKEN_BACK), limit=None)):
-        reasons.setdefault(each.data.get(TAKEN_BACK[each.name]), str(each.data.get("reason", "")))
+    for each in await log.query(EventQuery(names=tuple(WITHDRAWALS), limit=None)):
+        reasons.setdefault(each.data.get(WITHDRAWALS[each.name]), str(each.data.get("reason", "")))
     return [
         msgspec.structs.replace(
             one,
@@ -139,55 +138,55 @@ async def with_retractions(log: ReadLog, found: Sequence[Why]) -> list[Why]:
                 for line in one.because
             ),
         )
-        for one in found
+        for one in explanations
     ]
 
 
 def _receipt(event: Event) -> ReceiptData | None:
     try:
         if event.name == GATHERED:
-            told = msgspec.convert(event.data, GatherReceipt)
+            gather = msgspec.convert(event.data, GatherReceipt)
             return ReceiptData(
-                query=told.concept,
-                passages=told.fragments,
-                lost=told.lost,
-                missing=told.missing,
-                degraded=told.degraded,
+                query=gather.concept,
+                passages=gather.fragments,
+                lost=gather.lost,
+                missing=gather.missing,
+                degraded=gather.degraded,
             )
         return msgspec.convert(event.data, ReceiptData)
     except msgspec.ValidationError:
-        return None  # somebody else's event of this name
+        return None  # an event of this name not written by mica
 
 
-async def of_line(reads: Reads, said: str) -> list[Why]:
-    """What a line rests on that names no event, or its beginning: found in the latest receipts by its words.
+async def explain_line(reads: Reads, text: str) -> list[Why]:
+    """Explain a line that names no event, or its beginning, by searching its words in the latest receipts.
 
-    A line of a gather does not name its concept: where the same was said of several, each is told, the latest first. A
-    line that names what lost, what is missing or that a text is compressed is of the latest receipt that says it.
+    A line of a gather does not name its concept; if it is about several, each is explained, the latest first. A line
+    about conflicts, gaps or compression is explained by the latest receipt that has it.
     """
-    wanted = _words(said)
-    found: dict[tuple[object, ...], Why] = {}
-    if wanted.count(" ") + 1 < WORDS_MIN:
+    beginning = _words(text)
+    explanations: dict[tuple[object, ...], Why] = {}
+    if beginning.count(" ") + 1 < WORDS_MIN:
         return []
     for event in reversed(await reads.log.query(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
         if (receipt := _receipt(event)) is None:
             continue
-        if not found and (note := await _note(reads, event, receipt, wanted)) is not None:
+        if not explanations and (note := await _note(reads, event, receipt, beginning)) is not None:
             return [note]
         about = receipt.query if event.name == GATHERED else ""
         for passage in (*receipt.passages, *receipt.lost):
             same = (about, passage.source, passage.origins)
-            if passage.origins and same not in found and _begins(passage, event, wanted):
-                found[same] = _why(event, receipt.query or passage.text, [await _of_passage(reads.log, passage)])
-                if len(found) == LINES_MAX:
-                    return list(found.values())
-    return list(found.values())
+            if passage.origins and same not in explanations and _begins(passage, event, beginning):
+                explanations[same] = _why(event, receipt.query or passage.text, [await _of_passage(reads.log, passage)])
+                if len(explanations) == LINES_MAX:
+                    return list(explanations.values())
+    return list(explanations.values())
 
 
-async def _note(reads: Reads, event: Event, receipt: ReceiptData, wanted: str) -> Why | None:
-    """What a line rests on that says something of a whole brief: its conflicts, a gap, that it is compressed."""
+async def _note(reads: Reads, event: Event, receipt: ReceiptData, beginning: str) -> Why | None:
+    """Explain a line about a whole brief: its conflicts, a gap, or its compression."""
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
-    if lost and f"{_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(wanted):
+    if lost and f"{_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(beginning):
         return _why(event, receipt.query, [await _of_passage(reads.log, each) for each in lost])
     gaps = {
         "missing": receipt.missing,
@@ -195,15 +194,15 @@ async def _note(reads: Reads, event: Event, receipt: ReceiptData, wanted: str) -
     }
     for kind, reasons in gaps.items():
         for name, reason in reasons.items():
-            if f"{wanted} ".startswith(f"{_words(f'{kind} {name}')} "):
+            if f"{beginning} ".startswith(f"{_words(f'{kind} {name}')} "):
                 return _why(event, receipt.query, [], missing={name: reason})
-    if receipt.is_compressed and wanted.startswith("compressed "):
+    if receipt.is_compressed and beginning.startswith("compressed "):
         return await why(reads, event)
     return None
 
 
-def _begins(passage: ReceiptPassage, event: Event, wanted: str) -> bool:
-    """Whether a passage begins in these words, as it was shown or without the names of its sources."""
+def _begins(passage: ReceiptPassage, event: Event, beginning: str) -> bool:
+    """Return True if a passage begins with these words, as it was shown or without the names of its sources."""
     shown = f"{passage.kind} {passage.text}"
     if passage.key:
         stated = Stated(
@@ -215,7 +214,7 @@ def _begins(passage: ReceiptPassage, event: Event, wanted: str) -> bool:
             origins=tuple(Origin(*origin) for origin in passage.origins),
         )
         shown = line(stated)
-    return any(f"{_words(text)} ".startswith(f"{wanted} ") for text in (passage.text, shown))
+    return any(f"{_words(text)} ".startswith(f"{beginning} ") for text in (passage.text, shown))
 
 
 def _words(text: str) -> str:
@@ -236,11 +235,11 @@ async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Becau
 
 
 async def _of_passage(log: ReadLog, passage: ReceiptPassage) -> Because:
-    found = await _because(log, "", passage.sources)
-    gone = passage.text or "what it rested on is not here any more"
-    text = gone if passage.origins or not found.evidence else found.evidence[0].text
+    because = await _because(log, "", passage.sources)
+    recorded = passage.text or "its source no longer exists"
+    text = recorded if passage.origins or not because.evidence else because.evidence[0].text
     return msgspec.structs.replace(
-        found, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
+        because, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
     )
 
 
@@ -258,16 +257,16 @@ def _evidence(event: Event) -> Evidence:
 
 
 def _text(event: Event) -> str:
-    """What an event says, in a line."""
+    """Return the text of an event in one line."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:
         return crystal_of(event).text
-    said = event.data
+    data = event.data
     for name in ("text", "query", "command", "reason"):
-        if isinstance(value := said.get(name), str):
+        if isinstance(value := data.get(name), str):
             return value
-    if not isinstance(path := said.get("path"), str):
+    if not isinstance(path := data.get("path"), str):
         return event.name
-    first, last = said.get("start_line"), said.get("end_line")
+    first, last = data.get("start_line"), data.get("end_line")
     return f"{path}:{first}-{last}" if isinstance(first, int) and isinstance(last, int) else path

@@ -39,7 +39,7 @@ from mica.errors import MicaError
 
 
 class _Commands(FirstPage):
-    """Prints our errors as one line and exits 1; wrong usage exits 2; Ctrl-C exits 130; the rest shows a traceback."""
+    """Prints errors of mica as one line and exits 1. Wrong usage exits 2, Ctrl-C 130; other errors show a traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -55,7 +55,7 @@ class _Commands(FirstPage):
                 raise
             with suppress(OSError, ValueError):  # the rest of the buffer must not fail again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo(f"mica: the result cannot be written: {error.strerror}; send it elsewhere", err=True)
+            click.echo(f"mica: the result cannot be written: {error.strerror}; redirect it to another place", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("mica: stopped", err=True)
@@ -169,13 +169,13 @@ for group, commands in GROUPS.items():
 
 
 def km() -> None:
-    """Run the `km` command, which is `mica mark` in two letters."""
+    """Run the `km` command, which is short for `mica mark`."""
     sys.argv[1:1] = ["mark"]
     main()
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that Python dropped because it came inside a callback, as while a module loads."""
+    """Repeat a Ctrl-C that Python dropped because it came inside a callback, for example during an import."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
     else:
@@ -187,5 +187,5 @@ def main() -> None:
     sys.unraisablehook = _interrupt_again
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
-            output.reconfigure(errors="replace")  # a terminal without some characters shows the others
+            output.reconfigure(errors="replace")  # characters that the terminal lacks become question marks
     cli(prog_name="mica")

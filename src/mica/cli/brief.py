@@ -1,4 +1,4 @@
-"""brief, why, handoff, and the group briefs: what agents receive, and whether it helped."""
+"""brief, why, handoff, and the group briefs: the text that agents receive, and whether it helped."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mica.model.brief import PRESETS, RECENCY_WEIGHT, Preset
 from mica.model.event import utc_now
 from mica.settings import load_settings
 
-PATIENCE_S = 1.0  # a person in a shell prefers to wait for the whole; agents get briefs in other ways
+PATIENCE_S = 1.0  # the least deadline in a shell: a person waits longer than an agent for a complete brief
 WIDTH = 400
 
 
 @click.command()
 @click.argument("query", nargs=-1)
-@click.option("--budget", type=click.IntRange(min=1), help="Tokens at the most (settings: brief.budget_tokens).")
-@click.option("--query", "asked", help="The same as QUERY.")
+@click.option("--budget", type=click.IntRange(min=1), help="At most this many tokens (setting: brief.budget_tokens).")
+@click.option("--query", "more_words", help="The same as QUERY.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="A budget by name: 500, 1,500, 3,000 or 5,000 tokens.")
 @click.option(
     "--recency-weight",
@@ -49,27 +49,27 @@ WIDTH = 400
 @click.option(
     "--deadline",
     type=click.FloatRange(0.001, 3_600),
-    help="Seconds at the most (settings: brief.deadline_s; 1 in a shell, or more).",
+    help="At most this many seconds (setting: brief.deadline_s, but at least 1 here).",
 )
 @click.option(
     "--concept",
     "concepts",
     multiple=True,
     metavar="DOMAIN:TYPE:ID",
-    help="Include what other systems know of this concept; repeatable.",
+    help="Include what other systems know about this concept; repeatable.",
 )
 @click.option("--at", type=Moment(), help="The brief as it would have been at this time.")
 @click.option(
-    "--compress", is_flag=True, help="Shorten long passages to their most important sentences; says how much is left."
+    "--compress", is_flag=True, help="Shorten long passages to their main sentences, and say how much was cut."
 )
-@click.option("--off", is_flag=True, help="Give nothing, and record that: for comparison.")
+@click.option("--off", is_flag=True, help="Print no brief, and record that; for comparison.")
 @memory_command
 async def brief(
     memory: Memory,
     output: Output,
     *,
     query: tuple[str, ...],
-    asked: str | None,
+    more_words: str | None,
     budget: int | None,
     preset: str | None,
     recency_weight: float,
@@ -81,18 +81,18 @@ async def brief(
 ) -> None:
     """Print what an agent needs to know now, within a token budget.
 
-    Without QUERY: the latest. The text goes to standard output; its cost, what is missing and its receipt go to
-    standard error.
+    Without QUERY it is about the latest work. The text goes to standard output; its cost, its gaps and its receipt go
+    to standard error.
 
     Example: mica brief "login redirect loses the session" --budget 1500
     """
     if preset is not None and budget is not None:
-        raise click.UsageError("--preset is a budget by name; give it or --budget, not both")
+        raise click.UsageError("give --preset or --budget, not both; a preset is a budget by name")
     if at is not None and at > utc_now():
         raise click.UsageError(f"--at {at.isoformat()} is in the future; give a time in the past")
     await memory.briefs.prepare(concepts)
     made = await memory.brief(
-        " ".join([*query, *([asked] if asked else [])]),
+        " ".join([*query, *([more_words] if more_words else [])]),
         budget_tokens=budget,
         preset=cast(Preset | None, preset),
         recency_weight=recency_weight,
@@ -109,12 +109,12 @@ async def brief(
             click.echo(made.text)
         passages = plural(len(made.passages), "passage")
         note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
-        left = f", {made.left_out} more left out" if made.left_out else ""
+        more = f", {made.left_out} more left out" if made.left_out else ""
         off_note = ""
         if made.is_off:
             off_note = "; not shown because of --off" if off else "; briefs are off here (`mica briefs on`)"
         receipt = f"; receipt {made.receipt}" if made.receipt else ""
-        click.echo(f"mica: {note}{left}{off_note}{receipt}", err=True)
+        click.echo(f"mica: {note}{more}{off_note}{receipt}", err=True)
         print_late(made.missing)
         print_unrecorded(memory)
 
@@ -123,7 +123,7 @@ async def brief(
 
 @click.group(cls=CommandGroup)
 def briefs() -> None:
-    """Briefs on or off, whether they helped, and NOW.md."""
+    """Switch briefs on or off, see whether they helped, update NOW.md."""
 
 
 @click.command()
@@ -142,7 +142,7 @@ async def on(memory: Memory, output: Output) -> None:
 async def off(memory: Memory, output: Output) -> None:
     """Switch briefs off for this space.
 
-    Commands, MCP tools and hooks then give agents nothing. `mica briefs quality` compares results with and without
+    Commands, MCP tools and hooks then give agents no brief. `mica briefs quality` compares results with and without
     briefs; `[brief] holdout` holds out a share of sessions.
 
     Example: mica briefs off
@@ -167,7 +167,7 @@ async def _show_switch(memory: Memory, output: Output) -> None:
 
 
 class _TakesLines(click.Command):
-    """A command that takes lines of a brief as they were printed: the dash before a line is not an option."""
+    """A command that accepts a line of a brief as it was printed: the dash before it is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [each.removeprefix("- ") for each in args])
@@ -179,16 +179,16 @@ class _TakesLines(click.Command):
 async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> None:
     """Show where a line of a brief comes from.
 
-    REFERENCE is the receipt of a brief, an event's id, a position such as 12, or a line of a brief, whole or its
-    beginning. For a line that another system stated, the rows and files are named. Lines about conflicts, gaps and
-    compression lead to the fragments they are about.
+    REFERENCE is the receipt of a brief, the id of an event, a position such as 12, or a line of a brief, complete or
+    only its beginning. For a line that came from another system, its rows and files are shown. For lines about
+    conflicts, gaps and compression, the fragments they are about are shown.
 
     Example: mica why 12
     """
-    found = await memory.why(" ".join(reference))
+    explained = await memory.why(" ".join(reference))
 
     def for_people(console: Console) -> None:
-        for each in found:
+        for each in explained:
             console.print(
                 f"[bold]{escape(each.name)}[/] [dim]{format_time(each.at)}[/] {escape(one_line(each.text, WIDTH))}"
             )
@@ -202,27 +202,27 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
                     console.print(f"    [green]{escape(source)}[/] {escape(place)}", soft_wrap=True)
                 for event in line.evidence:
                     who = escape(" ".join(filter(None, [event.origin, event.agent, event.session])))
-                    said = f": {escape(one_line(event.text, WIDTH))}" if event.text != line.text else ""
+                    text = f": {escape(one_line(event.text, WIDTH))}" if event.text != line.text else ""
                     number = f"[green]{event.number}[/] [dim]{format_time(event.at)}[/]"
-                    console.print(f"    {number} {escape(event.name)} [dim]{who}[/]{said}", soft_wrap=True)
+                    console.print(f"    {number} {escape(event.name)} [dim]{who}[/]{text}", soft_wrap=True)
                     if event.retracted is not None and event.id != each.id:
                         console.print(f"      [yellow]retracted:[/] {escape(event.retracted)}", soft_wrap=True)
             for name, reason in each.missing.items():
                 console.print(f"  [yellow]missing: {escape(name)}[/] ({escape(reason)})", soft_wrap=True)
             if not each.because and not each.missing:
-                console.print("  It is empty: nothing was known.")
+                console.print("  It is empty: nothing was known at that time.")
 
-    output.show(found, for_people)
+    output.show(explained, for_people)
 
 
 @click.command()
-@click.option("--session", help="The session; without it, the current or the latest.")
-@click.option("--budget", type=click.IntRange(min=1), help="Tokens at the most (settings: brief.budget_tokens).")
+@click.option("--session", help="The session.  [default: the current or the latest one]")
+@click.option("--budget", type=click.IntRange(min=1), help="At most this many tokens (setting: brief.budget_tokens).")
 @making_command
 async def handoff(memory: Memory, output: Output, *, session: str | None, budget: int | None) -> None:
     """Summarize a session for the next agent, within a token budget.
 
-    The session is crystallized; other sessions are not. Each line names its sources. The text goes to standard output;
+    Only this session is crystallized. Each line names its sources. The text goes to standard output;
     the session and the cost go to standard error.
 
     Example: mica handoff --budget 800
@@ -234,9 +234,9 @@ async def handoff(memory: Memory, output: Output, *, session: str | None, budget
             click.echo(made.text)
         which = f"session {made.session}" if made.session else "no session"
         new = f"{plural(len(made.new_crystals), 'new crystal')}, {plural(len(made.lines), 'line')}"
-        left = f", {made.left_out} more did not fit" if made.left_out else ""
+        more = f", {made.left_out} more did not fit" if made.left_out else ""
         cost = f"{made.tokens_used} of {made.budget_tokens} tokens (estimated)"
-        click.echo(f"mica: {which}: {new}, {cost}{left}", err=True)
+        click.echo(f"mica: {which}: {new}, {cost}{more}", err=True)
         for error in made.errors:
             click.echo(f"mica: not crystallized: {error}", err=True)
         if not made.text and not made.left_out:
@@ -274,7 +274,7 @@ async def now(memory: Memory, output: Output, *, file: Path, section: str, is_ap
             backup = f"; backup: {applied.backup}" if applied.backup else ""
             click.echo(f"mica: {applied.file} is written{backup}", err=True)
         elif proposal.is_change:
-            click.echo(f"mica: nothing is written; --apply writes it (confidence {proposal.confidence:.2f})", err=True)
+            click.echo(f"mica: nothing was written; --apply writes it (confidence {proposal.confidence:.2f})", err=True)
         elif proposal.source_crystals:
             click.echo(f"mica: {file} is up to date", err=True)
         else:
@@ -295,39 +295,39 @@ async def now(memory: Memory, output: Output, *, file: Path, section: str, is_ap
 async def quality(memory: Memory, output: Output, *, weeks: int) -> None:
     """Compare tasks with briefs to tasks without.
 
-    It shows outcomes, with the share that briefs made worse, the time from an observation to its use, the sources that
-    contribute, what passed its gate each week, and what gathering cost. `mica briefs off` and `[brief] holdout` make
-    tasks without briefs.
+    It shows outcomes, with the share that briefs made worse; the time from an observation to its use; the sources that
+    contribute; the crystals, teachings and trails of each week; and the cost of gathering. `mica briefs off` and
+    `[brief] holdout` provide tasks without briefs.
 
     Example: mica briefs quality --weeks 4
     """
-    found = await memory.briefs.quality(weeks=weeks)
-    output.show({**_document(found)}, lambda console: _show(console, found))
+    report = await memory.briefs.quality(weeks=weeks)
+    output.show({**_document(report)}, lambda console: _show(console, report))
 
 
-def _document(found: Quality) -> dict[str, object]:
-    return {**{name: getattr(found, name) for name in found.__struct_fields__}, "verdict": found.helped.verdict}
+def _document(report: Quality) -> dict[str, object]:
+    return {**{name: getattr(report, name) for name in report.__struct_fields__}, "verdict": report.helped.verdict}
 
 
-def _show(console: Console, found: Quality) -> None:
-    console.print(escape(found.helped.verdict), soft_wrap=True)
-    closing, yielded, cost = found.closing, found.yielded, found.cost
+def _show(console: Console, report: Quality) -> None:
+    console.print(escape(report.helped.verdict), soft_wrap=True)
+    closing, yielded, cost = report.closing, report.yielded, report.cost
     if closing.crystals_used:
         console.print(
-            f"{closing.crystals_used:,} crystals were used: {_hours(closing.to_crystal_h)} from observation to "
+            f"{plural(closing.crystals_used, 'crystal')} used: {_hours(closing.to_crystal_h)} from observation to "
             f"crystal, {_hours(closing.to_use_h)} from there to the first use (medians).",
             soft_wrap=True,
         )
     if yielded.share is not None:
         never = f"; never: {', '.join(yielded.never)}" if yielded.never else ""
-        said = f"{yielded.contributed} of {yielded.asked} sources contributed to something that was shown{never}."
-        console.print(escape(said), soft_wrap=True)
+        shares = f"{yielded.contributed} of {yielded.asked} sources contributed to something that was shown{never}."
+        console.print(escape(shares), soft_wrap=True)
     if cost.gathers:
         took = f"{cost.p50_ms or 0:.0f} ms (p50), {cost.p99_ms or 0:.0f} ms (p99)"
         console.print(
-            f"{cost.gathers:,} gathers: {cost.tokens:,} tokens, {took}, ${cost.dollars:.4f}; "
+            f"{plural(cost.gathers, 'gather')}: {cost.tokens:,} tokens, {took}, ${cost.dollars:.4f}; "
             f"agreement {_share(cost.coherence)}, answered {_share(cost.answered)}, "
-            f"from the cache {_share(cost.cached)}; {cost.conflicts:,} conflicts.",
+            f"from the cache {_share(cost.cached)}; {plural(cost.conflicts, 'conflict')}.",
             soft_wrap=True,
         )
         counts = ", ".join(f"{name} {number:,}" for name, number in cost.counts.items() if number)
@@ -335,7 +335,7 @@ def _show(console: Console, found: Quality) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("week from", "crystals", "teachings", "trails", "briefs", "gathers"):
         table.add_column(column, justify="left" if column == "week from" else "right")
-    for week in found.weeks:
+    for week in report.weeks:
         numbers = (week.crystals, week.teachings, week.trails, week.briefs, week.gathers)
         table.add_row(f"{week.begins:%Y-%m-%d}", *(f"{number:,}" for number in numbers))
     console.print(table)

@@ -23,26 +23,26 @@ from mica.model.event import EventQuery
 @click.argument("reference", metavar="ID")
 @memory_command
 async def impact(memory: Memory, output: Output, *, reference: str) -> None:
-    """Print what followed from an event.
+    """Print the events that followed from an event.
 
-    The events that it led to come first, then those that only came later in its chain.
+    Those that it led to come first, then those that only came later in its chain.
 
     Example: mica events impact 12
     """
     event = await memory.events.get(reference)
-    found = await memory.events.impact(event)
+    followers = await memory.events.impact(event)
 
     def for_people(console: Console) -> None:
         console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
-        for title, part in (("led to", found.descendants), ("came later in its chain", found.correlated)):
+        for title, part in (("led to", followers.descendants), ("came later in its chain", followers.correlated)):
             console.print(f"[bold]{title}[/]: {plural(len(part), 'event')}")
             for other in part:
                 print_event(console, other)
 
     document = {
         "event": event_document(event),
-        "descendants": event_documents(found.descendants),
-        "correlated": event_documents(found.correlated),
+        "descendants": event_documents(followers.descendants),
+        "correlated": event_documents(followers.correlated),
     }
     output.show(document, for_people)
 
@@ -65,13 +65,14 @@ async def failures(memory: Memory, output: Output, *, query: EventQuery, limit: 
             console.print("No failures match.")
         for failure in found:
             print_event(console, failure.event)
-            for above in failure.led:
+            for above in failure.ancestors:
                 console.print(f"  [dim]after[/] {event_text(above, console.width - 50)}", no_wrap=True)
             if failure.agents:
                 console.print(f"  [dim]agents[/] {escape(one_line(', '.join(failure.agents), 200))}")
 
     document = [
-        {"event": event_document(each.event), "led": event_documents(each.led), "agents": each.agents} for each in found
+        {"event": event_document(each.event), "led": event_documents(each.ancestors), "agents": each.agents}
+        for each in found
     ]
     output.show(document, for_people)
 
@@ -98,44 +99,44 @@ async def mermaid(memory: Memory, output: Output, *, reference: str) -> None:
 async def compare(memory: Memory, output: Output, *, left: str, right: str, ignore: tuple[str, ...]) -> None:
     """Compare the chains of two events step by step.
 
-    It says where they differ first, and in which fields. Ids, times and sessions differ in every run and are not
-    compared.
+    It shows the first step where they differ, and in which fields. Ids, times and sessions differ in every run and are
+    not compared.
 
     Example: mica events compare 12 40 --ignore data.duration_s
     """
     runs = [await memory.events.chain(await memory.events.get(reference)) for reference in (left, right)]
     if runs[0] == runs[1]:
         raise InvalidInput(
-            f"{left} and {right} are events of one chain, which begins with {runs[0][0].number}; "
+            f"{left} and {right} belong to the same chain, which begins with {runs[0][0].number}; "
             "give events of two runs"
         )
-    found = compared(*runs, ignore=ignore)
-    there = compared_fields(*runs)
+    comparison = compared(*runs, ignore=ignore)
+    fields = compared_fields(*runs)
     for field in ignore:
-        if field not in there:
-            known = one_line(", ".join(sorted(there)), 500)
-            click.echo(f"mica: no step of either run has a field {field!r} to ignore; there are {known}", err=True)
+        if field not in fields:
+            known = one_line(", ".join(sorted(fields)), 500)
+            click.echo(f"mica: no step of either run has a field {field!r} to ignore; the fields are {known}", err=True)
 
     def for_people(console: Console) -> None:
-        if found.is_equal:
-            console.print(f"The runs are the same: {plural(found.same, 'step')}.")
+        if comparison.is_equal:
+            console.print(f"The runs are the same: {plural(comparison.same, 'step')}.")
             return
-        console.print(f"{plural(found.same, 'step')} the same, then:")
-        for run, event in (("left", found.left), ("right", found.right)):
+        console.print(f"{plural(comparison.same, 'step')} the same, then:")
+        for run, event in (("left", comparison.left), ("right", comparison.right)):
             text = event_text(event, console.width - 50) if event else "[dim]ended[/]"
             console.print(f"  [bold]{run:>5}[/] {text}", no_wrap=True, overflow="ellipsis")
-        for difference in found.differences:
+        for difference in comparison.differences:
             values = (
                 one_line(msgspec.json.encode(value).decode(), 200) for value in (difference.left, difference.right)
             )
             console.print(f"  {escape(one_line(difference.field, 200))}: {escape(' ≠ '.join(values))}", soft_wrap=True)
 
     document = {
-        "same": found.same,
-        "equal": found.is_equal,
-        "left": event_document(found.left) if found.left else None,
-        "right": event_document(found.right) if found.right else None,
-        "differences": found.differences,
+        "same": comparison.same,
+        "equal": comparison.is_equal,
+        "left": event_document(comparison.left) if comparison.left else None,
+        "right": event_document(comparison.right) if comparison.right else None,
+        "differences": comparison.differences,
     }
     output.show(document, for_people)
 

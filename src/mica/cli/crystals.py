@@ -1,4 +1,4 @@
-"""The group crystals: from marks to what they meant, and back."""
+"""The group crystals: make, list, expand, retract and promote summaries of marks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mica.model.teaching import CONFIDENCE_MIN, MARKS_MIN, SHARE_MIN, Candidate,
 from mica.settings import DigestKind
 
 LEVEL = click.Choice(LEVELS)
-PERSON = "user"  # the promoter on a command line
+PERSON = "user"  # who promotes a crystal from the command line
 GATE = (
     f"a crystal needs {MARKS_MIN} marks, a confidence of {CONFIDENCE_MIN:.2f} "
-    f"and {SHARE_MIN:.0%} of what its level can score"
+    f"and {SHARE_MIN:.0%} of the highest score of its level"
 )
 
 
@@ -51,12 +51,12 @@ def print_crystal(console: Console, crystal: Crystal) -> None:
 @click.option("--level", type=LEVEL, help="Make crystals up to this level.  [default: session]")
 @click.option("--session", help="Only this session.")
 @click.option("--tree", metavar="ID", help="Make one crystal of an event and everything that followed from it.")
-@click.option("--since", type=Moment(), help="Leave out what happened before.")
+@click.option("--since", type=Moment(), help="Leave out marks from before this time.")
 @click.option("--label", help="The name of an epoch.")
 @click.option(
     "--digest",
     type=click.Choice(["extractive", "model"]),
-    help="In the words of the marks, or by a model (settings: crystals.digest).",
+    help="In the words of the marks, or written by a model (setting: crystals.digest).",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be made at the lowest level; record nothing.")
 @making_command
@@ -74,8 +74,8 @@ async def make(
 ) -> None:
     """Make crystals of the marks that have none yet.
 
-    Sessions, days and weeks that are over are closed by the next active process and by `mica upkeep tick`; this command
-    does not wait until they are over. Marks that come later make a new revision; nothing is crystallized twice.
+    Sessions, days and weeks that are over are crystallized by the next active process and by `mica upkeep tick`; this
+    command also takes those that are not over. Later marks make a new revision; nothing is crystallized twice.
 
     Example: mica crystals make --level day
     """
@@ -97,7 +97,7 @@ async def make(
         for crystal in made:
             print_crystal(console, crystal)
         if not made:
-            reason = "." if waiting else ": no marks are waiting; `mica crystals list` shows the crystals there are."
+            reason = "." if waiting else ": no marks are waiting; `mica crystals list` shows the existing ones."
             console.print(f"Nothing was crystallized{reason}")
         for each in waiting:
             console.print(f"[dim]{escape(one_line(each.period, 80))}: {escape(each.reason)}[/]")
@@ -134,24 +134,24 @@ async def list_(
     Example: mica crystals list session cookie --level day -n 7
     """
     check_order(since, until)
-    asked = " ".join(query)
-    found = await memory.crystals.list(
-        asked, level=typing.cast(Level | None, level), since=since, until=until, limit=limit
+    words = " ".join(query)
+    listed = await memory.crystals.list(
+        words, level=typing.cast(Level | None, level), since=since, until=until, limit=limit
     )
-    waiting = await memory.crystals.waiting() if not found and not asked else []
+    waiting = await memory.crystals.waiting() if not listed and not words else []
 
     def for_people(console: Console) -> None:
-        if not found and asked:
-            console.print("No crystal is about that; `mica search` looks in the marks.")
-        elif not found:
-            console.print("No crystals yet. They are made of marks when a session or a day is over;")
+        if not listed and words:
+            console.print("No crystal matches; `mica search` also searches the marks.")
+        elif not listed:
+            console.print("No crystals yet. They are made from marks when a session or a day is over;")
             console.print("`mica crystals make` makes them now.")
             for each in waiting:
                 console.print(f"[dim]{escape(each.period)}: {plural(each.count, 'mark')}, {each.reason}[/]")
-        for crystal in found:
+        for crystal in listed:
             print_crystal(console, crystal)
 
-    output.show(list(map(crystal_document, found)), for_people)
+    output.show(list(map(crystal_document, listed)), for_people)
 
 
 @click.command()
@@ -172,7 +172,7 @@ async def expand(memory: Memory, output: Output, *, reference: str) -> None:
     def for_people(console: Console) -> None:
         print_crystal(console, crystal)
         console.print(
-            f"[bold]rests on[/] {plural(len(crystal.sources), 'source')}; made by {escape(crystal.method)}, "
+            f"[bold]made from[/] {plural(len(crystal.sources), 'source')}; method {escape(crystal.method)}, "
             f"revision {crystal.revision}, confidence {crystal.confidence:.2f}"
         )
         for source in sources:
@@ -201,8 +201,8 @@ def _source_document(source: Mark | Crystal) -> dict[str, object]:
 async def retract(memory: Memory, output: Output, *, reference: str, reason: str) -> None:
     """Withdraw a mark, a crystal or a judgment.
 
-    It stays in the log and is used no more. Crystals that rest on it are made again without it, and what was gathered
-    with it is gathered again. To remove its content, use `mica purge`.
+    It stays in the log, but is no longer used. Crystals that cite it are made again without it, and accounts that were
+    gathered with it are gathered again. To remove its content, use `mica purge`.
 
     Example: mica crystals retract 12 --reason "the cookie was not the cause"
     """
@@ -231,22 +231,22 @@ def print_teaching(console: Console, teaching: Teaching) -> None:
 @click.argument("reference", metavar="[ID]", required=False)
 @click.option("--auto", is_flag=True, help="Promote the best crystals that pass the gate, at most three.")
 @click.option("--candidates", is_flag=True, help="Show what --auto would promote; change nothing.")
-@click.option("--reason", default="", help="Why it should be taught.")
+@click.option("--reason", default="", help="Why agents should know it.")
 @making_command
 async def promote(
     memory: Memory, output: Output, *, reference: str | None, auto: bool, candidates: bool, reason: str
 ) -> None:
     """Make a crystal a teaching, which every brief may include.
 
-    A person promotes any current crystal by its ID; --auto promotes those that pass the gate.
+    You can promote any current crystal by its ID; --auto promotes those that pass the gate.
 
     Example: mica crystals promote 210 --reason "it cost us a day"
     """
     if (reference is not None) + auto + candidates != 1:
         raise click.UsageError("give the ID of a crystal, --auto or --candidates")
     if candidates:
-        found = await memory.crystals.candidates()
-        output.show(list(map(_candidate_document, found)), lambda console: _print_candidates(console, found))
+        best = await memory.crystals.candidates()
+        output.show(list(map(_candidate_document, best)), lambda console: _print_candidates(console, best))
         return
     if reference is None:
         made = await memory.crystals.promote_best()
@@ -266,14 +266,15 @@ def _candidate_document(candidate: Candidate) -> dict[str, object]:
     return {"score": candidate.score, "share": candidate.share, "crystal": crystal_document(candidate.crystal)}
 
 
-def _print_candidates(console: Console, found: list[Candidate]) -> None:
-    for candidate in found:
+def _print_candidates(console: Console, candidates: list[Candidate]) -> None:
+    for candidate in candidates:
         print_crystal(console, candidate.crystal)
-        console.print(f"  [dim]score {candidate.score:.2f}, {candidate.share:.0%} of what its level can score[/]")
-    if not found:
+        console.print(f"  [dim]score {candidate.score:.2f}, {candidate.share:.0%} of the highest score of its level[/]")
+    if not candidates:
         console.print(f"No crystal would be promoted: {GATE}.")
     else:
-        console.print(f"{plural(len(found), 'candidate')}; `mica crystals promote --auto` takes the first three.")
+        count = plural(len(candidates), "candidate")
+        console.print(f"{count}; `mica crystals promote --auto` promotes at most the first three.")
 
 
 @click.command()
@@ -293,14 +294,14 @@ async def teachings(memory: Memory, output: Output, *, withdraw: str | None, rea
         ended = await memory.crystals.withdraw(withdraw, reason=reason)
         output.show(msgspec.to_builtins(ended), lambda console: print_teaching(console, ended))
         return
-    found = await memory.crystals.teachings(with_ended=with_ended)
+    listed = await memory.crystals.teachings(with_ended=with_ended)
 
     def for_people(console: Console) -> None:
-        for teaching in found:
+        for teaching in listed:
             print_teaching(console, teaching)
-        if not found:
+        if not listed:
             console.print(
                 "No teachings yet. `mica crystals promote --candidates` shows crystals that could become one."
             )
 
-    output.show(msgspec.to_builtins(found), for_people)
+    output.show(msgspec.to_builtins(listed), for_people)

@@ -1,4 +1,4 @@
-"""doctor: whether a space is healthy, and what to do when it is not."""
+"""doctor: checks whether a space is healthy, and says what to do if it is not."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from mica.model.event import REFUSED, Event, EventQuery, utc_now
 from mica.settings import load_settings
 from mica.sources.registry import SourceHealth
 from mica.store.protocol import Sizes
-from mica.store.space import is_address, shown, space_of
+from mica.store.space import is_address, space_of, without_password
 
 SOURCES_S = 2.0  # the deadline for all declared sources together
-REFUSED_LATELY = timedelta(days=7)  # so that a weekly look sees it
+REFUSED_LATELY = timedelta(days=7)  # so that a weekly check shows it
 FAILED_LATELY = timedelta(days=1)  # older failures were repaired since, or happened again
 
 
@@ -38,13 +38,13 @@ FAILED_LATELY = timedelta(days=1)  # older failures were repaired since, or happ
 async def doctor(memory: Memory, output: Output) -> None:
     """Check a space, and say what to do.
 
-    It says where the space is stored, what it holds, what is waiting and what failed. Exits 1 if something is wrong
+    It shows where the space is stored, what it holds, what is waiting and what failed. Exits 1 if something is wrong
     with the space, or with a source that is declared for it.
 
     Example: mica doctor
     """
     try:
-        with Console(stderr=True).status("verifying") as status:  # first, because it stores what killed processes left
+        with Console(stderr=True).status("verifying") as status:  # first: it stores the events of killed processes
             problems = await memory.upkeep.verify(on_progress=lambda done: status.update(f"{done:,} events"))
     except StoreError as error:
         await _show_unavailable(memory, output, str(error))
@@ -70,7 +70,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mica doctor` learned about a space."""
+    """The results of `mica doctor` for a space."""
 
     location: str
     exists: bool
@@ -78,7 +78,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Sizes
     backlog_events: int
     backlog_bytes: int
-    transcripts: int  # with something new
+    transcripts: int  # those with something new
     without_vector: int | None
     hook_failures: int
     failed_work: list[Event]
@@ -95,21 +95,21 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wrong(self) -> int:
-        """How many things make the space unhealthy."""
+        """The number of problems that make the space unhealthy."""
         return len(self.problems) + len(self.silent) + len(self.failing)
 
 
 async def _examine(memory: Memory, stored: list[str]) -> Examination:
-    """Look at everything that may need attention, after the stored data was verified."""
+    """Check everything that may need attention. `stored` are the problems that verification found."""
     settings = load_settings()
     options = click.get_current_context().params
     place = target(settings, options.get("store"), options.get("space"))
-    exists = memory.location != ":memory:" or str(place) == ":memory:"  # reading creates no space
+    exists = memory.location != ":memory:" or str(place) == ":memory:"  # reading does not create a space
     now = utc_now()
     backlog_events, backlog_bytes = await memory.upkeep.backlog()
     spools = memory.clients.spools or Spools(hooks_folder(space_of(Path.cwd(), home=settings.home).file))
     return Examination(
-        location=memory.location if exists else shown(place),
+        location=memory.location if exists else without_password(place),
         exists=exists,
         problems=stored + memory.upkeep.damaged + _write_problems(place, memory.upkeep.segments),
         sizes=await memory.upkeep.sizes(),
@@ -125,28 +125,29 @@ async def _examine(memory: Memory, stored: list[str]) -> Examination:
 
 
 def _advice(examined: Examination) -> list[str]:
-    """What is wrong and what to do, one sentence each."""
+    """The problems and what to do about them, one sentence each."""
     advice = [*examined.problems, *map(_describe_failure, examined.failed_work)]
     if examined.refused:
         events = plural(examined.refused, "event")
-        advice.append(f"{events} could not be stored in the last week: `mica events query --name {REFUSED}` says why")
+        advice.append(f"{events} could not be stored in the last week: `mica events query --name {REFUSED}` shows why")
     if examined.backlog_events:
         events = f"{plural(examined.backlog_events, 'event')} ({format_bytes(examined.backlog_bytes)})"
-        advice.append(f"{events} on the way: another process is writing")
+        advice.append(f"{events} waiting to be stored: another process is writing")
     if examined.transcripts:
         advice.append(f"{plural(examined.transcripts, 'transcript')} with something new: run `mica import`")
     if examined.without_vector:
         marks = plural(examined.without_vector, "mark")
         advice.append(f"{marks} without a vector yet: run `mica upkeep embed`, or keep a server running")
     if examined.hook_failures:
-        advice.append(f"{plural(examined.hook_failures, 'hook')} failed lately: `mica upkeep hooks status` says why")
+        advice.append(f"{plural(examined.hook_failures, 'hook')} failed lately: `mica upkeep hooks status` shows why")
     advice += [f"source {each.source} does not answer: {each.detail}" for each in examined.silent]
     advice += [
-        f"source {each.source} is there, but its last {each.past.failed_in_a_row} questions failed: {each.past.failure}"
+        f"source {each.source} is reachable, but its last {each.past.failed_in_a_row} queries failed: "
+        f"{each.past.failure}"
         for each in examined.failing
     ]
     if not examined.sizes.events:
-        advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
+        advice.append("this space is empty: run `mica up`, or record an observation with `mica mark`")
     return advice
 
 
@@ -186,7 +187,7 @@ def _events_per_context(sizes: Sizes) -> float | None:
 
 
 async def _show_unavailable(memory: Memory, output: Output, reason: str) -> None:
-    """Print the reason why a store does not answer or cannot be written, and what waits for it."""
+    """Print why a store does not answer or cannot be written, and which events wait for it."""
     waiting_events, waiting_bytes = await memory.upkeep.backlog()
     problems = [reason, *memory.upkeep.damaged]
     advice = [*problems]
@@ -219,22 +220,22 @@ def _versions() -> dict[str, str]:
 
 
 def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
-    """Why the file of a space cannot be written or created; for an address, opening it says so."""
+    """Reasons why the file of a space cannot be written or created; none for an address, which fails when opened."""
     if is_address(place) or str(place) == ":memory:":
         return []
     file = Path(place).expanduser().absolute()
-    wanted = [file.parent, *([file] if file.exists() else ()), *([] if segments is None else [segments])]
-    found = dict.fromkeys(next(path for path in (each, *each.parents) if path.exists()) for each in wanted)
+    needed = [file.parent, *([file] if file.exists() else ()), *([] if segments is None else [segments])]
+    existing = dict.fromkeys(next(path for path in (each, *each.parents) if path.exists()) for each in needed)
     return [
         f"{path} cannot be written, so nothing new is stored: check its owner, its permissions and whether its disk is "
         "mounted read-only, or set MICA_HOME or --store to another place"
-        for path in found
+        for path in existing
         if not os.access(path, os.W_OK) or (path != file and not path.is_dir())
     ]
 
 
 def _describe_failure(event: Event) -> str:
-    """A failure of background work in words."""
+    """One sentence about a failure of background work."""
     kind, reason = (one_line(str(event.data.get(name, "")), 300) for name in ("kind", "text"))
     return f"{kind} failed {format_time(event.at)}: {reason}; it is retried; `mica upkeep tick` retries now"
 
@@ -242,5 +243,5 @@ def _describe_failure(event: Event) -> str:
 def _transcripts_of(location: str) -> list[Path]:
     """The transcripts of this space."""
     settings = load_settings()
-    found = plan_imports(usual_places(settings, current_user()), settings=settings, into=None)
-    return [file for plan in found.plans if str(plan.target) == location for file in plan.files]
+    imports = plan_imports(usual_places(settings, current_user()), settings=settings, into=None)
+    return [file for plan in imports.plans if str(plan.target) == location for file in plan.files]

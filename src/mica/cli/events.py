@@ -1,4 +1,4 @@
-"""The group events: read the log in every way."""
+"""The group events: read, search and draw the log, and record events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mica.memory import Memory
 from mica.model.event import MARK, Event, EventQuery, is_tombstone
 
 P = ParamSpec("P")
-LIMIT = click.IntRange(0, 1_000_000)  # more belongs into an export
+LIMIT = click.IntRange(0, 1_000_000)  # use an export for more
 DRAWN_STEPS = 20  # levels of a tree that are drawn as branches; more leave no room for the text
-NESTED_STEPS_MAX = 400  # levels of a tree in JSON, two of nesting each; Python reads a thousand
+NESTED_STEPS_MAX = 400  # levels of a tree in JSON, with two of nesting each; Python reads a thousand
 
 
 def field_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Adds --fields and --bundle; the command gets `fields`, which is None without either."""
+    """Add --fields and --bundle; the command gets `fields`, which is None without either."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -48,7 +48,7 @@ def field_options(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def query_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Adds the options that choose events; the command gets an EventQuery without a limit as `query`."""
+    """Add the options that select events; the command gets an EventQuery without a limit as `query`."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -71,7 +71,7 @@ def query_options(function: Callable[P, None]) -> Callable[P, None]:
 
     for option in (
         click.option("--errors", is_flag=True, help="Only failures."),
-        click.option("--text", help="With all of these words in data.text."),
+        click.option("--text", help="With all these words in data.text."),
         click.option("--until", type=Moment(), help="Before this time."),
         click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d)."),
         click.option("--name", "names", multiple=True, help="With this name; * and ? are wildcards, repeatable."),
@@ -118,10 +118,10 @@ async def show(memory: Memory, output: Output, *, references: tuple[str, ...], f
     resolved = await memory.events.resolve(references)
 
     def for_people(console: Console) -> None:
-        for event in resolved.found:
+        for event in resolved.events:
             _print_whole(console, event, fields)
 
-    output.show({"found": event_documents(resolved.found, fields or FULL), "missing": resolved.missing}, for_people)
+    output.show({"found": event_documents(resolved.events, fields or FULL), "missing": resolved.missing}, for_people)
     if resolved.missing:
         named = ", ".join(map(repr, resolved.missing))
         click.echo(f"mica: no event {named} in this space; `mica events tail` lists the latest", err=True)
@@ -156,18 +156,18 @@ async def chain(memory: Memory, output: Output, *, reference: str, fields: Field
 @click.command()
 @click.argument("reference", metavar="ID")
 @click.option("--depth", type=click.IntRange(min=0), help="At most this many levels below.")
-@click.option("--ancestry", is_flag=True, help="Draw what led to the event instead.")
+@click.option("--ancestry", is_flag=True, help="Draw the events that led to it instead.")
 @memory_command
 async def tree(memory: Memory, output: Output, *, reference: str, depth: int | None, ancestry: bool) -> None:
-    """Draw what an event led to, as a tree.
+    """Draw the events that an event led to, as a tree.
 
-    Each line ends with what it is to the line above, such as CAUSES.
+    Each line ends with its relation to the line above, such as CAUSES.
 
     Example: mica events tree 12 --depth 2
     """
     event = await memory.events.get(reference)
-    found = await (memory.events.ancestors(event) if ancestry else memory.events.descendants(event, depth=depth))
-    top, below = (found[-1], [*found[-2::-1], event]) if ancestry and found else (event, [] if ancestry else found)
+    others = await (memory.events.ancestors(event) if ancestry else memory.events.descendants(event, depth=depth))
+    top, below = (others[-1], [*others[-2::-1], event]) if ancestry and others else (event, [] if ancestry else others)
 
     def for_people(console: Console) -> None:
         for line in _draw(top, below):
@@ -218,8 +218,8 @@ async def emit(
 ) -> None:
     """Record an event. Use `mica mark` for an observation in words.
 
-    NAME has no blanks and usually two words, as in deploy.finished. Nothing is dispatched: the event is stored, and
-    `mica events follow` and other readers see it.
+    NAME has no spaces and usually two words, as in deploy.finished. The event is only stored; `mica events follow` and
+    other readers see it, but nothing is started by it.
 
     Example: mica events emit deploy.finished --data '{"version": "1.4"}'
     """
@@ -232,25 +232,25 @@ async def emit(
 
 
 def _json_object(text: str) -> dict[str, object]:
-    """The object that a JSON text holds. Raises UsageError if it holds anything else."""
+    """Parse a JSON object. Raises UsageError for anything else."""
     try:
         return msgspec.json.decode(text, type=dict[str, object])
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--data is not a JSON object: {error}") from error
 
 
-def show_events(output: Output, found: Sequence[Event], fields: Fields | None = None) -> None:
-    """Print events, one on each line, or the chosen fields of each."""
+def show_events(output: Output, events: Sequence[Event], fields: Fields | None = None) -> None:
+    """Print events, one on each line, or the selected fields of each."""
 
     def for_people(console: Console) -> None:
-        if not found:
+        if not events:
             console.print(
                 "No events match. `mica events tail` shows the latest, `mica upkeep spaces` the other spaces."
             )
-        for event in found:
+        for event in events:
             print_event(console, event, fields)
 
-    output.show(event_documents(found, fields or FULL), for_people)
+    output.show(event_documents(events, fields or FULL), for_people)
 
 
 def print_event(console: Console, event: Event, fields: Fields | None = None) -> None:
@@ -282,7 +282,7 @@ def _flatten(document: Mapping[str, object], path: str = "") -> Iterator[tuple[s
 
 
 def relation_of(event: Event) -> str:
-    """What an event is to its parent: its own word if it is a mark that has one, else "causes"."""
+    """The relation of an event to its parent: that of a mark if it has one, else "causes"."""
     relation = event.data.get("relation")
     return relation if event.name == MARK and isinstance(relation, str) else "causes"
 
@@ -292,11 +292,11 @@ def event_text(event: Event, width: int, *, with_relation: bool = True) -> str:
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
-    said = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
+    text = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
     relation = data.get("relation") if with_relation else None
-    parts = [part for part in (relation, _describe_place(data), said) if isinstance(part, str)]
+    parts = [part for part in (relation, _describe_place(data), text) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
-    failed = "✗ " if event.error else ""  # not every reader sees the colour, and a pipe drops it
+    failed = "✗ " if event.error else ""  # not everyone sees the colour, and a pipe drops it
     return (
         f"[green]{event.number}[/] [dim]{format_time(event.at)}[/] "
         f"[{colour}]{failed}{escape(one_line(event.name, 200))}[/] "
@@ -311,9 +311,9 @@ def _describe_place(data: Mapping[str, object]) -> str | None:
     return f"{path}:{start}-{end}" if start is not None and end is not None else path
 
 
-def _group_by_parent(found: Sequence[Event]) -> dict[str | None, list[Event]]:
+def _group_by_parent(events: Sequence[Event]) -> dict[str | None, list[Event]]:
     children: dict[str | None, list[Event]] = defaultdict(list)
-    for event in found:
+    for event in events:
         children[event.parent_id].append(event)
     return children
 
@@ -327,18 +327,18 @@ def _draw(top: Event, below: Sequence[Event]) -> Iterator[str]:
         label = f" [magenta]({relation_of(event).upper()})[/]" if depth else ""
         deep = "" if depth <= DRAWN_STEPS else f"[dim]…{depth:,}[/] "
         yield deep + lead + event_text(event, 100, with_relation=not depth) + label
-        for child in reversed(found := children[event.id]):
-            own, further = ("└── ", "    ") if child is found[-1] else ("├── ", "│   ")
-            kept = under[-4 * (DRAWN_STEPS - 1) :]
-            waiting.append((child, depth + 1, kept + own, kept + further))
+        for child in reversed(siblings := children[event.id]):
+            own, further = ("└── ", "    ") if child is siblings[-1] else ("├── ", "│   ")
+            prefix = under[-4 * (DRAWN_STEPS - 1) :]
+            waiting.append((child, depth + 1, prefix + own, prefix + further))
 
 
 def _nest(top: Event, below: Sequence[Event]) -> dict[str, object]:
     deepest = max((event.depth for event in below), default=top.depth) - top.depth
     if deepest > NESTED_STEPS_MAX:
         raise InvalidInput(
-            f"the tree is {deepest:,} steps deep, and most programs read JSON {NESTED_STEPS_MAX} steps deep; give a "
-            "--depth, or list it with `mica events chain`"
+            f"the tree is {deepest:,} levels deep, and JSON output is limited to {NESTED_STEPS_MAX} levels; give a "
+            "--depth, or list the events with `mica events chain`"
         )
     children = _group_by_parent(below)
     documents = {event.id: event_document(event) for event in (top, *below)}

@@ -1,4 +1,4 @@
-"""The first look: what agents did lately, the files they return to, and the brief of the next one."""
+"""The first look: what agents did lately, the files they keep coming back to, and the brief for the next agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mica.events.activity import FileLine, Overview, SessionLine
-from mica.format.lines import format_time, one_line
+from mica.format.lines import format_time, one_line, plural
 from mica.model.brief import Brief
 from mica.navigation.replay import Replay
 from mica.navigation.replay_page import describe
@@ -19,16 +19,16 @@ BAR_CELLS = 8
 LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(title: str, seen: Overview, brief: Brief, replay: Replay | None = None) -> RenderableType:
-    """The first look at a space, on one screen."""
-    parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(seen)}")]
+def first_look(title: str, overview: Overview, brief: Brief, replay: Replay | None = None) -> RenderableType:
+    """The first look at a space, one screen long."""
+    parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(overview)}")]
     if replay is not None and replay.rows:
         verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")
         parts.append(_titled("Would naming files in advance have paid? Your own history, replayed", verdict))
-    if seen.sessions:
-        parts.append(_titled("What your agents did lately", _sessions(seen.sessions)))
-    if seen.files:
-        parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(seen.files)))
+    if overview.sessions:
+        parts.append(_titled("What your agents did lately", _sessions(overview.sessions)))
+    if overview.files:
+        parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(overview.files)))
     nothing = "nothing fits into the budget" if brief.left_out else "nothing yet: this space has no marks"
     text = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
@@ -40,17 +40,18 @@ def _titled(title: str, table: RenderableType) -> RenderableType:
     return Panel(table, title=title, title_align="left", border_style="dim")
 
 
-def _totals(seen: Overview) -> str:
-    usage = seen.usage
-    since = f"since {format_time(seen.since)}" if seen.since else ""
-    if seen.is_partial:
+def _totals(overview: Overview) -> str:
+    usage = overview.usage
+    since = f"since {format_time(overview.since)}" if overview.since else ""
+    if overview.is_partial:
         since += ", the latest only"
     if not usage.answers:
-        return f"[dim]{seen.events:,} events {since}[/]"
+        return f"[dim]{plural(overview.events, 'event')} {since}[/]"
     read = usage.input_tokens + usage.cache_write_tokens
     return (
-        f"[dim]{seen.events:,} events {since} · {usage.answers:,} answers · {_short(read)} tokens read fresh, "
-        f"{_short(usage.cache_read_tokens)} from cache, {_short(usage.output_tokens)} written[/]"
+        f"[dim]{plural(overview.events, 'event')} {since} · {plural(usage.answers, 'answer')} · "
+        f"{_short(read)} tokens read fresh, {_short(usage.cache_read_tokens)} from cache, "
+        f"{_short(usage.output_tokens)} written[/]"
     )
 
 
@@ -61,12 +62,12 @@ def _sessions(lines: tuple[SessionLine, ...]) -> Table:
     for name in ("prompts", "reads", "edits", "shell", "failed", "tokens read"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
-        asked = escape(one_line(line.prompt or "(no prompt)", LINE_CHARACTERS))
+        prompt = escape(one_line(line.prompt or "(no prompt)", LINE_CHARACTERS))
         answered = f"\n[dim]→ {escape(one_line(line.closing, LINE_CHARACTERS))}[/]" if line.closing else ""
         failed = f"[red]{line.failures}[/]" if line.failures else "0"
         numbers = [line.prompts, line.reads, line.edits, line.commands]
         table.add_row(
-            format_time(line.ended_at), asked + answered, *map(str, numbers), failed, _short(line.tokens_read)
+            format_time(line.ended_at), prompt + answered, *map(str, numbers), failed, _short(line.tokens_read)
         )
     return table
 

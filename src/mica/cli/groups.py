@@ -1,4 +1,4 @@
-"""Groups of commands: the first page of help, and the command that was probably meant by an unknown word."""
+"""Groups of commands: the first page of help, and suggestions for unknown commands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 import click
 
-# Words that people try, and names that commands had before the first release: hints in an error, never aliases.
-MEANT: dict[str, tuple[str, ...]] = {
+# Suggestions in the error for words that people try, and for names that commands had before. They are not aliases.
+SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "add": ("mark",),
     "age": ("upkeep age",),
     "copy": ("upkeep copy",),
@@ -73,7 +73,7 @@ MEANT: dict[str, tuple[str, ...]] = {
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands as they were added, and names the one that an unknown word probably meant."""
+    """A group that lists its commands in the order they were added, and suggests a command for an unknown word."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -82,7 +82,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            ctx.fail(_refusal(ctx, args))
+            ctx.fail(_describe_unknown(ctx, args))
         return super().resolve_command(ctx, args)
 
 
@@ -107,18 +107,18 @@ def command_paths(group: click.Group, words: Sequence[str] = ()) -> Iterator[tup
                 yield from command_paths(command, (*words, name))
 
 
-def _refusal(ctx: click.Context, args: Sequence[str]) -> str:
+def _describe_unknown(ctx: click.Context, args: Sequence[str]) -> str:
     program, *above = ctx.command_path.split()
-    *others, last = [f"`{program} {path}`" for path in _meant(ctx, above, args)] or [""]
-    meant = f"{', '.join(others)} or {last}" if others else last
-    hint = f"Did you mean {meant}?" if meant else f"`{ctx.command_path} --help` lists the commands."
+    *others, last = [f"`{program} {path}`" for path in _suggest(ctx, above, args)] or [""]
+    suggested = f"{', '.join(others)} or {last}" if others else last
+    hint = f"Did you mean {suggested}?" if suggested else f"`{ctx.command_path} --help` lists the commands."
     return f"No such command {args[0]!r}. {hint}"
 
 
-def _meant(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
-    """The commands that an unknown word probably meant: from the table, by its own name elsewhere, or by spelling."""
+def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
+    """Commands similar to an unknown word: from the table, of the same name in another group, or by spelling."""
     for typed in (args[:2], args[:1]):
-        if known := MEANT.get(" ".join((*above, *typed))):
+        if known := SUGGESTIONS.get(" ".join((*above, *typed))):
             return known
     root = ctx.find_root().command
     assert isinstance(root, click.Group), "only groups have commands"

@@ -1,4 +1,4 @@
-"""hook, ingest and upkeep hooks: recording what coding agents do while they work."""
+"""hook, ingest and upkeep hooks: record what coding agents do while they work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mica.errors import InvalidInput
 from mica.format.lines import format_bytes, plural
 from mica.memory import Memory, hooks_of
 from mica.settings import Settings, load_settings
-from mica.store.space import shown
+from mica.store.space import without_password
 
 P = ParamSpec("P")
 
@@ -28,10 +28,10 @@ P = ParamSpec("P")
 @click.command("hook", hidden=True, context_settings={"ignore_unknown_options": True})
 @click.argument("words", metavar=f"[{'|'.join(hook_program.CLIENTS)}] EVENT", nargs=-1, type=click.UNPROCESSED)
 def hook(words: tuple[str, ...]) -> None:
-    """Take one event of a coding agent, and answer in its format.
+    """Record one event of a coding agent, and answer in its format.
 
     `mica-hook` does the same and starts faster. `mica install` writes CLIENT; without it, the environment decides.
-    Exits 0 in any case; `mica upkeep hooks status` shows what failed.
+    It always exits 0; `mica upkeep hooks status` shows what failed.
 
     Example: mica hook claude SessionStart < payload.json
     """
@@ -41,7 +41,7 @@ def hook(words: tuple[str, ...]) -> None:
 @click.command(hidden=True)
 @making_command
 async def ingest(memory: Memory, output: Output) -> None:
-    """Store what hooks have spooled, and render their next answers.
+    """Store spooled events of hooks, and render their next answers.
 
     Hooks start this command in the background. Every command that reads the space stores spooled events too.
 
@@ -77,7 +77,7 @@ def _switch(function: Callable[P, None]) -> Callable[P, None]:
 
 
 @hooks.command()
-@click.option("--prompts/--no-prompts", default=None, help="Whether prompts are stored, with secrets redacted.")
+@click.option("--prompts/--no-prompts", default=None, help="Store prompts, with secrets redacted, or not.")
 @_switch
 def on(*, prompts: bool | None, store: str | None, space: str | None, as_json: bool) -> None:
     """Let hooks record what agents do in this space.
@@ -96,7 +96,7 @@ def on(*, prompts: bool | None, store: str | None, space: str | None, as_json: b
 def off(*, store: str | None, space: str | None, as_json: bool) -> None:
     """Stop hooks of this space from recording and answering.
 
-    What is stored stays.
+    Stored events stay.
 
     Example: mica upkeep hooks off
     """
@@ -109,7 +109,7 @@ def off(*, store: str | None, space: str | None, as_json: bool) -> None:
 @hooks.command()
 @_switch
 def status(*, store: str | None, space: str | None, as_json: bool) -> None:
-    """Show whether hooks record here, what waits, and what failed lately.
+    """Show whether hooks record here, what waits, and recent failures.
 
     Example: mica upkeep hooks status --json
     """
@@ -121,7 +121,7 @@ def _spools(settings: Settings, store: str | None, space: str | None) -> Spools:
     place = target(settings, store, space)
     folder = hooks_of(place, settings)
     if folder is None:
-        raise InvalidInput(f"no hooks write for {shown(place)}; they write beside the file of a space")
+        raise InvalidInput(f"no hooks write for {without_password(place)}; they write beside the file of a space")
     return Spools(folder)
 
 

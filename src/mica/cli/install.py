@@ -1,4 +1,4 @@
-"""install, uninstall: mica in the coding agents of this machine."""
+"""install, uninstall: add mica to the coding agents of this machine, or remove it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Give coding agents mica's hooks, MCP server and skills.
 
-    Without CLIENTS, every coding agent that is found on this machine. Every file is shown as a diff before it is
-    written, and a copy of it is kept. A second run finds nothing to do. What was changed by hand stays, and is named.
+    Without CLIENTS, all coding agents on this machine are set up. Every change is shown as a diff first, and each
+    changed file is backed up. A second run changes nothing. Entries that you edited by hand are kept and listed.
 
     Example: mica install claude-code --dry-run
     """
@@ -50,7 +50,7 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
     known = {name: client.install(machine) for name, client in CLIENTS.items()}
     chosen = [known[name] for name in clients] or [client for client in known.values() if _is_used(client)]
     if not chosen:
-        raise click.ClickException(f"no coding agent was found; name one to install it anyway: {', '.join(known)}")
+        raise click.ClickException(f"no coding agent was found; name one to set it up anyway: {', '.join(known)}")
     plan = installer.install(chosen, installer.read_record(machine.data), data=machine.data)
 
     def done() -> None:
@@ -63,10 +63,10 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 @click.command()
 @_options
 def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Take mica out of coding agents again.
+    """Remove mica from coding agents.
 
-    Without CLIENTS, out of all of them. Files that nothing else has changed since are restored to the byte; from others
-    only mica's entries are removed. What was learned stays.
+    Without CLIENTS, from all of them. Files that were not changed since are restored byte for byte; in others only
+    mica's entries are removed. Everything that was recorded stays.
 
     Example: mica uninstall --yes
     """
@@ -112,21 +112,21 @@ def _carry_out(
     output: Output,
     notes: bool,
 ) -> None:
-    """Show a plan, ask, and carry it out. Exits 1 if it was not carried out for every client."""
+    """Show a plan, ask, and carry it out. Exits 1 unless it was carried out for every client."""
     if not output.as_json:
         _show(plan, clients, machine)
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
-    is_wanted = bool(plan.changes) and not dry_run and (yes or (may_ask and click.confirm("Write this?", default=True)))
-    if is_wanted:
+    is_agreed = bool(plan.changes) and not dry_run and (yes or (may_ask and click.confirm("Write this?", default=True)))
+    if is_agreed:
         installer.apply(plan, data=machine.data)
-    if is_wanted or not (plan.changes or dry_run):
+    if is_agreed or not (plan.changes or dry_run):
         done()  # the hook program may be older than mica
-    said = [note for client in clients if client.name not in plan.problems for note in client.notes] if notes else []
+    hints = [note for client in clients if client.name not in plan.problems for note in client.notes] if notes else []
     if output.as_json:
-        output.show(_document(plan, clients, said, is_written=is_wanted), lambda console: None)
+        output.show(_document(plan, clients, hints, is_written=is_agreed), lambda console: None)
     else:
-        _conclude(plan, said, machine.data, is_written=is_wanted, dry_run=dry_run)
-    if plan.problems or (plan.changes and not is_wanted and not dry_run):
+        _conclude(plan, hints, machine.data, is_written=is_agreed, dry_run=dry_run)
+    if plan.problems or (plan.changes and not is_agreed and not dry_run):
         sys.exit(1)
 
 
@@ -149,11 +149,10 @@ def _conclude(plan: InstallPlan, notes: Sequence[str], data: Path, *, is_written
     if not plan.changes:
         click.echo("mica: nothing to do", err=True)
     elif is_written:
-        click.echo(
-            f"mica: {files} changed; copies of your files as they were are in {data / installer.BACKUPS}", err=True
-        )
+        click.echo(f"mica: {files} changed; backups of your files are in {data / installer.BACKUPS}", err=True)
     else:
-        click.echo(f"mica: {files} would change; nothing is written{'' if dry_run else ', --yes does it'}", err=True)
+        hint = "" if dry_run else "; --yes writes the changes"
+        click.echo(f"mica: {files} would change; nothing was written{hint}", err=True)
     for note in notes if is_written or not plan.changes else ():
         click.echo(f"mica: {note}", err=True)
 

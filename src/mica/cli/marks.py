@@ -1,4 +1,4 @@
-"""mark, search: record an observation, and find it again."""
+"""mark, search: record observations and find them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from mica.search.search import DEPTHS, Depth, collapse_repeats
     type=click.Choice(RELATIONS),
     default="causes",
     show_default=True,
-    help="What the mark is to its parent: caused by it, its continuation, its branch or its fulfilment.",
+    help="How the mark relates to its parent: caused by it, or continuing, branching off or fulfilling it.",
 )
 @click.option("--at", type=Moment(), help="When it was observed: 2026-11-03T09:30, 2h, 'last Tuesday'.  [default: now]")
-@click.option("--lines", is_flag=True, help="Make each line of standard input a mark: all of them, or none.")
+@click.option("--lines", is_flag=True, help="Record each line of standard input as a mark: all lines, or none.")
 @click.option("--session", help="The session it belongs to.")
 @click.option("--agent", help="The agent that observed it; without it, you did.")
 @making_command
@@ -66,10 +66,10 @@ async def mark(
 ) -> None:
     """Record an observation.
 
-    Without TEXT, or with a dash, it is read from standard input. Secrets are redacted. `#milestone` in the text is a
-    tag.
+    Without TEXT, or with a dash, it is read from standard input. Secrets are redacted. `#milestone` in the text becomes
+    a tag.
 
-    While the store is unavailable the mark waits beside it, without a position, and is stored later: do not record it
+    While the store is unavailable, the mark is saved beside it without a position and stored later: do not record it
     again.
 
     Example: mica mark "The cookie is set before the redirect" --tag gotcha
@@ -85,12 +85,12 @@ async def mark(
     numbered = {number: line for number, line in enumerate(content.splitlines(), 1) if line.strip()}
     texts = list(numbered.values()) if lines else [content]
     if not texts:
-        raise InvalidInput("standard input has no line with a text; give one mark on each line")
+        raise InvalidInput("standard input has no text; give one mark on each line")
     for number, line in numbered.items() if lines else ():
         try:
             memory.events.check_mark(line, tags=tags, why=why, principles=principles)
         except InvalidInput as error:
-            raise InvalidInput(f"line {number:,} cannot be marked, so no line was: {error}") from error
+            raise InvalidInput(f"line {number:,} cannot be recorded, so no line was: {error}") from error
     cause = None if parent is None else await memory.events.get(parent)
     origin: Origin = "agent" if agent else "user"
     with memory.context(session=session, agent=agent):
@@ -113,7 +113,7 @@ async def mark(
         await memory.durable()
         click.echo(f"mica: {error}", err=True)
         stored = []
-    waiting = "kept here, stored when the store can be written again"
+    waiting = "saved here, stored when the store can be written again"
     numbers = [event.number for event in stored] or [waiting] * len(refs)
     positions = [event.position for event in stored] or [None] * len(refs)
 
@@ -126,11 +126,9 @@ async def mark(
         for ref, position, each in zip(refs, positions, texts, strict=True)
     ]
     output.show(documents if lines else documents[0], for_people)
-    if stored:  # a store that does not answer is not waited for again; the next active process does the work
+    if stored:  # an unavailable store is not tried again; the next active process does the work
         with suppress(StoreError):
-            await memory.upkeep.tick(
-                kinds=("crystallize",)
-            )  # what takes longer waits for `mica upkeep tick` or the next ingest
+            await memory.upkeep.tick(kinds=("crystallize",))  # longer jobs wait for `mica upkeep tick` or an ingest
 
 
 @click.command()
@@ -141,7 +139,7 @@ async def mark(
 @click.option("--agent", help="By this agent.")
 @click.option("--tag", "tags", multiple=True, help="With this tag; repeatable.")
 @click.option("--level", type=click.Choice(DEPTHS), help="Only marks, or only the crystals of this level.")
-@click.option("--with-sources", is_flag=True, help="Show a crystal beside its own marks, too.")
+@click.option("--with-sources", is_flag=True, help="Show a crystal and its own marks, if both match.")
 @click.option("--with-superseded", is_flag=True, help="Include crystals that were replaced.")
 @memory_command
 async def search(
@@ -161,17 +159,17 @@ async def search(
     """Find marks and crystals by their words and their meaning.
 
     The best match comes first. Search by meaning needs the extra `semantic`. If a crystal and the marks below it match,
-    the better one is shown. A time in the query, such as "last Tuesday", raises what is around it; the period that was
-    understood is printed to standard error.
+    the better one is shown. A time in the query, such as "last Tuesday", raises hits around it; the period as mica
+    understood it is printed to standard error.
 
     Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
     check_order(since, until)
-    wanted = " ".join(query)
-    if not wanted.strip():
+    words = " ".join(query)
+    if not words.strip():
         raise click.UsageError('say what to search for, as in: mica search "session cookie"')
-    found = await memory.search(
-        wanted,
+    results = await memory.search(
+        words,
         limit=max(limit, 200),
         since=since,
         until=until,
@@ -181,18 +179,18 @@ async def search(
         with_sources=with_sources,
         with_superseded=with_superseded,
     )
-    # A person searches for words or their meaning, not for their neighbours.
-    fitting = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]]
+    # Hits that only neighbours of a match raised are useful to agents, not to a person.
+    fitting = [hit for hit in results if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]]
     hits = collapse_repeats(fitting)[:limit]
     periods = [
-        {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in found.periods
+        {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in results.periods
     ]
 
     def for_people(console: Console) -> None:
-        for period in found.periods:
+        for period in results.periods:
             click.echo(f"mica: understood {period.describe(ZONE.get())}", err=True)
         if not hits:
-            console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
+            console.print("Nothing found. Try other words; `mica events tail` shows the latest events.")
         for hit, times in hits:
             kind = " ".join(hit.mark.tags) if isinstance(hit, Hit) else _describe_crystal(hit)
             kind = f"[cyan]{escape(kind)}[/] " if kind else ""
@@ -201,11 +199,11 @@ async def search(
             console.print(f"[green]#{hit.position}[/] [dim]{format_time(hit.at)}[/] {kind}{text}{again}")
 
     documents = [{**_hit_document(hit), "times": times} for hit, times in hits]
-    output.show({"query": wanted, "periods": periods, "hits": documents}, for_people)
+    output.show({"query": words, "periods": periods, "hits": documents}, for_people)
 
 
 def _describe_crystal(hit: CrystalHit) -> str:
-    """The name of a crystal, and how many of its marks it replaces among the hits."""
+    """The name of a crystal, and how many hits it replaces."""
     beneath = f", in place of {plural(len(hit.in_place_of), 'hit')}" if hit.in_place_of else ""
     name = hit.crystal.label or hit.crystal.period.partition(":")[2]
     return f"{hit.crystal.level} ({one_line(name, 80)}{beneath})"

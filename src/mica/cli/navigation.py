@@ -1,4 +1,4 @@
-"""navigate, and trails replay and report: the files a task needs, and what naming them was worth."""
+"""navigate, and trails replay and report: the files a task needs, and what suggesting them saved."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], lim
 
     Example: mica navigate "login redirect loses the session"
     """
-    wanted = " ".join(task)
-    if not wanted.strip():
+    words = " ".join(task)
+    if not words.strip():
         raise click.UsageError('say what the task is, as in: mica navigate "login redirect loses the session"')
-    places = await memory.navigate(wanted, limit=limit, session=session)
+    places = await memory.navigate(words, limit=limit, session=session)
 
     def for_people(console: Console) -> None:
         for name, reason in places.missing.items():
             click.echo(f"mica: {name}: {reason}", err=True)
         if not places and limit and not places.missing:
-            console.print("No file of this working tree is related to it.")
+            console.print("No file of this working tree matches the task.")
         for place in places:
             where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines)
             path = escape(f"{place.path}:{where}" if where else place.path)
             reasons = escape("; ".join(place.reasons))
             console.print(f"[green]{place.probability:4.0%}[/]  {path}  [dim]{reasons}[/]", soft_wrap=True)
 
-    output.show({"task": wanted, "places": list(places), "missing": places.missing}, for_people)
+    output.show({"task": words, "places": list(places), "missing": places.missing}, for_people)
 
 
 @click.command()
@@ -85,8 +85,8 @@ def replay(
 ) -> None:
     """Measure what naming files in advance would have saved.
 
-    Every task of your history is predicted with what was known when it was asked, against the files of the git history
-    at that time. PATH names transcripts to read instead of this space; nothing of them is kept.
+    Files are predicted for every task of your history, from what was known at that time and from the files that git had
+    then. PATH names transcripts to read instead of this space; they are not stored.
 
     Example: mica trails replay --html replay.html
     """
@@ -94,46 +94,46 @@ def replay(
     output = Output(as_json=as_json)
     if html is not None and not html.absolute().parent.is_dir():
         raise InvalidInput(f"{html} cannot be written: {html.absolute().parent} is not a folder")
-    told, brief_tokens = asyncio.run(
+    replayed, brief_tokens = asyncio.run(
         _replay_and_brief_tokens(path, root, settings=settings, place=target(settings, store, space))
     )
-    standing = session_cost(told, brief_tokens=brief_tokens)
+    overhead = session_cost(replayed, brief_tokens=brief_tokens)
     if html is not None:
-        html.write_text(render_page(told), encoding="utf-8")
+        html.write_text(render_page(replayed), encoding="utf-8")
     if svg is not None:
         svg.mkdir(parents=True, exist_ok=True)
-        for name, drawn in draw_charts(told).items():
+        for name, drawn in draw_charts(replayed).items():
             (svg / f"{name}.svg").write_text(drawn, encoding="utf-8")
-    document = {"verdict": told.verdict, "replay": told, "standing": standing}
+    document = {"verdict": replayed.verdict, "replay": replayed, "standing": overhead}
 
     def for_people(console: Console) -> None:
-        _show_replay(console, told, html=html, svg=svg)
-        if standing.sessions:
-            console.print(f"[dim]{escape(standing.summary)}[/]", soft_wrap=True)
+        _show_replay(console, replayed, html=html, svg=svg)
+        if overhead.sessions:
+            console.print(f"[dim]{escape(overhead.summary)}[/]", soft_wrap=True)
 
     output.show(document, for_people)
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica costs each session, used or not: its tools in the context window, and the brief at the start."""
+    """The fixed cost of mica in each session, used or not: its tools in the context window, and the first brief."""
 
     sessions: int
     schema_tokens: int
     brief_tokens: int
-    net_tokens: int  # of the replay, less both for each session
+    net_tokens: int  # of the replay, minus both for each session
 
     @property
     def summary(self) -> str:
         own = f"{self.schema_tokens:,} tokens of tools and {self.brief_tokens:,} of a brief"
-        each = f"Each of {plural(self.sessions, 'session')} also pays for mica itself, {own}"
-        return f"{each}: with them the net is {self.net_tokens:+,} tokens."
+        each = f"Each of {plural(self.sessions, 'session')} also pays for mica itself: {own}"
+        return f"{each}. With these the net is {self.net_tokens:+,} tokens."
 
 
-def session_cost(told: Replay, *, brief_tokens: int) -> SessionCost:
-    """The fixed cost of every session, beside what offers cost and save."""
-    sessions = len({row.session or row.task for row in told.rows})
+def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
+    """The fixed cost of every session, which comes on top of the cost and savings of suggestions."""
+    sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
-    net = told.net_tokens - sessions * (schema_tokens + brief_tokens)
+    net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)
     return SessionCost(sessions=sessions, schema_tokens=schema_tokens, brief_tokens=brief_tokens, net_tokens=net)
 
 
@@ -145,15 +145,15 @@ async def _replay_and_brief_tokens(
         async with open_to_read(place, settings=settings) as memory:
             answer = None if memory.clients.spools is None else memory.clients.spools.session_answer()
             return await _replay(memory, root), 0 if answer is None else about(answer.text)
-    found = plan_imports([TranscriptFolder(path)], settings=settings, into=None)
-    if not found.plans:
-        raise InvalidInput(f"{path} has no transcript; `mica import --help` names the clients whose files are read")
-    told: list[Replay] = []
-    for plan in found.plans:  # projects do not learn from each other
+    imports = plan_imports([TranscriptFolder(path)], settings=settings, into=None)
+    if not imports.plans:
+        raise InvalidInput(f"{path} has no transcript; `mica import --help` lists the clients whose files are read")
+    replays: list[Replay] = []
+    for plan in imports.plans:  # projects do not learn from each other
         async with open_memory(":memory:", settings=settings) as memory:
             await memory.clients.import_transcripts(plan.files, root=plan.roots)
-            told.append(await _replay(memory, root))
-    return combine(told), 0
+            replays.append(await _replay(memory, root))
+    return combine(replays), 0
 
 
 async def _replay(memory: Memory, root: Path | None) -> Replay:
@@ -165,24 +165,25 @@ async def _replay(memory: Memory, root: Path | None) -> Replay:
         )
 
 
-def _show_replay(console: Console, told: Replay, *, html: Path | None, svg: Path | None) -> None:
-    for name, reason in told.missing.items():
+def _show_replay(console: Console, replayed: Replay, *, html: Path | None, svg: Path | None) -> None:
+    for name, reason in replayed.missing.items():
         click.echo(f"mica: {name}: {reason}", err=True)
-    console.print(f"[bold]{escape(told.verdict)}[/]", soft_wrap=True)
-    for said in describe(told):
-        console.print(escape(said), soft_wrap=True)
-    if told.baselines:
+    console.print(f"[bold]{escape(replayed.verdict)}[/]", soft_wrap=True)
+    for sentence in describe(replayed):
+        console.print(escape(sentence), soft_wrap=True)
+    if replayed.baselines:
         table = Table(box=None, padding=(0, 2, 0, 0))
         for column in ("before the first edit (median)", "tasks", "tokens", "calls", "seconds"):
             table.add_column(column, justify="left" if column[0] == "b" else "right")
-        for shape in told.baselines[:SHAPES_SHOWN]:
+        for shape in replayed.baselines[:SHAPES_SHOWN]:
             figures = (shape.tasks, shape.median_tokens, shape.median_calls, shape.median_seconds)
             table.add_row(escape(shape.shape), *(f"{figure:,.0f}" for figure in figures))
         console.print(table)
-    worst = sorted((row for row in told.rows if row.net_tokens < 0), key=lambda row: row.net_tokens)[:LOSSES_SHOWN]
+    worst = sorted((row for row in replayed.rows if row.net_tokens < 0), key=lambda row: row.net_tokens)[:LOSSES_SHOWN]
     for row in worst:
         prompt = " ".join(row.prompt.split())[:60]
-        console.print(f"  [red]{row.net_tokens:+,}[/]  {escape(prompt)}  [dim]offered {len(row.offered)}[/]")
+        files = plural(len(row.offered), "file")
+        console.print(f"  [red]{row.net_tokens:+,}[/]  {escape(prompt)}  [dim]{files} offered[/]")
     if html is not None:
         console.print(f"Every task is listed in {escape(str(html))}.", soft_wrap=True)
     if svg is not None:
@@ -196,39 +197,39 @@ def _show_replay(console: Console, told: Replay, *, html: Path | None, svg: Path
 async def report(memory: Memory, output: Output, period: Literal["day", "week"], until: datetime | None) -> None:
     """Report the cost of tasks, and whether offers helped.
 
-    The cost is what tasks took before their first edit, beside the day or week before. Some offers are held out at
-    random, and tasks with and without an offer are compared over eight weeks.
+    The cost of a task is what it took before its first edit; the day or week before is shown for comparison. Some
+    offers are held out at random, and tasks with and without an offer are compared over eight weeks.
 
     Example: mica trails report week
     """
-    told = await memory.trails.report(period, until=until)
-    output.show(told, lambda console: _show_report(console, told))
+    made = await memory.trails.report(period, until=until)
+    output.show(made, lambda console: _show_report(console, made))
 
 
-def _show_report(console: Console, told: Report) -> None:
-    console.print(f"[bold]{told.since:%Y-%m-%d %H:%M} to {told.until:%Y-%m-%d %H:%M} UTC[/]")
+def _show_report(console: Console, report: Report) -> None:
+    console.print(f"[bold]{report.since:%Y-%m-%d %H:%M} to {report.until:%Y-%m-%d %H:%M} UTC[/]")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", f"this {told.period}", f"the {told.period} before"):
+    for column in ("", f"this {report.period}", f"the {report.period} before"):
         table.add_column(column, justify="left" if not column else "right")
     rows: list[tuple[str, object, object]] = [
-        ("tasks", told.work.tasks, told.before.tasks),
-        ("sessions", told.work.sessions, told.before.sessions),
-        ("agents", told.work.agents, told.before.agents),
-        ("tokens before the first edit (median)", told.work.median_tokens, told.before.median_tokens),
-        ("calls", told.work.median_calls, told.before.median_calls),
-        ("seconds", told.work.median_seconds, told.before.median_seconds),
+        ("tasks", report.work.tasks, report.before.tasks),
+        ("sessions", report.work.sessions, report.before.sessions),
+        ("agents", report.work.agents, report.before.agents),
+        ("tokens before the first edit (median)", report.work.median_tokens, report.before.median_tokens),
+        ("calls", report.work.median_calls, report.before.median_calls),
+        ("seconds", report.work.median_seconds, report.before.median_seconds),
     ]
     for name, *values in rows:
         table.add_row(name, *(_format_figure(value) for value in values))
     console.print(table)
-    console.print(escape(told.arms.verdict), soft_wrap=True)
-    spent = told.spending
+    console.print(escape(report.arms.verdict), soft_wrap=True)
+    spent = report.spending
     if spent.answers:
         dollars = "unknown" if spent.dollars is None else f"${spent.dollars:,.4f} by prices of {spent.prices_at}"
         unpriced = f"; without a price: {', '.join(spent.unpriced)}" if spent.unpriced else ""
-        said = f"Models gave {plural(spent.answers, 'answer')}, {spent.tokens:,} tokens, {dollars}{unpriced}."
-        console.print(escape(said), soft_wrap=True)
-    for name, number in told.events.items():
+        cost = f"Models gave {plural(spent.answers, 'answer')}, {spent.tokens:,} tokens, {dollars}{unpriced}."
+        console.print(escape(cost), soft_wrap=True)
+    for name, number in report.events.items():
         console.print(f"  {escape(name)} {number:,}")
 
 

@@ -1,4 +1,4 @@
-"""What commands share: the options of every command, how a space is opened, and how a result is printed."""
+"""Shared parts of commands: common options, opening a space, printing results."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.search.dates import parse_moment
 from mica.settings import Settings, load_settings
-from mica.store.space import SUFFIX, file_of, is_address, shown, space_of, spaces
+from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces, without_password
 
 P = ParamSpec("P")
 OpenMemory: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
 
-SPACES_NAMED = 5  # in an error; more are a list, which `mica upkeep spaces` prints
+SPACES_NAMED = 5  # in an error; `mica upkeep spaces` lists all
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
@@ -45,7 +45,7 @@ class Output:
             self.console = Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
     def show(self, document: object, for_people: Callable[[Console], None]) -> None:
-        """Print the document as JSON, or let `for_people` draw it."""
+        """Print the document as JSON, or as text with `for_people`."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
         else:
@@ -53,7 +53,7 @@ class Output:
 
 
 def current_user() -> UserHome:
-    """The person who runs this command: their home folder and environment."""
+    """The home folder and environment of the user who runs this command."""
     return UserHome(path=Path(os.environ.get("HOME") or Path.home()), environment=os.environ)
 
 
@@ -62,11 +62,11 @@ def json_option(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def store_options(function: Callable[P, None]) -> Callable[P, None]:
-    """The options that choose a space."""
+    """Add the options that choose a space."""
     function = click.option(
-        "--space", metavar="NAME|DIR", help="Another space: a name or its beginning, or a directory."
+        "--space", metavar="NAME|DIR", help="Another space: its name, the beginning of its name, or a directory."
     )(function)
-    return click.option("--store", metavar="FILE|ADDRESS", help="A store in place of the directory's own space.")(
+    return click.option("--store", metavar="FILE|ADDRESS", help="A store to use instead of the directory's own space.")(
         function
     )
 
@@ -74,9 +74,9 @@ def store_options(function: Callable[P, None]) -> Callable[P, None]:
 def memory_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that reads one space: adds --store, --space and --json, opens the memory and closes it.
+    """Make a command that reads one space: add --store, --space and --json, open the memory and close it.
 
-    Reading creates no space: the directory's own counts as empty until it exists, and a named one must exist.
+    Reading does not create a space: the directory's own counts as empty until it exists, and a named one must exist.
     """
     return _with_memory(function, makes=False)
 
@@ -84,21 +84,21 @@ def memory_command(
 def making_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that writes into one space, which is created if needed."""
+    """Make a command that writes into one space, which is created if needed."""
     return _with_memory(function, makes=True)
 
 
 def showing_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that shows one space on a screen until the user leaves it; it has no --json."""
+    """Make a command that shows one space on a screen until the user quits; it has no --json."""
     return _with_memory(function, makes=True, has_document=False)
 
 
 def following_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command that waits for events: the directory's own space is created if needed, a named one must exist."""
+    """Make a command that waits for events: the directory's own space is created if needed, a named one must exist."""
     return _with_memory(function, makes=None)
 
 
@@ -116,10 +116,10 @@ def _with_memory(
         ZONE.set(settings.zone())
         place = target(settings, store, space)
         if makes and has_document and str(place) == ":memory:":
-            raise click.UsageError("a store in :memory: is gone when this command ends; give a file")
+            raise click.UsageError("a store in :memory: is lost when this command ends; give a file")
         is_made = not _is_named(place) if makes is None else makes
         opens = open_memory if is_made else open_to_read
-        opening = opens(place, settings=settings, reads_ahead=not has_document)  # a dashboard stays, a command ends
+        opening = opens(place, settings=settings, reads_ahead=not has_document)  # only a dashboard runs long enough
 
         async def run_with_memory() -> None:
             async with opening as memory:
@@ -132,22 +132,22 @@ def _with_memory(
 
 
 def print_late(missing: Mapping[str, str]) -> None:
-    """Say on standard error how to give late sources more time."""
+    """Print to standard error how to give late sources more time."""
     if any(reason.startswith("no answer within") for reason in missing.values()):
         click.echo("mica: --deadline SECONDS gives them more time", err=True)
 
 
 def print_unrecorded(memory: Memory) -> None:
-    """Say on standard error that nothing was recorded, if a reading command found no space."""
+    """Print to standard error that nothing was recorded, if there is no space."""
     if memory.location == ":memory:":
-        click.echo("mica: not recorded: there is no space here yet; `mica mark` and `mica import` make one", err=True)
+        click.echo("mica: not recorded: there is no space here yet; `mica mark` and `mica import` create one", err=True)
 
 
 @asynccontextmanager
 async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bool = True) -> AsyncIterator[Memory]:
-    """Open a space to read it: an empty one if it is the directory's own and does not exist yet.
+    """Open a space for reading. If the directory's own space does not exist yet, an empty one is opened.
 
-    Raises UnknownSpace if it was named and does not exist.
+    Raises UnknownSpace for a named space that does not exist.
     """
     try:
         memory = await open_memory(place, settings=settings, must_exist=True, reads_ahead=reads_ahead)
@@ -167,10 +167,10 @@ def _is_named(place: Path | str) -> bool:
 
 
 def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
-    """The place that the options name, else the space of a directory.
+    """The store that the options name, else the space of a directory.
 
-    `--space` is the name of a space, a directory, or the beginning of one name. Raises InvalidInput if it is none of
-    these, or if several names begin with it.
+    `--space` is the name of a space, a directory, or a unique beginning of a name. Raises InvalidInput if nothing
+    matches, or if several names begin with it.
     """
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
@@ -189,10 +189,10 @@ def target(settings: Settings, store: object, space: object, *, directory: Path 
 
 def _file_beginning_with(prefix: str, *, home: Path) -> Path:
     """The file of the only space whose name begins with this."""
-    found = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    names = sorted(map(space_name, found))
+    files = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
+    if len(files) == 1:
+        return files[0]
+    names = sorted(map(space_name, files))
     if names:
         more = f" and {len(names) - SPACES_NAMED:,} more" if len(names) > SPACES_NAMED else ""
         listed = ", ".join(names[:SPACES_NAMED]) + more
@@ -204,13 +204,13 @@ def space_name(memory_target: Path | str) -> str:
     """The name of the space at a target."""
     if is_address(memory_target):
         named = parse_qs(urlsplit(str(memory_target)).query).get("space")
-        return named[0] if named else shown(memory_target)
+        return named[0] if named else without_password(memory_target)
     return Path(memory_target).name.removesuffix(SUFFIX)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let one Ctrl-C end a prompt; inside a running loop the first would only cancel the task that waits for it."""
+    """Let one Ctrl-C end a prompt. Inside a running event loop the first would only cancel the waiting task."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -264,5 +264,5 @@ def standard_input() -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise InvalidInput(
             f"standard input is not UTF-8: line {line:,} has the byte 0x{content[error.start]:02x}, so nothing was "
-            "read; convert it first, as `iconv -f latin1 -t utf-8` does"
+            "read; convert it first, for example with `iconv -f latin1 -t utf-8`"
         ) from error

@@ -1,4 +1,4 @@
-"""purge, retain, pin, unpin: content that must go, or must not."""
+"""purge, retain, pin, unpin: remove content, or protect it from removal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MASK = "***"  # in place of a value that is not to be shown
     is_flag=True,
     help="Prompt for the value, or read it from standard input; it is not shown.",
 )
-@click.option("--allow", metavar="TEXT", help="Purge nothing; allow this value, which was purged, again.")
+@click.option("--allow", metavar="TEXT", help="Purge nothing; allow a purged value again.")
 @click.option("--session", help="Events of this session.")
 @click.option("--agent", help="Events of this agent.")
 @click.option("--user", help="Events of this user.")
@@ -69,9 +69,9 @@ async def purge(
 ) -> None:
     """Remove the content of events for good, everywhere.
 
-    A tombstone without content stays in place of each event. Events must match every option; of several IDs, which are
-    ids or positions, any. The command shows what would be removed and asks. If no event matches, only --yes records the
-    purge, which then applies to events that arrive later. The result names what it cannot reach: see docs/purge.md.
+    A tombstone without content replaces each event. Events must match every option, and one of the IDs, which are ids
+    or positions. The command shows what would be removed and asks. If no event matches, only --yes records the purge,
+    which then applies to events that arrive later. The result lists places it cannot reach: see docs/purge.md.
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
@@ -79,7 +79,7 @@ async def purge(
         if references or ask_value or any((value, session, agent, user, since, until)):
             raise click.UsageError("--allow purges nothing; leave out the options that select events")
         lifted = await memory.upkeep.allow(allow)
-        note = "it is allowed again; what was purged stays gone"
+        note = "it is allowed again; purged content is not restored"
         output.show({"allowed": lifted}, lambda console: console.print(note))
         return
     if ask_value:
@@ -100,16 +100,16 @@ async def purge(
             dry_run=dry_run,
         )
 
-    found = await purged(dry_run=True)
-    hidden = _hidden_pattern(value or "", found) if ask_value else None
-    is_tried = dry_run or not (found.events or yes)  # if nothing matches there is nothing to ask
+    matches = await purged(dry_run=True)
+    hidden = _hidden_pattern(value or "", matches) if ask_value else None
+    is_tried = dry_run or not (matches.events or yes)  # if nothing matches there is nothing to ask
     if not is_tried and not yes:
-        _show_found(Console(stderr=True, highlight=False, emoji=False), found, hidden=hidden)
+        _show_matches(Console(stderr=True, highlight=False, emoji=False), matches, hidden=hidden)
         if not sys.stdin.isatty():
-            raise InvalidInput("nothing was purged: without a terminal it cannot ask; give --yes")
+            raise InvalidInput("nothing was purged: without a terminal it cannot ask for confirmation; give --yes")
         with interruptible():
             click.confirm("Remove their content for good?", abort=True, err=True)
-    done = found if is_tried else await purged(dry_run=False)
+    done = matches if is_tried else await purged(dry_run=False)
     document = {
         "events": done.events,
         "ids": done.ids,
@@ -129,7 +129,7 @@ async def purge(
 
     def for_people(console: Console) -> None:
         if is_tried:
-            _show_found(console, done, hidden=hidden, may_wait=not references)
+            _show_matches(console, done, hidden=hidden, may_wait=not references)
         else:
             _show_done(console, done, hidden=hidden)
 
@@ -148,9 +148,9 @@ def _prompt_for_value() -> str:
     return value
 
 
-def _hidden_pattern(value: str, found: Purged) -> re.Pattern[str]:
+def _hidden_pattern(value: str, matches: Purged) -> re.Pattern[str]:
     """A pattern that matches a hidden value in every spelling."""
-    spellings = sorted({value, *found.spellings}, key=len, reverse=True)
+    spellings = sorted({value, *matches.spellings}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, spellings)))
 
 
@@ -167,33 +167,33 @@ def _mask(document: object, hidden: re.Pattern[str]) -> object:
             return document
 
 
-def _show_found(console: Console, found: Purged, *, hidden: re.Pattern[str] | None, may_wait: bool = False) -> None:
+def _show_matches(console: Console, matches: Purged, *, hidden: re.Pattern[str] | None, may_wait: bool = False) -> None:
     """Print what would be removed, with hidden values masked."""
 
     def shown(text: str) -> str:
         return text if hidden is None else hidden.sub(MASK, text)
 
-    if not found.events:
+    if not matches.events:
         console.print(
             f"no event matches{'; with --yes the purge applies to events that arrive later' if may_wait else ''}"
         )
         return
-    names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in found.names.items())
-    console.print(escape(f"{plural(found.events, 'event')}: {one_line(names, 500)}"))
-    if hidden is None and len(found.spellings) > 1:
-        written = [f"{one_line(each, 60)!r} ×{number:,}" for each, number in found.spellings.items()]
+    names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in matches.names.items())
+    console.print(escape(f"{plural(matches.events, 'event')}: {one_line(names, 500)}"))
+    if hidden is None and len(matches.spellings) > 1:
+        written = [f"{one_line(each, 60)!r} ×{number:,}" for each, number in matches.spellings.items()]
         more = len(written) - SPELLINGS_SHOWN
-        said = f"  written {', '.join(written[:SPELLINGS_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
-        console.print(escape(said), soft_wrap=True)
-    for event in found.first:
-        # A shortened line may cut a hidden value in two, which no pattern would match, so none of its text is shown.
+        line = f"  written {', '.join(written[:SPELLINGS_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
+        console.print(escape(line), soft_wrap=True)
+    for event in matches.first:
+        # A shortened line may cut a hidden value in two, which the pattern would not match. So its text is not shown.
         line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {format_time(event.at)}"
         console.print(f"  {line}", overflow="ellipsis", no_wrap=True)
-    if found.events > len(found.first):
-        console.print(f"  and {found.events - len(found.first):,} more")
-    if found.sessions:
-        some = ", ".join(one_line(shown(session), 60) for session in found.sessions[:SESSIONS_SHOWN])
-        more = len(found.sessions) - SESSIONS_SHOWN
+    if matches.events > len(matches.first):
+        console.print(f"  and {matches.events - len(matches.first):,} more")
+    if matches.sessions:
+        some = ", ".join(one_line(shown(session), 60) for session in matches.sessions[:SESSIONS_SHOWN])
+        more = len(matches.sessions) - SESSIONS_SHOWN
         console.print(escape(f"  of {some}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
 
 
@@ -209,15 +209,15 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
     if done.remade:
         kinds = Counter("tree" if each.is_tree else each.level for each in done.remade)
         counts = ", ".join(f"{kind} ×{number:,}" for kind, number in kinds.items())
-        console.print(f"[green]✓[/] {plural(len(done.remade), 'crystal')} made again from what is left: {counts}")
+        console.print(f"[green]✓[/] {plural(len(done.remade), 'crystal')} made again from what remains: {counts}")
     for crystal in done.remade:
         if crystal.label is not None:
             console.print(f"  {shown(crystal.label)}, now revision {crystal.revision}", soft_wrap=True)
     for ended in done.ended:
         console.print(f"[yellow]→[/] no longer a crystal: {shown(ended.period)}: {shown(ended.reason)}", soft_wrap=True)
-    for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
+    for verb, paths in (("rewritten", done.exports), ("removed", done.removed)):
         for path in paths:
-            console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)
+            console.print(f"[green]✓[/] {verb}: {escape(path)}", soft_wrap=True)
     for line in done.unreached:
         console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
 
@@ -229,8 +229,8 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
     """Purge bulk events whose retention period is over.
 
     Retention is off unless [retention] enables it. Marks, steps, prompts, outcomes, judgments, crystals, receipts and
-    everything they cite are kept, by their names; the result says how many are kept for which pattern. An application
-    whose own names match one of them (tool.*, task.*) sets `keep`. See docs/purge.md.
+    everything they cite are kept, by their names; the result shows how many are kept for which pattern. If your own
+    events match one of these patterns (tool.*, task.*), set `keep`. See docs/purge.md.
 
     Example: mica upkeep retain --dry-run
     """
@@ -241,8 +241,8 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
         classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
         console.print(f"{total} {'would be removed' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
         if done.kept:
-            kept = ", ".join(f"{pattern} {number:,}" for pattern, number in done.kept.items())
-            console.print(escape(f"old enough, but kept for their names: {kept}"), soft_wrap=True)
+            patterns = ", ".join(f"{pattern} {number:,}" for pattern, number in done.kept.items())
+            console.print(escape(f"old enough, but kept for their names: {patterns}"), soft_wrap=True)
         if done.cited:
             console.print(f"old enough, but kept because they are pinned or referred to: {done.cited:,}")
         if not done.enabled:

@@ -1,4 +1,4 @@
-"""The group server: the running server, its tokens, the terminal dashboard, a database; and mcp."""
+"""The group server: the running server, its tokens, the terminal dashboard, a database; and the command mcp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mica.errors import InvalidInput
 from mica.format.lines import format_time
 from mica.memory import Memory
 from mica.settings import Settings, load_settings
-from mica.store.remote.servers import RunningServer, notes
+from mica.store.remote.servers import RunningServer, running_servers
 from mica.store.space import SUFFIX, is_address
 from mica.store.space import spaces as space_files
 from mica.store.target import prepare as prepare_server
@@ -42,18 +42,18 @@ def browse(link: str) -> bool:
 
 
 @click.command("open")
-@click.option(
-    "--port", type=click.IntRange(1, 65_535), help="The port of the server; without it, the one started last."
-)
+@click.option("--port", type=click.IntRange(1, 65_535), help="The port of the server.  [default: the one started last]")
 @json_option
 def open_(*, port: int | None, as_json: bool) -> None:
     """Open the dashboard of the running server.
 
-    It prints a link that lets a browser in once.
+    It prints a link that works once, and opens it in a browser if there is a display.
 
     Example: mica server open
     """
-    running = [note for note in notes(load_settings().home) if port is None or note.address.endswith(f":{port}")]
+    running = [
+        note for note in running_servers(load_settings().home) if port is None or note.address.endswith(f":{port}")
+    ]
     if not running:
         raise InvalidInput("no server is running" + (f" at port {port}" if port else "") + "; `mica up` starts one")
     note = running[0]
@@ -68,11 +68,11 @@ def open_(*, port: int | None, as_json: bool) -> None:
 
 
 def _new_link(note: RunningServer) -> str:
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"{note.address}/api/server/link", method="POST", headers={"authorization": f"Bearer {note.token}"}
     )
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return str(json.load(answer)["path"])
     except (URLError, OSError, ValueError) as error:
         raise InvalidInput(
@@ -91,7 +91,7 @@ def token() -> None:
 @click.option(
     "--days",
     type=click.FloatRange(min=0, min_open=True, max=36_500),
-    help="Valid for this many days; without it, until revoked.",
+    help="Valid for this many days.  [default: until revoked]",
 )
 @json_option
 def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool) -> None:
@@ -111,12 +111,12 @@ def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool)
 
 
 def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
-    """Names that no space on this machine has; none for a database, whose names are not known here."""
+    """Names that no space on this machine has; always empty for a database, whose spaces are not known here."""
     if settings.store is not None and is_address(settings.store):
         return []
-    there = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}
-    there |= {note.space for note in notes(settings.home)}
-    return [name for name in names if name not in there]
+    known = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}
+    known |= {note.space for note in running_servers(settings.home)}
+    return [name for name in names if name not in known]
 
 
 @token.command("list")
@@ -126,19 +126,19 @@ def list_(*, as_json: bool) -> None:
 
     Example: mica server token list
     """
-    found = TokenFile(load_settings().home).all()
+    tokens = TokenFile(load_settings().home).all()
 
     def for_people(console: Console) -> None:
-        if not found:
+        if not tokens:
             console.print("No tokens. `mica server token make` makes one.")
-        for each in found:
+        for each in tokens:
             opens = ", ".join(each.spaces) or "all spaces"
             until = f", until {format_time(each.until)}" if each.until else ""
             console.print(f"[green]{each.id}[/] [bold]{escape(each.name)}[/]  {escape(opens)}{until}", soft_wrap=True)
 
     document = [
         {"id": each.id, "name": each.name, "spaces": each.spaces, "made_at": each.made_at, "until": each.until}
-        for each in found
+        for each in tokens
     ]
     Output(as_json=as_json).show(document, for_people)
 
@@ -151,8 +151,9 @@ def revoke(reference: str, *, as_json: bool) -> None:
 
     Example: mica server token revoke laptop
     """
-    gone = TokenFile(load_settings().home).revoke(reference)
-    Output(as_json=as_json).show({"id": gone.id, "name": gone.name}, lambda _: click.echo(f"{gone.id} is revoked"))
+    revoked = TokenFile(load_settings().home).revoke(reference)
+    document = {"id": revoked.id, "name": revoked.name}
+    Output(as_json=as_json).show(document, lambda _: click.echo(f"{revoked.id} is revoked"))
 
 
 @click.command()
@@ -160,9 +161,9 @@ def revoke(reference: str, *, as_json: bool) -> None:
 async def tui(memory: Memory, output: Output) -> None:
     """Show the dashboard in a terminal, live.
 
-    It shows the hierarchy of crystals, what is new, and the source of each statement. Keys: C crystallize, T tree of a
-    mark, E expand a crystal, Q query, j k move, Enter opens, 0 to 3 one level, a all, r refresh, q quit. Needs `pip
-    install "mica[tui]"`.
+    It shows the hierarchy of crystals, the latest ones, and the source of each statement. Keys: C crystallize, T tree
+    of a mark, E expand a crystal, Q query, j and k move, Enter opens, 0 to 3 one level, a all levels, r refresh, q
+    quit. Needs `pip install "mica[tui]"`.
 
     Example: mica server tui
     """
@@ -173,7 +174,7 @@ async def tui(memory: Memory, output: Output) -> None:
             raise
         raise InvalidInput('the dashboard needs Textual; `pip install "mica[tui]"` installs it') from error
     if not sys.stdout.isatty():
-        raise InvalidInput("the dashboard needs a terminal; `mica crystals list` prints anywhere")
+        raise InvalidInput("the dashboard needs a terminal; `mica crystals list` works without one")
     await Dashboard(memory).run_async()
 
 
@@ -181,7 +182,7 @@ async def tui(memory: Memory, output: Output) -> None:
 @click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The project; without it, what the client names, or else the current directory.",
+    help="The project.  [default: the one that the client names, else the current directory]",
 )
 @store_options
 def mcp(root: Path | None, store: str | None, space: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The server that `mica up` runs, with the work beside it."""
+"""The server that `mica up` runs, with the import and background jobs beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mica.cli.server import browse
 from mica.errors import InvalidInput, MicaError
 from mica.memory import Memory
 from mica.settings import Settings
-from mica.store.remote.servers import RunningServer, noted
+from mica.store.remote.servers import RunningServer, announce
 from mica.web.tokens import TokenFile
 
 Look: TypeAlias = Callable[[OpenMemory], Awaitable[None]]
@@ -39,14 +39,14 @@ except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in needed:
         raise
     raise InvalidInput(
-        'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` does without'
+        'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` works without'
     ) from missing
 
 
 def serve_up(
     place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
 ) -> None:
-    """Serve until Ctrl-C, and run `look` beside it. Raises InvalidInput if the place cannot be served."""
+    """Serve until Ctrl-C, and run `look` meanwhile. Raises InvalidInput if the place cannot be served."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     at = settings.server.port if port is None else port
     listening = listen(host or settings.server.host, at, home=settings.home)
@@ -83,13 +83,13 @@ async def serve(
     ready: Callable[[str], None],
     during: Callable[[MemoryPool], Awaitable[None]],
 ) -> None:
-    """Serve the spaces of this user until a signal comes. `ready` gets the link; `during` runs beside the server."""
+    """Serve the spaces of this user until a signal arrives. `ready` gets the link; `during` runs beside the server."""
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tokens = TokenFile(settings.home)
     access = Access(tokens, port=port, hosts=(host, *settings.server.names))
-    alike = msgspec.structs.replace(settings, carrier={})  # the context of this process is not that of its clients
-    pool = MemoryPool(place, settings=alike)
+    for_clients = msgspec.structs.replace(settings, carrier={})  # clients do not inherit the context of the server
+    pool = MemoryPool(place, settings=for_clients)
     with ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
         stack.callback(listening.close)
@@ -98,7 +98,7 @@ async def serve(
         secret, token = tokens.make(f"server at {address}", replaces=True)
         stack.callback(tokens.revoke, token.id)
         note = RunningServer(address=address, pid=os.getpid(), token=secret, space=pool.default)
-        stack.enter_context(noted(note, home=settings.home))
+        stack.enter_context(announce(note, home=settings.home))
         ready(f"{address}/enter?key={access.new_key()}")
         endpoint = mcp.Endpoint(memory_at)
         pool.leaving.append(endpoint.leave)

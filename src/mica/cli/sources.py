@@ -1,4 +1,4 @@
-"""The group sources: what other systems know of a concept, and what was decided about it."""
+"""The group sources: what other systems know about a concept, and judgments about it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COLOURS: dict[State, str] = {"answers": "green", "failing": "yellow", "missing":
 
 @click.group(cls=CommandGroup)
 def sources() -> None:
-    """What other systems know of a concept, and judgments about it.
+    """What other systems know about a concept, and judgments.
 
-    `mica sources gather` and `mica brief` ask them. They are declared as [sources.NAME] in the settings: see
+    `mica sources gather` and `mica brief` query them. They are declared as [sources.NAME] in the settings: see
     docs/sources.md.
     """
 
@@ -32,19 +32,19 @@ def sources() -> None:
 @click.command("list")
 @memory_command
 async def list_(memory: Memory, output: Output) -> None:
-    """List sources, what they cover, and how they answered last.
+    """List sources, what they cover, and their last answers.
 
-    Nothing is connected to.
+    No source is contacted.
 
     Example: mica sources list
     """
-    went = await memory.sources.history()
+    history = await memory.sources.history()
     listed = [
         {
             "driver": driver_of(source),
             "place": place_of(source),
             **_declaration_document(source.declared),
-            "past": went.get(name, SourceHistory()),
+            "past": history.get(name, SourceHistory()),
         }
         for name, source in memory.sources.all.items()
     ]
@@ -75,7 +75,7 @@ async def list_(memory: Memory, output: Output) -> None:
 
 
 def _describe_last_try(past: object) -> str:
-    """When a source was last asked, and whether it answered."""
+    """The time of the last query of a source, and how many failed since."""
     if not isinstance(past, SourceHistory) or past.tried_at is None:
         return "–"
     failed = f", failed {past.failed_in_a_row} in a row" if past.failed_in_a_row else ""
@@ -101,7 +101,7 @@ def _declaration_document(declared: SourceDeclaration) -> dict[str, object]:
 @click.argument("concept")
 @memory_command
 async def test(memory: Memory, output: Output, *, name: str, concept: str) -> None:
-    """Ask one source about a concept, past every cache.
+    """Query one source about a concept, without any cache.
 
     The result is recorded: a source that was repaired counts as working once it has answered here. Exits 1 if it cannot
     answer.
@@ -124,10 +124,10 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
         if tested.error:
             click.echo(f"mica: {tested.error}", err=True)
         else:
-            told = plural(len(tested.fragments), "fragment")
-            click.echo(f"mica: {told} from {name} in {tested.milliseconds:.0f} ms", err=True)
+            count = plural(len(tested.fragments), "fragment")
+            click.echo(f"mica: {count} from {name} in {tested.milliseconds:.0f} ms", err=True)
         if not memory.sources.all[name].declared.knows(Concept.parse(concept)):
-            click.echo(f"mica: `concepts` of {name} does not cover {concept}, so no gather asks it", err=True)
+            click.echo(f"mica: `concepts` of {name} does not cover {concept}, so no gather queries it", err=True)
         print_unrecorded(memory)
 
     output.show(tested, for_people)
@@ -139,31 +139,32 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
 @click.argument("concept")
 @memory_command
 async def explain(memory: Memory, output: Output, *, concept: str) -> None:
-    """Show what each source would be asked about a concept.
+    """Show the query that each source would get about a concept.
 
-    Nothing is asked.
+    No query is sent.
 
     Example: mica sources explain judgment:code_review:abc123
     """
-    asked = memory.sources.explain(Concept.parse(concept))
+    previews = memory.sources.explain(Concept.parse(concept))
 
     def for_people(console: Console) -> None:
-        for each in asked:
-            _print_explained(console, each)
-        if not asked:
+        for each in previews:
+            _print_preview(console, each)
+        if not previews:
             console.print(
                 f"No declared source covers {concept}; `mica sources list` shows what each covers.", markup=False
             )
 
-    output.show(asked, for_people)
+    output.show(previews, for_people)
 
 
-def _print_explained(console: Console, asked: SourceQueryPreview) -> None:
+def _print_preview(console: Console, preview: SourceQueryPreview) -> None:
     console.print(
-        f"[green]{escape(asked.source)}[/] [dim]{asked.driver}, rank {asked.declared.rank}[/] {escape(asked.place)}"
+        f"[green]{escape(preview.source)}[/] [dim]{preview.driver}, rank {preview.declared.rank}[/] "
+        f"{escape(preview.place)}"
     )
-    console.print(f"  {escape(asked.asks)}", soft_wrap=True)
-    for name, value in asked.parameters.items():
+    console.print(f"  {escape(preview.asks)}", soft_wrap=True)
+    for name, value in preview.parameters.items():
         console.print(f"  [dim]{escape(name)} =[/] {escape(value)}", soft_wrap=True)
 
 
@@ -175,46 +176,46 @@ def _print_explained(console: Console, asked: SourceQueryPreview) -> None:
 async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
     """Check whether each declared source answers, and how fast.
 
-    A source is failing if it is reachable but could not answer its latest three questions or more; `mica sources test`
-    asks it again, and an answer ends that. Exits 1 if one does not answer or is failing.
+    A source is failing if it is reachable but could not answer its last three queries or more, until it answers again;
+    `mica sources test` queries it. Exits 1 if one does not answer or is failing.
 
     Example: mica sources health --json
     """
-    found = await memory.sources.health(timeout_s=timeout_s)
+    checked = await memory.sources.health(timeout_s=timeout_s)
 
     def for_people(console: Console) -> None:
-        for each in found:
+        for each in checked:
             state = f"[{COLOURS[each.state]}]{each.state}[/]"
             timing = f"[dim]{each.driver}, {each.milliseconds:.0f} ms[/]"
             console.print(f"{state} {escape(each.source)} {timing} {escape(each.detail)}", soft_wrap=True)
             if each.past.asked:
                 console.print(f"  [dim]{escape(_describe_history(each))}[/]", soft_wrap=True)
-        if not found:
-            console.print("No source is declared; docs/sources.md says how.", markup=False)
+        if not checked:
+            console.print("No source is declared; docs/sources.md explains how.", markup=False)
 
-    output.show(found, for_people)
-    if any(each.state != "answers" for each in found):
+    output.show(checked, for_people)
+    if any(each.state != "answers" for each in checked):
         raise click.exceptions.Exit(1)
 
 
 def _describe_history(health: SourceHealth) -> str:
-    """The results of the latest questions in words."""
+    """One sentence about the latest queries of a source."""
     past = health.past
     tried = f"last tried {format_time(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
     last = f"{tried}last answer {format_time(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
     why = f", last failure: {one_line(past.failure, TEXT_CHARACTERS_MAX)}" if past.failure else ""
-    left = "; not asked at the moment" if health.breaker == "open" else ""
-    return f"asked {plural(past.asked, 'time')}, {past.failed} failed; {last}{why}{left}"
+    paused = "; paused at the moment" if health.breaker == "open" else ""
+    return f"queried {plural(past.asked, 'time')}, {past.failed} failed; {last}{why}{paused}"
 
 
 def _describe_cost(made: GatheredAccount) -> str:
     """The size and cost of an account, for standard error."""
     agreement = "" if made.coherence is None else f", agreement {made.coherence:.0%}"
-    left = f", {made.left_out} more left out" if made.left_out else ""
+    more = f", {made.left_out} more left out" if made.left_out else ""
     conflicts = f", {plural(len(made.conflicts), 'conflict')}" if made.conflicts else ""
     receipt = f"; receipt {made.receipt}" if made.receipt else ""
     shown = plural(len(made.fragments), "fragment")
-    return f"{shown}{agreement}{conflicts}{left}; {made.tokens} tokens, {made.latency_ms:.0f} ms{receipt}"
+    return f"{shown}{agreement}{conflicts}{more}; {made.tokens} tokens, {made.latency_ms:.0f} ms{receipt}"
 
 
 def print_gaps(made: GatheredAccount) -> None:
@@ -228,23 +229,23 @@ def print_gaps(made: GatheredAccount) -> None:
 
 @click.command()
 @click.argument("concept")
-@click.option("--budget", type=click.IntRange(min=1), help="Tokens of a session (settings: brief.budget_tokens).")
+@click.option("--budget", type=click.IntRange(min=1), help="Token budget of a session (setting: brief.budget_tokens).")
 @click.option(
-    "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
+    "--deadline", type=click.FloatRange(0.001, 3_600), help="At most this many seconds (setting: brief.deadline_s)."
 )
 @memory_command
 async def gather(memory: Memory, output: Output, *, concept: str, budget: int | None, deadline: float | None) -> None:
-    """Gather what every source knows of a concept, as one account.
+    """Gather what every source knows about a concept, as one account.
 
-    CONCEPT is domain:type:id. All sources are asked at once under one deadline; one that fails or is late is named, and
-    the others are used. The text, with its conflicts, goes to standard output and takes at most 62 % of the budget; its
-    cost, gaps and receipt go to standard error. If nothing is known, nothing is printed.
+    CONCEPT is domain:type:id. All sources are queried at once under one deadline; one that fails or is late is listed,
+    and the others are used. The text, with its conflicts, goes to standard output and takes at most 62 % of the budget;
+    its cost, gaps and receipt go to standard error. If nothing is known, nothing is printed.
 
     Example: mica sources gather judgment:code_review:abc123 --json
     """
     await memory.sources.prepare(concept)
-    is_kept = memory.location != ":memory:"
-    made = await memory.sources.gather(concept, budget_tokens=budget, deadline_s=deadline, is_preview=not is_kept)
+    is_preview = memory.location == ":memory:"
+    made = await memory.sources.gather(concept, budget_tokens=budget, deadline_s=deadline, is_preview=is_preview)
 
     def for_people(console: Console) -> None:
         if made.injection:
@@ -277,7 +278,7 @@ async def judge(
 ) -> None:
     """Record a judgment of a concept: verdict, confidence and reasons.
 
-    The next `mica sources gather` includes it; the verdict before it stays visible.
+    The next `mica sources gather` includes it; earlier verdicts stay visible.
 
     Example: mica sources judge judgment:code_review:abc123 GROWL --confidence 0.52 --reason "tests passed"
     """
@@ -295,10 +296,10 @@ async def judge(
 @click.option("-n", "--limit", type=click.IntRange(0, 100), default=5, show_default=True, help="How many judgments.")
 @memory_command
 async def warm(memory: Memory, output: Output, *, limit: int) -> None:
-    """Gather ahead what the next session will ask about.
+    """Gather in advance what the next session will need.
 
     These are the concepts that were judged last, and those that every brief includes. A server does this by itself at
-    the start of a session, and every 89 minutes for the concepts that are asked most.
+    the start of a session, and every 89 minutes for the most used concepts.
 
     Example: mica sources warm
     """

@@ -1,4 +1,4 @@
-"""up, and events overview: from transcripts to a first look."""
+"""up, and events overview: import transcripts and show a first look."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from mica.store.space import spaces as space_files
 SAMPLE = "sample"
 BRIEF_TOKENS = 600  # of the first look: one screen
 LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
-REPLAYED_TASKS = 300  # the latest that are judged at a first look; `mica trails replay` takes all
+REPLAYED_TASKS = 300  # the latest, for a first look; `mica trails replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 
@@ -54,17 +54,17 @@ PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 @click.option("--transcripts", type=click.Path(exists=True, path_type=Path), help="Where to look for transcripts.")
 @click.option("--sample", "is_sample", is_flag=True, help="Show the bundled sample, an invented web shop.")
 @click.option("--yes", "-y", is_flag=True, help="Import without asking.")
-@click.option("--import/--no-import", "imports", default=True, help="Whether transcripts are looked for.")
-@click.option("--once", "--no-serve", "once", is_flag=True, help="Show the first look and end: no server.")
+@click.option("--import/--no-import", "imports", default=True, help="Import transcripts first, which is the default.")
+@click.option("--once", "--no-serve", "once", is_flag=True, help="Show the first look and exit, without a server.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="Where to serve; 0 takes any that is free.  [default: 6422]"
+    "--port", type=click.IntRange(0, 65_535), help="The port of the server; 0 takes any free one.  [default: 6422]"
 )
 @click.option(
     "--host",
     metavar="ADDRESS",
-    help="The address to serve at; 127.0.0.1, the default, is reached from this machine only.",
+    help="The address of the server; 127.0.0.1, the default, is only reachable from this machine.",
 )
-@click.option("--browser/--no-browser", default=True, help="Whether a browser is opened, if there is a display.")
+@click.option("--browser/--no-browser", default=True, help="Open a browser, the default if there is a display.")
 @store_options
 @json_option
 def up(
@@ -83,12 +83,12 @@ def up(
 ) -> None:
     """Import transcripts, show what agents did, serve the dashboard.
 
-    With several projects it lists them, the current directory's first. Without any transcripts it shows the bundled
-    sample; --sample shows it at any time, in a space of its own. It asks before importing when there is a terminal;
-    running it again imports only what is new.
+    If there are several projects, it lists them, the current directory's first. Without any transcripts it shows the
+    bundled sample; --sample shows it at any time, in a separate space. In a terminal it asks before it imports. Run it
+    again to import what is new.
 
-    Dashboard, HTTP, live events and MCP share one port of this machine until Ctrl-C. The printed link lets a browser
-    in once; `mica server open` makes another. With --once, or --json, nothing is served.
+    The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once;
+    `mica server open` makes another. With --once or --json nothing is served.
 
     Example: mica up --sample
     """
@@ -101,16 +101,16 @@ def up(
         place, look = into or target(settings, None, None), None
     else:
         places = [TranscriptFolder(transcripts)] if transcripts else usual_places(settings, current_user())
-        found = None if is_sample else _plan_projects(places, settings=settings, into=into)
-        if found is None or not found.plans:
-            _announce_sample(output, places, is_wanted=is_sample)
+        plans = None if is_sample else _plan_projects(places, settings=settings, into=into)
+        if plans is None or not plans.plans:
+            _announce_sample(output, places, is_requested=is_sample)
             bundled = [TranscriptFolder(sample_transcripts())]
-            found = plan_imports(bundled, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
+            plans = plan_imports(bundled, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
             is_sample = True
-        elif not _ask_to_import(found, settings=settings, into=into, output=output, yes=yes):
+        elif not _ask_to_import(plans, settings=settings, into=into, output=output, yes=yes):
             output.console.print("Nothing was imported. `mica events overview` shows what is stored already.")
             return
-        place, look = found.plans[0].target, partial(_look_around, found, output=output, is_sample=is_sample)
+        place, look = plans.plans[0].target, partial(_look_around, plans, output=output, is_sample=is_sample)
     try:
         if not (once or as_json):
             from mica.cli.server_process import serve_up  # an extra
@@ -126,39 +126,39 @@ def up(
 
 
 def _plan_projects(places: Sequence[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
-    """What can be imported: the current directory's project first, then the others, the latest first."""
-    found = plan_imports(places, settings=settings, into=into)
+    """The projects to import: that of the current directory first, then the others, the latest first."""
+    plans = plan_imports(places, settings=settings, into=into)
     here = space_of(Path.cwd(), home=settings.home).file
-    return msgspec.structs.replace(found, plans=sorted(found.plans, key=lambda plan: plan.target != here))
+    return msgspec.structs.replace(plans, plans=sorted(plans.plans, key=lambda plan: plan.target != here))
 
 
-def _announce_sample(output: Output, places: Sequence[TranscriptFolder], *, is_wanted: bool) -> None:
+def _announce_sample(output: Output, places: Sequence[TranscriptFolder], *, is_requested: bool) -> None:
     looked = escape(", ".join(str(place.path) for place in places))
-    reason = "" if is_wanted else f"No transcripts in {looked}. "
+    reason = "" if is_requested else f"No transcripts in {looked}. "
     if not output.as_json:
         output.console.print(f"[yellow]{reason}This is the bundled sample, an invented web shop.[/]", soft_wrap=True)
 
 
-def _ask_to_import(found: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool) -> bool:
-    """Say what can be imported, and ask if a person is there to answer."""
-    waiting = asyncio.run(_count_unread(found.plans, settings))
+def _ask_to_import(plans: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool) -> bool:
+    """Print what can be imported, and ask if there is a terminal."""
+    waiting = asyncio.run(_count_unread(plans.plans, settings))
     if output.as_json:
         return True
-    output.console.print(_announcement(found, into=into, waiting=waiting), soft_wrap=True)
-    print_clients(output.console, found)
-    if len(found.plans) > 1:
-        output.console.print(_project_table(found.plans, settings))
+    output.console.print(_announcement(plans, into=into, waiting=waiting), soft_wrap=True)
+    print_clients(output.console, plans)
+    if len(plans.plans) > 1:
+        output.console.print(_project_table(plans.plans, settings))
     may_ask = waiting and not yes and sys.stdin.isatty() and sys.stdout.isatty()
     return not may_ask or click.confirm("Import them?", default=True)
 
 
-def _announcement(found: Plans, *, into: Path | str | None, waiting: int) -> str:
-    there = f"{plural(found.files, 'transcript')} ({format_bytes(found.size_bytes)})"
+def _announcement(plans: Plans, *, into: Path | str | None, waiting: int) -> str:
+    transcripts = f"{plural(plans.files, 'transcript')} ({format_bytes(plans.size_bytes)})"
     if not waiting:
-        return f"Nothing new in {there}."
-    new = "" if waiting == found.files else f", {waiting:,} with something new"
+        return f"Nothing new in {transcripts}."
+    new = "" if waiting == plans.files else f", {waiting:,} with something new"
     where = "each goes into its project's own space" if into is None else f"all go into {escape(str(into))}"
-    return f"Found {there}{new} in {plural(len(found.plans), 'project')}; {where}."
+    return f"Found {transcripts}{new} in {plural(len(plans.plans), 'project')}; {where}."
 
 
 def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
@@ -177,19 +177,19 @@ def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
 
 
 async def _look_alone(place: Path | str, *, settings: Settings, output: Output) -> None:
-    """Show a space as it is, without importing anything."""
+    """Show a space without importing anything."""
     async with open_to_read(place, settings=settings) as memory:
         await _look(memory, space_name(place), output)
 
 
 async def _open(place: Path | str, opened: OpenMemory) -> None:
-    """Open a space once, so that an error in it shows now."""
+    """Open a space once, so that an error in it is reported now."""
     async with opened(place):
         pass
 
 
 async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
-    """How many transcripts have something new."""
+    """Count the transcripts with something new."""
     count = 0
     for plan in plans:
         try:
@@ -200,11 +200,11 @@ async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
     return count
 
 
-async def _look_around(found: Plans, opened: OpenMemory, *, output: Output, is_sample: bool) -> None:
-    """Import everything, and show the first space: a first look early, all of it at the end."""
-    first = found.plans[0]
+async def _look_around(plans: Plans, opened: OpenMemory, *, output: Output, is_sample: bool) -> None:
+    """Import everything, and show the first space: early if the import takes long, and again at the end."""
+    first = plans.plans[0]
     results: dict[str, Imported] = {}
-    with Bar(found) as bar:
+    with Bar(plans) as bar:
         async with opened(first.target) as memory:
             importing = asyncio.create_task(bar.run(memory, first))
             try:
@@ -217,7 +217,7 @@ async def _look_around(found: Plans, opened: OpenMemory, *, output: Output, is_s
             finally:  # the space is closed only after the import has stopped using it
                 importing.cancel()
                 await asyncio.gather(importing, return_exceptions=True)
-            for plan in found.plans[1:]:
+            for plan in plans.plans[1:]:
                 async with opened(plan.target) as other:
                     results[space_name(plan.target)] = await bar.run(other, plan)
             with bar.aside():
@@ -245,17 +245,17 @@ async def _look(
     results: Mapping[str, Imported] | None = None,
     is_sample: bool = False,
 ) -> None:
-    seen = await memory.events.overview()
+    summary = await memory.events.overview()
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
     has_tree = await memory.events.directory() is not None
 
     def for_people(console: Console) -> None:
-        console.print(first_look(title, seen, brief, replay))
+        console.print(first_look(title, summary, brief, replay))
         if results is not None:
             print_imported(console, results)
             console.print(_next_steps(memory.location, has_tree=has_tree), soft_wrap=True)
 
-    document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": seen, "brief": brief}
+    document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": summary, "brief": brief}
     if replay is not None:
         document["replay"] = {"verdict": replay.verdict, "facts": describe(replay), "missing": replay.missing}
     if results is not None:
@@ -264,7 +264,7 @@ async def _look(
 
 
 def _next_steps(location: str, *, has_tree: bool) -> str:
-    """Commands to type next, with the option that names the space; files only if they are on this machine."""
+    """Commands to try next, with the option that names the space; `navigate` only if the files are on this machine."""
     option = _space_option(location, home=load_settings().home)
     commands = [
         (f'mica search "words"{option}', "find what was said, decided and committed"),
@@ -273,7 +273,7 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
     if has_tree:
         commands.append((f'mica navigate "your task"{option}', "the files it needs, with lines and reasons"))
     commands += [
-        (f"mica trails replay{option}", "what naming files in advance would have saved and wasted"),
+        (f"mica trails replay{option}", "what naming files in advance would have saved or wasted"),
         (f"mica events tail{option}", "the log itself; `mica events tree ID` shows what led to what"),
         (f'mica mark "what you saw"{option}', "add an observation; `mica` alone lists all commands"),
         ("mica install", "let coding agents use it: hooks, MCP server, commands"),
@@ -286,7 +286,7 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
 
 
 def _space_option(location: str, *, home: Path) -> str:
-    """The option that names a space from the current directory, as short as it can be; empty for its own space."""
+    """The shortest option that names a space from the current directory; empty for the directory's own space."""
     if space_of(Path.cwd(), home=home).file == Path(location):
         return ""
     name = space_name(location)
@@ -298,9 +298,9 @@ def _space_option(location: str, *, home: Path) -> str:
 
 
 def _folder_off_path() -> str | None:
-    """The folder of the running `mica` if a shell would not find it there; None if it would, or under `python -m`."""
+    """The folder of the running `mica` if it is not on PATH; None if it is, and under `python -m`."""
     program = Path(sys.argv[0])
-    found = shutil.which("mica")
-    if program.name != "mica" or (found is not None and program.exists() and Path(found).samefile(program)):
+    on_path = shutil.which("mica")
+    if program.name != "mica" or (on_path is not None and program.exists() and Path(on_path).samefile(program)):
         return None
     return str(program.absolute().parent)

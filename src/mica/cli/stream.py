@@ -1,4 +1,4 @@
-"""export, events follow, replay and import-log, crystals stream: events on their way out and in."""
+"""export, events follow, replay and import-log, crystals stream: streams of events out of a space and into it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 
 
 def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
-    """A command that runs until Ctrl-C, which is not an error."""
+    """Make a command that runs until Ctrl-C, which is not an error."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -45,7 +45,7 @@ def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[None]:
-    """Let Ctrl-C end the task between two steps of the loop; Python alone would cancel in the middle of one."""
+    """Let Ctrl-C end the task between two steps of the event loop, not in the middle of one as Python does."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -58,7 +58,7 @@ async def _interruptible() -> AsyncIterator[None]:
 
 
 async def _start_position(memory: Memory, after: int | None) -> int | None:
-    """The position after which a follower starts: the end of the log if it was sent beyond, with a note on stderr."""
+    """The position after which a follower starts. Beyond the end of the log it is the end, with a note on stderr."""
     with suppress(StoreUnavailable):  # a follower waits for the store
         if after is not None and after > (last := await memory.events.position()):
             where = f"--after {after} is beyond the end of the log, #{last}"
@@ -73,7 +73,7 @@ async def _start_position(memory: Memory, after: int | None) -> int | None:
     "--after",
     metavar="POSITION",
     type=click.IntRange(min=0),
-    help="Start after this position; without it, from now on.",
+    help="Start after this position.  [default: from now on]",
 )
 @click.option("--limit", "-n", type=LIMIT, help="Stop after this many.")
 @field_options
@@ -84,31 +84,31 @@ async def follow(
 ) -> None:
     """Print events as they happen, until Ctrl-C or --until.
 
-    Events of other processes are printed too. With --json each line is one document.
+    Events of other processes are included. With --json each line is one document.
 
     Example: mica events follow --name "file.*" --json
     """
-    left = limit
+    remaining = limit
     async with _interruptible(), _until(query.until):
         events = await _follow(memory, query, after=await _start_position(memory, after))
-        while left is None or left > 0:
+        while remaining is None or remaining > 0:
             if (event := await anext(events, None)) is None:
                 return
             _print_line(output, event, fields)
-            left = None if left is None else left - 1
+            remaining = None if remaining is None else remaining - 1
 
 
 @asynccontextmanager
 async def _until(end_at: datetime | None) -> AsyncIterator[None]:
-    """Stop waiting at this time, if there is one that is still to come."""
-    left_s = None if end_at is None else (end_at - utc_now()).total_seconds()
+    """Stop waiting at this time, if it is in the future."""
+    remaining_s = None if end_at is None else (end_at - utc_now()).total_seconds()
     with suppress(TimeoutError):
-        async with asyncio.timeout(left_s if left_s is None or left_s > 0 else None):
+        async with asyncio.timeout(remaining_s if remaining_s is None or remaining_s > 0 else None):
             yield
 
 
 async def _follow(memory: Memory, query: EventQuery, *, after: int | None) -> AsyncIterator[Event]:
-    """Events as they are stored. If their end is in the past, only those that are stored already."""
+    """Events as they are stored; only stored ones if the query ends in the past."""
     if query.until is None or query.until > utc_now():
         return memory.events.follow(query, after=after)
     return memory.events.log(query, after=await memory.events.position() if after is None else after)
@@ -125,7 +125,7 @@ def _print_line(output: Output, event: Event, fields: Fields | None) -> None:
 @click.command()
 @click.argument("reference", metavar="ID")
 @click.option(
-    "--speed", type=float, metavar="TIMES", help="Keep this multiple of the recorded pace; without it, all at once."
+    "--speed", type=float, metavar="TIMES", help="Replay at this multiple of the recorded pace.  [default: all at once]"
 )
 @field_options
 @_until_interrupted
@@ -133,7 +133,7 @@ def _print_line(output: Output, event: Event, fields: Fields | None) -> None:
 async def replay(memory: Memory, output: Output, *, reference: str, speed: float | None, fields: Fields | None) -> None:
     """Print an event's chain from that event on, as it happened.
 
-    Nothing is executed again. With --json each line is one document.
+    Events are only printed; nothing is executed. With --json each line is one document.
 
     Example: mica events replay 12 --speed 10
     """
@@ -149,7 +149,7 @@ async def replay(memory: Memory, output: Output, *, reference: str, speed: float
     "--after",
     metavar="POSITION",
     type=click.IntRange(min=0),
-    help="Start after this position; without it, from now on.",
+    help="Start after this position.  [default: from now on]",
 )
 @click.option("--limit", "-n", type=LIMIT, help="Stop after this many.")
 @_until_interrupted
@@ -159,15 +159,15 @@ async def stream(
 ) -> None:
     """Print marks and crystals as they are made, until Ctrl-C.
 
-    Those of other processes are printed too. With --json each line is one document.
+    Those of other processes are included. With --json each line is one document.
 
     Example: mica crystals stream --crystals --level day
     """
     names = (CRYSTAL,) if crystals or level else (MARK, CRYSTAL)
-    left = limit
+    remaining = limit
     async with _interruptible():
         following = memory.events.follow(EventQuery(names=names), after=await _start_position(memory, after))
-        while left is None or left > 0:
+        while remaining is None or remaining > 0:
             event = await anext(following)
             made = crystal_of(event) if event.name == CRYSTAL else None
             if made is not None and level is not None and made.level != level:
@@ -177,16 +177,16 @@ async def stream(
                 click.echo(msgspec.json.encode(document))
             else:
                 kind, text = (MARK, mark_of(event).text) if made is None else (made.level, made.text)
-                said = f"[dim]\\[{format_time(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"
-                output.console.print(f"{said} [green]{event.number}[/]", soft_wrap=True)
-            left = None if left is None else left - 1
+                line = f"[dim]\\[{format_time(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"
+                output.console.print(f"{line} [green]{event.number}[/]", soft_wrap=True)
+            remaining = None if remaining is None else remaining - 1
 
 
 @click.command()
 @click.argument("file", default="-")
 @query_options
 @click.option(
-    "--with-ancestors", is_flag=True, help="Add everything that led to these events, so that no parent is missing."
+    "--with-ancestors", is_flag=True, help="Include all ancestors of these events, so that no parent is missing."
 )
 @field_options
 @memory_command
@@ -196,9 +196,9 @@ async def export(
     """Write events as JSON, one on each line.
 
     They are in the order of the log. FILE is replaced as a whole or not at all; without FILE, or with -, events go to
-    standard output. Whole events, the default, can be imported elsewhere with `mica events import-log`. With a part of
-    the log, use --with-ancestors, or the import names events whose parent is missing. mica remembers the file, so that
-    a later `mica purge` removes events from it too.
+    standard output. Whole events, the default, can be imported elsewhere with `mica events import-log`. To import
+    a part of the log, export it with --with-ancestors; otherwise parents may be missing. mica remembers the file, so
+    that a later `mica purge` removes events from it too.
 
     Example: mica export shop.jsonl --since 7d --with-ancestors
     """
@@ -221,9 +221,9 @@ async def export(
     default="auto",
     show_default=True,
     type=click.Choice(["auto", *FORMATS]),
-    help="The system that wrote the file; auto looks at its first line.",
+    help="The system that wrote the file; auto detects it from the first line.",
 )
-@click.option("--source", default="", metavar="NAME", help="A name that keeps apart logs which use the same ids.")
+@click.option("--source", default="", metavar="NAME", help="A name that keeps logs with the same ids apart.")
 @click.option(
     "--allow-orphans",
     is_flag=True,
@@ -233,12 +233,11 @@ async def export(
 async def import_log(
     memory: Memory, output: Output, *, file: Path, format_: str, source: str, allow_orphans: bool
 ) -> None:
-    """Import a log: an export of mica, or one of another system.
+    """Import a log: an export of mica, or of another system.
 
     FILE is JSON, one event on each line; - is standard input. Everything is imported, or nothing. Importing again
-    changes nothing. Fields without a place in an event are kept in its data; secrets in logs of other systems are
-    redacted. A line that cannot be read, or whose parent is neither in the file nor in the space, stops the import and
-    is named.
+    changes nothing. Unknown fields of an event are kept in its data; secrets in logs of other systems are redacted. A
+    line that cannot be read, or whose parent is neither in the file nor in the space, is shown and stops the import.
 
     Example: mica events import-log daemon.jsonl --format ksi
     """
@@ -250,12 +249,12 @@ async def import_log(
         if not any(msgspec.structs.astuple(done)[1:]):
             console.print(f"{name_of(source_file)} has no events; nothing was imported", markup=False, soft_wrap=True)
             return
-        said = [f"{plural(done.events, 'event')} from {name_of(source_file)} ({done.format})"]
-        said += [f"{done.repeated:,} known already"] if done.repeated else []
-        said += [f"{done.orphans:,} without their parent"] if done.orphans else []
-        said += [f"{done.purged:,} purged here, which are not imported again"] if done.purged else []
-        said += [f"{done.undated:,} without a time, which get that of the event before"] if done.undated else []
-        said += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
-        console.print(", ".join(said), markup=False, soft_wrap=True)
+        parts = [f"{plural(done.events, 'event')} from {name_of(source_file)} ({done.format})"]
+        parts += [f"{done.repeated:,} known already"] if done.repeated else []
+        parts += [f"{done.orphans:,} without their parent"] if done.orphans else []
+        parts += [f"{done.purged:,} purged here, which are not imported again"] if done.purged else []
+        parts += [f"{done.undated:,} without a time, which get that of the event before"] if done.undated else []
+        parts += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
+        console.print(", ".join(parts), markup=False, soft_wrap=True)
 
     output.show(done, for_people)

@@ -1,4 +1,4 @@
-"""The group trails: the paths agents take, learned from what they opened."""
+"""The group trails: files that are useful together, learned from what agents opened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FileRangeType(click.ParamType[Step]):
             return value
         match = _PLACE.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is not a place; write src/auth.py or src/auth.py:10-40", param, ctx)
+            self.fail(f"{value!r} is not a file or a range; write src/auth.py or src/auth.py:10-40", param, ctx)
         lines = [None if match[name] is None else int(match[name]) for name in ("start", "end")]
         if lines[0] is not None and lines[1] is not None and not 1 <= lines[0] <= lines[1]:
             self.fail(f"{value!r} has no lines from {lines[0]} to {lines[1]}", param, ctx)
@@ -62,8 +62,8 @@ class FileRangeType(click.ParamType[Step]):
 def trails() -> None:
     """Files and lines that proved useful together for a kind of task.
 
-    Trails are learned from walks: what agents opened and changed for each prompt. One that passes the gate is
-    crystallized: it gets a name, nav:NAME, and can become a command.
+    Trails are learned from walks: the files that agents opened and changed for each prompt. A trail that passes the
+    gate is crystallized: it gets a name, nav:NAME, and can become a command.
     """
 
 
@@ -80,12 +80,12 @@ async def list_(
 
     Example: mica trails list --state hot
     """
-    found = await memory.trails.list(state=state, shape=shape, with_archived=with_archived, limit=limit)
+    listed = await memory.trails.list(state=state, shape=shape, with_archived=with_archived, limit=limit)
 
     def for_people(console: Console) -> None:
-        console.print(_table(found) if found else NONE_YET if state is None and shape is None else "No such trail.")
+        console.print(_table(listed) if listed else NONE_YET if state is None and shape is None else "No such trail.")
 
-    output.show(list(map(trail_document, found)), for_people)
+    output.show(list(map(trail_document, listed)), for_people)
 
 
 @click.command()
@@ -105,7 +105,7 @@ async def show(memory: Memory, output: Output, *, name: str) -> None:
 @click.argument("places", nargs=-1, type=FileRangeType())
 @click.option("--from", "learned", metavar="TRAIL", help="Give this learned trail the name.")
 @click.option("--description", default="", help="What it is for, on one line.")
-@click.option("--publish/--no-publish", "publishes", default=True, help="Whether its command file is written.")
+@click.option("--publish/--no-publish", "publishes", default=True, help="Write its command file, which is the default.")
 @making_command
 async def create(
     memory: Memory,
@@ -145,7 +145,7 @@ async def _publish(memory: Memory, root: Path) -> Sequence[PublishedFile]:
     settings = load_settings()
     clients = list(read_record(settings.home).clients)
     if clients:
-        return await memory.trails.keep_published(root, clients, home=settings.home)
+        return await memory.trails.update_published(root, clients, home=settings.home)
     return await memory.trails.publish(in_project(root)) if settings.trails.publish else []
 
 
@@ -159,12 +159,12 @@ def _print_files(console: Console, files: Sequence[PublishedFile], *, dry_run: b
 @click.command()
 @memory_command
 async def stats(memory: Memory, output: Output) -> None:
-    """Count trails, and what tasks of each kind cost without help.
+    """Count trails, and show what tasks cost without them.
 
     Example: mica trails stats
     """
-    found = await memory.trails.stats()
-    output.show(msgspec.to_builtins(found), lambda console: _print_stats(console, found))
+    statistics = await memory.trails.stats()
+    output.show(msgspec.to_builtins(statistics), lambda console: _print_stats(console, statistics))
 
 
 @click.command()
@@ -174,41 +174,39 @@ async def stats(memory: Memory, output: Output) -> None:
 async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> None:
     """Find the best trails for a path or a task, with reasons.
 
-    What is shown is recorded as offered.
+    The trails that are shown are recorded as offered.
 
     Example: mica trails explore src/auth
     """
-    found = await memory.trails.explore(about, limit=limit)
+    choices = await memory.trails.explore(about, limit=limit)
 
     def for_people(console: Console) -> None:
-        for choice in found:
+        for choice in choices:
             _print_choice(console, choice)
-        if not found:
+        if not choices:
             console.print(
                 "No trail leads there yet. Search as usual: trails are learned from the files that are opened."
             )
 
-    output.show([choice_document(choice) for choice in found], for_people)
+    output.show([choice_document(choice) for choice in choices], for_people)
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["trails", "commits", "tasks", "on", "off", "status"]), default="trails")
-@click.option(
-    "--limit", "-n", type=click.IntRange(1), help=f"With commits: the latest so many.  [default: {COMMITS_MAX}]"
-)
+@click.argument("action", type=click.Choice(["trails", "commits", "tasks", "on", "off", "status"]), default="trails")
+@click.option("--limit", "-n", type=click.IntRange(1), help=f"With commits: only the latest.  [default: {COMMITS_MAX}]")
 @making_command
-async def learn(memory: Memory, output: Output, *, what: str, limit: int | None) -> None:
+async def learn(memory: Memory, output: Output, *, action: str, limit: int | None) -> None:
     """Learn from the log, commits or past tasks; or switch that off.
 
-    Without WHAT: trails, from the files that agents opened. commits: the commits of this repository, each stored once
-    as an event; run it again after a pull. tasks: how much each signal of `mica navigate` is worth here, as
-    `mica trails evolve` does daily. on, off and status switch learning of trails in this space; what was learned stays.
+    trails, the default, learns trails from the files that agents opened. commits stores each commit of this repository
+    once as an event; run it again after a pull. tasks learns how much each signal of `mica navigate` is worth here, as
+    `mica trails evolve` does daily. on, off and status switch learning in this space; learned trails stay.
 
     Example: mica trails learn commits
     """
-    if limit is not None and what != "commits":
-        raise click.UsageError("--limit goes with commits")
-    match what:
+    if limit is not None and action != "commits":
+        raise click.UsageError("--limit works only with commits")
+    match action:
         case "commits":
             done = await memory.trails.learn_commits(limit=limit or COMMITS_MAX)
             known = f", {done.repeated:,} known already" if done.repeated else ""
@@ -218,10 +216,10 @@ async def learn(memory: Memory, output: Output, *, what: str, limit: int | None)
             tasks = await memory.trails.learn_tasks()
             document, learned = {"tasks": tasks}, f"Learned from {plural(tasks, 'task')}"
         case _:
-            if what in ("on", "off"):
-                await memory.trails.switch(on=what == "on")
+            if action in ("on", "off"):
+                await memory.trails.switch(on=action == "on")
             is_on = await memory.trails.is_learning()
-            count = await memory.trails.learn() if what == "trails" and is_on else None
+            count = await memory.trails.learn() if action == "trails" and is_on else None
             document = {"learning": is_on, "trails": count}
             learned = f"Learning is {'on' if is_on else 'off'}."
             if count is not None:
@@ -231,35 +229,35 @@ async def learn(memory: Memory, output: Output, *, what: str, limit: int | None)
 
 @click.command()
 @click.argument("name")
-@click.option("--budget", type=click.IntRange(1), default=LOADED_TOKENS, show_default=True, help="Tokens at the most.")
+@click.option("--budget", type=click.IntRange(1), default=LOADED_TOKENS, show_default=True, help="Token budget.")
 @making_command
 async def load(memory: Memory, output: Output, *, name: str, budget: int) -> None:
     """Print the current lines of a trail's files.
 
-    Lines that moved and files that are gone are named.
+    Moved lines and missing files are marked.
 
     Example: mica trails load fix-login --budget 1500
     """
     root = await memory.events.directory()
     if root is None:
         raise InvalidInput(f"the directory of {memory.location} is not on this machine")
-    found = await memory.trails.load(name, root=root, budget_tokens=budget)
-    told = {"text": found.text, "tokens": found.tokens, "drifted": found.drifted, "left_out": found.left_out}
+    loaded = await memory.trails.load(name, root=root, budget_tokens=budget)
+    document = {"text": loaded.text, "tokens": loaded.tokens, "drifted": loaded.drifted, "left_out": loaded.left_out}
 
     def for_people(console: Console) -> None:
-        if found.text:
-            click.echo(found.text)
+        if loaded.text:
+            click.echo(loaded.text)
         else:
-            reasons = "; ".join(f"{one.path}: {one.reason}" for one in found.left_out)
+            reasons = "; ".join(f"{one.path}: {one.reason}" for one in loaded.left_out)
             console.print(escape(f"Nothing of {name} can be shown within {budget:,} tokens. {reasons}"), soft_wrap=True)
 
-    output.show(told, for_people)
+    output.show(document, for_people)
 
 
 @click.command()
 @click.argument("name")
 @click.option("--outcome", type=click.Choice(OUTCOMES), default="unknown", show_default=True)
-@click.option("--tokens", type=click.IntRange(0), help="What using it cost.")
+@click.option("--tokens", type=click.IntRange(0), help="The tokens that using it cost.")
 @making_command
 async def track(memory: Memory, output: Output, *, name: str, outcome: Outcome, tokens: int | None) -> None:
     """Record that a trail was used, and how the task ended.
@@ -326,8 +324,8 @@ async def evolve(memory: Memory, output: Output) -> None:
 
     Trails are learned and merged; those that pass the gate are crystallized, unused ones cool. Named trails follow
     their files, and their savings are measured. After `mica install` they become commands of the project and are
-    withdrawn when they fade; `[trails] publish = false` leaves that to `mica trails publish`. A server does this every
-    day at three; without a server, the next active process does.
+    withdrawn when they fade; with `[trails] publish = false` only `mica trails publish` writes them. A server does this
+    every day at three; without a server, the next active process does it.
 
     Example: mica trails evolve
     """
@@ -335,13 +333,13 @@ async def evolve(memory: Memory, output: Output) -> None:
     output.show(msgspec.to_builtins(report), lambda console: _print_evolution(console, report))
 
 
-def _table(found: list[Trail]) -> Table:
+def _table(trails: list[Trail]) -> Table:
     table = Table(box=None, expand=True, padding=(0, 1), show_edge=False)
     table.add_column("trail", no_wrap=True)
     table.add_column("files", ratio=1, no_wrap=True, overflow="ellipsis")
     for name in ("state", "runs", "success", "tokens", "last used"):
         table.add_column(name, justify="right", no_wrap=True)
-    for trail in found:
+    for trail in trails:
         colour = COLOURS[trail.state]
         state = f"[{colour}]{trail.state}[/]" if colour else trail.state
         numbers = [str(trail.runs), _success(trail), _tokens(trail.tokens), format_time(trail.last_at)]
@@ -362,14 +360,15 @@ def _print_trail(console: Console, trail: Trail) -> None:
     )
     for agent, figures in trail.agents.items():
         console.print(f"  [dim]{escape(one_line(agent, 60))}: {plural(figures.runs, 'run')}[/]")
-    told = trail.measured
-    saving = "unknown, not measured" if told is None else f"{told.saving:+,} tokens, {told.method}, {told.sample} tasks"
+    saving = "not measured"
+    if (measured := trail.measured) is not None:
+        saving = f"{measured.saving:+,} tokens, {measured.method}, {plural(measured.sample, 'task')}"
     console.print(f"Saving: {escape(saving)}")
     if trail.suspended is not None:
         console.print(f"[red]Suspended: {escape(one_line(trail.suspended, 300))}[/]")
     if trail.drifted:
         console.print(
-            "[yellow]Needs refreshing: agents took another way since; `mica trails evolve` makes a new version.[/]"
+            "[yellow]Out of date: agents used other files since; `mica trails evolve` makes a new version.[/]"
         )
 
 
@@ -382,21 +381,21 @@ def _print_choice(console: Console, choice: Choice) -> None:
     )
 
 
-def _print_stats(console: Console, found: TrailStatistics) -> None:
-    states = ", ".join(f"{number} {state}" for state, number in sorted(found.states.items()))
+def _print_stats(console: Console, statistics: TrailStatistics) -> None:
+    states = ", ".join(f"{number} {state}" for state, number in sorted(statistics.states.items()))
     console.print(
-        f"{plural(found.trails, 'trail')} ({states or 'none'}) for {plural(found.shapes, 'kind')} of task, learned "
-        f"from {plural(found.walks, 'walk')}, of which {found.known_outcomes:,} have a known outcome"
+        f"{plural(statistics.trails, 'trail')} ({states or 'none'}) for {plural(statistics.shapes, 'kind')} of task, "
+        f"learned from {plural(statistics.walks, 'walk')}, of which {statistics.known_outcomes:,} have a known outcome"
     )
     table = Table(box=None, padding=(0, 1), show_edge=False)
     table.add_column("kind")
     for name in ("tasks", "tokens read per task", "before the first edit (median)"):
         table.add_column(name, justify="right")
-    for each in found.baselines:
+    for each in statistics.baselines:
         table.add_row(
             escape(each.shape), f"{each.tasks:,}", f"{each.tokens_mean:,}", f"{each.tokens_before_edit_median:,}"
         )
-    if found.baselines:
+    if statistics.baselines:
         console.print(table)
 
 
@@ -430,15 +429,15 @@ def _tokens(number: int | None) -> str:
 @click.argument("file", type=click.File("rb"))
 @making_command
 async def import_(memory: Memory, output: Output, *, file: BinaryIO) -> None:
-    """Store walks that another orchestrator or build workflow recorded.
+    """Import walks that an orchestrator or build workflow recorded.
 
-    FILE, or - for standard input, has one JSON object on each line: `task`, `steps`, and where known `outcome`,
+    FILE, or - for standard input, has one JSON object on each line: `task`, `steps`, and optionally `outcome`,
     `reason`, `workflow`, `session`, `agent`, `at` and `id`. A walk that is imported twice is stored once.
 
     Example: mica trails import walks.jsonl
     """
-    taken = await memory.trails.import_walks(file)
-    summary = f"[green]✓[/] {plural(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
-    if not taken.stored + taken.repeated:
+    done = await memory.trails.import_walks(file)
+    summary = f"[green]✓[/] {plural(done.stored, 'event')} of walks, {done.repeated:,} known already"
+    if not done.stored + done.repeated:
         summary = "The file has no walk; nothing was stored."
-    output.show(taken, lambda console: console.print(summary))
+    output.show(done, lambda console: console.print(summary))

@@ -1,4 +1,4 @@
-"""import: transcripts into the spaces of the projects they come from."""
+"""import: read transcripts into the spaces of their projects."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
     nothing is read twice.
 
     Each transcript goes into the space of the directory that its session worked in, unless --store or --space names
-    another. If there is enough of it, what is older than a day is compressed, as `mica upkeep age` does. Exits 1 if
-    something could not be read, even one record; everything else is stored.
+    another. Events older than a day are compressed if there are enough of them, as `mica upkeep age` does. Exits 1 if
+    anything could not be read, even one record; everything else is stored.
 
     Example: mica import codex
     """
@@ -52,21 +52,21 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
     places = _places(words, settings)
     if not any(place.path.exists() for place in places):
         looked = ", ".join(str(place.path) for place in places)
-        raise InvalidInput(f"there is no {looked}; give the folder where transcripts are kept")
-    found = plan_imports(places, settings=settings, into=into)
-    if len(places) == 1 and places[0].path.is_file() and found.strange:
+        raise InvalidInput(f"there is no {looked}; give the folder with the transcripts")
+    plans = plan_imports(places, settings=settings, into=into)
+    if len(places) == 1 and places[0].path.is_file() and plans.strange:
         raise InvalidInput(
             f"{places[0].path} is not a transcript of {places[0].client or 'any client that mica knows'}"
         )
     try:
-        asyncio.run(_import(found, places, settings=settings, output=Output(as_json=as_json)))
+        asyncio.run(_import(plans, places, settings=settings, output=Output(as_json=as_json)))
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
 
 
 def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
-    """Where to look: the paths on the command line, or the usual places of one client or of all."""
+    """The folders to read: the paths on the command line, or the usual ones of one client or of all."""
     named = words[0] if words and words[0] in (AUTO, *READERS) else None
     client = None if named == AUTO else named
     paths = [Path(word) for word in words[named is not None :]]
@@ -78,54 +78,54 @@ def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
     return [place for place in usual_places(settings, current_user()) if client in (None, place.client)]
 
 
-async def _import(found: Plans, places: Sequence[TranscriptFolder], *, settings: Settings, output: Output) -> None:
+async def _import(plans: Plans, places: Sequence[TranscriptFolder], *, settings: Settings, output: Output) -> None:
     done: dict[str, Imported] = {}
-    with Bar(found) as bar:
-        for plan in found.plans:
+    with Bar(plans) as bar:
+        for plan in plans.plans:
             async with open_memory(plan.target, settings=settings) as memory:
                 done[space_name(plan.target)] = await bar.run(memory, plan)
 
     def for_people(console: Console) -> None:
-        print_clients(console, found)
+        print_clients(console, plans)
         print_imported(console, done)
-        for file, reason in found.unreadable.items():
+        for file, reason in plans.unreadable.items():
             console.print(f"[yellow]→[/] {escape(file)} could not be read: {escape(reason)}", soft_wrap=True)
-        if found.strange:
+        if plans.strange:
             files = (
                 "1 file is not a transcript"
-                if len(found.strange) == 1
-                else f"{len(found.strange):,} files are not transcripts"
+                if len(plans.strange) == 1
+                else f"{len(plans.strange):,} files are not transcripts"
             )
-            console.print(f"[yellow]→[/] {files}, the first: {escape(str(found.strange[0]))}", soft_wrap=True)
-        if not found.plans:
+            console.print(f"[yellow]→[/] {files}, the first: {escape(str(plans.strange[0]))}", soft_wrap=True)
+        if not plans.plans:
             looked = ", ".join(str(place.path) for place in places)
             console.print(f"No transcripts in {escape(looked)}", soft_wrap=True)
 
     document = {
-        "clients": found.clients,
+        "clients": plans.clients,
         "spaces": done,
-        "not_transcripts": [str(file) for file in found.strange],
-        "unreadable": found.unreadable,
+        "not_transcripts": [str(file) for file in plans.strange],
+        "unreadable": plans.unreadable,
     }
     output.show(document, for_people)
-    if found.unreadable or any(result.failed or result.tally.broken for result in done.values()):
+    if plans.unreadable or any(result.failed or result.tally.broken for result in done.values()):
         sys.exit(1)
 
 
-def print_clients(console: Console, found: Plans) -> None:
+def print_clients(console: Console, plans: Plans) -> None:
     """Print one line for each client with transcripts."""
-    for client, there in sorted(found.clients.items()):
-        count = f"{plural(there.transcripts, 'transcript')} ({format_bytes(there.size_bytes)})"
-        console.print(f"{escape(client)}: {count} in {escape(', '.join(there.places))}", soft_wrap=True)
+    for client, files in sorted(plans.clients.items()):
+        count = f"{plural(files.transcripts, 'transcript')} ({format_bytes(files.size_bytes)})"
+        console.print(f"{escape(client)}: {count} in {escape(', '.join(files.places))}", soft_wrap=True)
 
 
 def print_imported(console: Console, done: Mapping[str, Imported]) -> None:
     """Print one line for each space, and below it what was not read."""
     for name, result in done.items():
-        said = [f"{plural(result.events, 'event')} from {plural(result.files, 'transcript')}"]
-        said += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
-        said += [f"{result.repeated:,} known already"] if result.repeated else []
-        console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(said)}")
+        parts = [f"{plural(result.events, 'event')} from {plural(result.files, 'transcript')}"]
+        parts += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
+        parts += [f"{result.repeated:,} known already"] if result.repeated else []
+        console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(parts)}")
         for line in _describe_unread(result):
             console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
 
@@ -138,39 +138,40 @@ def _describe_unread(result: Imported) -> list[str]:
 
 
 def describe_skipped(tally: ImportTally) -> list[str]:
-    """What an import describe_skipped, one sentence for each kind."""
-    said = []
+    """One sentence for each kind of record that an import skipped."""
+    sentences = []
     if tally.broken:
         number, reason = tally.complaints[0]
         records = "1 record" if tally.broken == 1 else f"{tally.broken:,} records"
-        said.append(f"{records} could not be read, the first in line {number} of {reason}")
+        sentences.append(f"{records} could not be read, the first in line {number} of {reason}")
     if tally.unknown:
         kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
-        said.append(f"record types that this version does not know were describe_skipped: {kinds}")
+        sentences.append(f"records of types that this version does not know were skipped: {kinds}")
     if tally.misfits:
-        said.append(f"{plural(tally.misfits, 'field')} of an unexpected type left out")
+        sentences.append(f"{plural(tally.misfits, 'field')} of an unexpected type skipped")
     if tally.torn:
-        said.append(f"{plural(tally.torn, 'last line')} still being written; the next import reads it")
+        sentences.append(f"{plural(tally.torn, 'last line')} still being written; the next import reads it")
     if tally.unsettled:
-        said.append(f"{plural(tally.unsettled, 'last turn')} may be unfinished; an import half an hour later ends it")
-    return said
+        turns = plural(tally.unsettled, "last turn")
+        sentences.append(f"{turns} may be unfinished; an import half an hour later completes it")
+    return sentences
 
 
 class Bar:
     """A progress bar for several imports on standard error; nothing without a terminal."""
 
-    def __init__(self, found: Plans) -> None:
+    def __init__(self, plans: Plans) -> None:
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("importing", total=found.size_bytes, said="")
+        self._task = self._bar.add_task("importing", total=plans.size_bytes, note="")
         self._before = 0
 
     def __enter__(self) -> Bar:
@@ -194,13 +195,13 @@ class Bar:
 
         def advance(step: Step) -> None:
             done, total = format_bytes(step.bytes_done), format_bytes(step.bytes)
-            said = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
-            self._bar.update(self._task, completed=start + step.bytes_done, said=said)
+            note = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
+            self._bar.update(self._task, completed=start + step.bytes_done, note=note)
 
         done = await memory.clients.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
             await self._age(memory, space_name(plan.target))
-            self._bar.update(self._task, said=f"{space_name(plan.target)}: stored; summarizing sessions and days")
+            self._bar.update(self._task, note=f"{space_name(plan.target)}: stored; summarizing sessions and days")
             with suppress(StoreError):  # everything is stored; the next active process does the rest
                 await memory.upkeep.tick()
         return done
@@ -212,7 +213,7 @@ class Bar:
         """
 
         def say(count: int) -> None:
-            self._bar.update(self._task, said=f"{name}: stored; {count:,} old events compressed")
+            self._bar.update(self._task, note=f"{name}: stored; {count:,} old events compressed")
 
         say(0)
         try:

@@ -30,7 +30,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model.event import EventQuery
 from mica.settings import Settings, load_settings
-from mica.store.space import is_address, shown, space_of
+from mica.store.space import is_address, space_of, without_password
 from mica.store.space import spaces as space_files
 
 P = ParamSpec("P")
@@ -64,9 +64,9 @@ async def embed(memory: Memory, output: Output) -> None:
 @click.command()
 @memory_command
 async def verify(memory: Memory, output: Output) -> None:
-    """Check every promise about the stored data.
+    """Verify the stored data.
 
-    Exits 1 if one is broken.
+    Exits 1 if there is a problem.
 
     Example: mica upkeep verify --json
     """
@@ -91,13 +91,13 @@ async def verify(memory: Memory, output: Output) -> None:
 
 
 def _from_source(function: Callable[P, None]) -> Callable[P, None]:
-    """A command that takes its space as an argument before the destination, or by the options of all commands."""
+    """Let a command take its space as an argument before the destination, or from --store and --space."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         *sources, kwargs["destination"] = cast(tuple[str, ...], kwargs.pop("places"))
         if len(sources) > 1:
-            raise click.UsageError(f"{len(sources) + 1} stores are given; a copy has one source and one target")
+            raise click.UsageError(f"{len(sources) + 1} stores are given; give one source and one target")
         if sources and (kwargs["store"] is not None or kwargs["space"] is not None):
             raise click.UsageError("give SOURCE, --store or --space, not two of them")
         kwargs["store"] = sources[0] if sources else kwargs["store"]
@@ -114,9 +114,9 @@ def _from_source(function: Callable[P, None]) -> Callable[P, None]:
 async def copy(memory: Memory, output: Output, *, destination: str, into_other: bool) -> None:
     """Copy a space into another store, and verify the copy.
 
-    SOURCE and TARGET are files or addresses, postgresql://… Without SOURCE it is the space that the options name, or
-    else the directory's own. TARGET is made if needed; it must be empty or a copy of the same space, which is
-    recognized by its first event. Run the command again to continue, or to copy what was written meanwhile.
+    SOURCE and TARGET are files or addresses such as postgresql://… Without SOURCE, the space that the options name is
+    copied, else the directory's own. TARGET is created if needed; it must be empty or a copy of the same space, which
+    is recognized by its first event. Run the command again to continue, or to copy new events.
 
     Example: mica upkeep copy shop.db backup.db
     """
@@ -127,8 +127,10 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
         )
 
     def for_people(console: Console) -> None:
-        said = f"{plural(done.events, 'event')} in {shown(destination)}, {done.stored:,} of them new; verified"
-        console.print(f"[green]✓[/] {escape(said)}", soft_wrap=True)
+        summary = (
+            f"{plural(done.events, 'event')} in {without_password(destination)}, {done.stored:,} of them new; verified"
+        )
+        console.print(f"[green]✓[/] {escape(summary)}", soft_wrap=True)
 
     output.show(done, for_people)
 
@@ -136,7 +138,7 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
 def _check_destination(destination: str) -> None:
     """Raise InvalidInput for a copy in memory, or in a folder that does not exist."""
     if destination == ":memory:":
-        raise InvalidInput("a copy in :memory: would be gone with this command; give a file or an address")
+        raise InvalidInput("a copy in :memory: would be lost when this command ends; give a file or an address")
     folder = Path(destination).expanduser().absolute().parent
     if not is_address(destination) and not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder} for the copy; create it first")
@@ -166,8 +168,8 @@ async def rebuild(memory: Memory, output: Output) -> None:
 async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
     """Compress old events.
 
-    Nothing is lost, and every question is answered as before. A server does this by itself, and so does `mica import`;
-    a space that only other commands use needs it now and then.
+    Nothing is lost, and every query returns the same as before. A server does this by itself, and so does
+    `mica import`; a space that only other commands use needs it now and then.
 
     Example: mica upkeep age --older-than 3d
     """
@@ -189,7 +191,7 @@ async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
 async def tick(memory: Memory, output: Output) -> None:
     """Do the work that is due, such as closing days that are over.
 
-    For cron. It is safe to run at any time, and several times at once.
+    Meant for cron. It is safe to run at any time, also several times at once.
 
     Example: mica upkeep tick
     """
@@ -199,8 +201,8 @@ async def tick(memory: Memory, output: Output) -> None:
         if not ran:
             console.print("Nothing is due.")
         for each in ran:
-            told = f"failed: {escape(each.error)}" if each.error else f"{each.done} done"
-            console.print(f"{each.kind}: {told} [dim](again at {format_time(each.next_at)})[/]")
+            result = f"failed: {escape(each.error)}" if each.error else f"{each.done} done"
+            console.print(f"{each.kind}: {result} [dim](again at {format_time(each.next_at)})[/]")
 
     output.show(ran, for_people)
 
@@ -231,8 +233,8 @@ async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> 
                 table.add_row(str(row["name"]), "", "", "", f"[red]{escape(str(row['error']))}[/]")
                 continue
             numbers = [f"{row['events']:,}", f"{row['marks']:,}", format_bytes(int(str(row["size_bytes"])))]
-            told = escape(str(row["directory"])) if row["directory"] else "[dim]unknown: no session was recorded[/]"
-            table.add_row(str(row["name"]), *numbers, told)
+            unknown = "[dim]unknown: no session was recorded[/]"
+            table.add_row(str(row["name"]), *numbers, escape(str(row["directory"])) if row["directory"] else unknown)
         console.print(table)
 
     output.show(rows, for_people)
@@ -241,15 +243,15 @@ async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> 
 async def _space(file: Path, settings: Settings) -> dict[str, object]:
     try:
         async with open_memory(file, settings=settings) as memory:
-            held = await memory.upkeep.sizes()
+            sizes = await memory.upkeep.sizes()
             started = await memory.events.query(EventQuery(names=("session.started",), limit=1))
     except MicaError as error:
         return {"name": space_name(file), "error": str(error)}
     here = space_of(Path.cwd(), home=settings.home)
     return {
         "name": space_name(file),
-        "events": held.events,
-        "marks": held.marks,
-        "size_bytes": held.size_bytes,
+        "events": sizes.events,
+        "marks": sizes.marks,
+        "size_bytes": sizes.size_bytes,
         "directory": started[0].data.get("cwd") if started else str(here.root) if here.file == file else None,
     }

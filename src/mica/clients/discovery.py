@@ -14,7 +14,7 @@ from mica.clients.reader import find_files
 from mica.clients.registry import CLIENTS, READERS, reader_named, reader_of
 from mica.errors import InvalidSettings
 from mica.settings import Settings
-from mica.store.space import file_of, space_spoken_of
+from mica.store.space import file_of, space_of_transcript_directory
 
 
 class TranscriptFolder(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into
             if head is None:
                 strange.append(file)
                 continue
-            space = None if head.cwd is None else space_spoken_of(head.cwd, home=settings.home)
+            space = None if head.cwd is None else space_of_transcript_directory(head.cwd, home=settings.home)
             target = into or (space.file if space else file_of("unknown", home=settings.home))
             found.append((-extent.changed_at, file, target, space.root if space else None, extent.size_bytes))
             _count(clients.setdefault(reader.NAME, ClientTranscripts()), place.path, extent.size_bytes)

@@ -244,7 +244,7 @@ class _PlanBuilder:
 
     def _put_file(self, file: OwnedFile, parts: InstalledParts, was: InstalledParts) -> None:
         content = file.content.encode()
-        found = self._seen(file.path)
+        found = self._planned_content(file.path)
         known = {other.files.get(str(file.path)) for other in self._record.clients.values()}
         if found is not None and found != content and _digest(found) not in known:
             self._kept.append(f"{file.path} is not as mica wrote it; it stays as it is")
@@ -254,7 +254,7 @@ class _PlanBuilder:
         self._after[file.path] = content
 
     def _remove_file(self, path: Path, digest: str) -> None:
-        found = self._seen(path)
+        found = self._planned_content(path)
         if found is None:
             return
         if _digest(found) != digest:
@@ -292,7 +292,7 @@ class _PlanBuilder:
 
     def _remove_entries(self, path: Path, puts: Sequence[WrittenEntry]) -> None:
         self._edited.add(path)
-        found = self._seen(path)
+        found = self._planned_content(path)
         if found is None:
             return
         original = self._record.originals.get(str(path))
@@ -318,7 +318,7 @@ class _PlanBuilder:
 
     # -- Contents, with the changes planned so far ---------------------------------------------------------------
 
-    def _seen(self, path: Path) -> bytes | None:
+    def _planned_content(self, path: Path) -> bytes | None:
         if path not in self._before:
             self._before[path] = _read(path)
         return self._after.get(path, self._before[path])
@@ -326,7 +326,7 @@ class _PlanBuilder:
     def _text(self, path: Path) -> str | None:
         """The text of a user's file. Raises InvalidInput when it is not valid JSON or TOML, as its name promises."""
         self._edited.add(path)
-        found = self._seen(path)
+        found = self._planned_content(path)
         if found is None:
             return None
         try:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime, timedelta
 
 from mica.crystals.crystallizer import Crystallizer, by_model
-from mica.crystals.open_marks import unfulfilled
+from mica.crystals.open_marks import find_unfulfilled
 from mica.crystals.periods import Calendar
 from mica.crystals.relevance import rank_by_relevance, read_matching, select_within
-from mica.crystals.requests import Crystallized, CrystalScope, Digester, MadeCrystals, RemovedCrystals, Written
+from mica.crystals.requests import Crystallized, CrystalScope, Digester, MadeCrystals, RemovedCrystals, WrittenCrystal
 from mica.crystals.teachings import TeachingBook
 from mica.errors import InvalidEvent, InvalidInput, MicaError
 from mica.events.api import Events
@@ -39,13 +39,13 @@ from mica.store.priority import Priority
 from mica.store.protocol import Store
 from mica.words import terms
 
-CONTEXT_TOKENS = 2_000  # what design B gives an agent to start with
+CONTEXT_TOKENS = 2_000  # the default budget of a context
 CONTEXT_RECENCY = 0.7
 CONTEXT_CRYSTALS_MAX = 300  # the latest that are considered for a context
 
 
 class Crystals:
-    """The crystals of a space: `await memory.crystals.make()`, `.list`, `.context`, `.promote` …
+    """The crystals of a space, as in `await memory.crystals.make()`.
 
     A reference is an event, an id or a position. Every method sees all events that were emitted before the call.
     """
@@ -67,7 +67,7 @@ class Crystals:
         self._clock = clock
         self._settings = settings.crystals
         self._models = models
-        self._promoting = TeachingBook(store.log, store.crystals, append=log.append, ids=log.ids, clock=clock)
+        self._teachings = TeachingBook(store.log, store.crystals, append=log.append, ids=log.ids, clock=clock)
         self._crystallizer = Crystallizer(
             store,
             append=log.append,
@@ -144,14 +144,12 @@ class Crystals:
         """Make again the crystals whose sources are gone, and no others, unless `auto` is off in the settings."""
         if not self._settings.auto:
             return Crystallized(
-                waiting=removed.waiting(
-                    "`auto` is off under `[crystals]`; `mica crystals make` makes it of what is left"
-                )
+                waiting=removed.waiting("`auto` is off under `[crystals]`; run `mica crystals make` to make it again")
             )
         try:
-            return await self._crystallizer.make(CrystalScope(taken=removed), context=EMPTY)
+            return await self._crystallizer.make(CrystalScope(removed=removed), context=EMPTY)
         except MicaError as error:  # the next scheduled run tries again
-            return Crystallized(waiting=removed.waiting(f"it was not made anew yet: {error}"))
+            return Crystallized(waiting=removed.waiting(f"it was not made again yet: {error}"))
 
     async def commit(
         self,
@@ -178,12 +176,12 @@ class Crystals:
         context = self._log.here.context
         if period is None:
             if level != "session" or context.session is None:
-                raise InvalidInput("say which period this crystal is of: no session is known here")
+                raise InvalidInput("name the period of this crystal: there is no current session")
             period, own = await self._crystallizer.of_session(context.session)
             sources = list(dict.fromkeys([*own, *sources]))
         statements = [text for section in (insight, significance, principles) for text, _ in section]
         self._log.check_asserted(*statements, *topics, label or "")
-        written = Written(
+        written = WrittenCrystal(
             insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
         )
         return await self._crystallizer.commit(
@@ -225,10 +223,10 @@ class Crystals:
         With a query, the crystals that contain one of its terms, most relevant first.
         """
         await self._log.stored()
-        wanted = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
+        criteria = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
         if not query:
-            return await self._store.crystals.query(wanted)
-        return rank_by_relevance(await read_matching(self._store.crystals, terms(query), wanted), query)[:limit]
+            return await self._store.crystals.query(criteria)
+        return rank_by_relevance(await read_matching(self._store.crystals, terms(query), criteria), query)[:limit]
 
     async def context(
         self,
@@ -291,7 +289,7 @@ class Crystals:
     async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
         """The latest tasks, questions and problems that no later mark fulfills, oldest first."""
         await self._log.stored()
-        return await unfulfilled(self._store, limit=limit)
+        return await find_unfulfilled(self._store, limit=limit)
 
     # -- Teachings
 
@@ -302,7 +300,7 @@ class Crystals:
         superseded it still holds, and names the successor. A purge of what it cites removes it.
         """
         await self._log.stored()
-        return await self._promoting.teachings(with_ended=with_ended)
+        return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
         """Make a crystal a teaching; one that is a teaching already is returned as it is.
@@ -314,23 +312,23 @@ class Crystals:
         self._log.check_asserted(by or "", reason)
         identifier = (await self._log.get(reference)).id
         promoter = by or here.agent or here.user or "unknown"
-        return await self._promoting.promote(identifier, by=promoter, reason=reason, context=here)
+        return await self._teachings.promote(identifier, by=promoter, reason=reason, context=here)
 
     async def candidates(self) -> builtins.list[Candidate]:
         """The crystals that `promote_best` would promote, best first."""
         await self._log.stored()
-        return await self._promoting.candidates()
+        return await self._teachings.candidates()
 
     async def promote_best(self, *, limit: int = AUTO_MAX) -> builtins.list[Teaching]:
         """Promote the best candidates, at most `limit`; returns the new teachings."""
         await self._log.stored()
-        return await self._promoting.promote_best(context=self._log.here.context, limit=limit)
+        return await self._teachings.promote_best(context=self._log.here.context, limit=limit)
 
     async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
         """End a teaching; it stays in the log. Raises InvalidInput if it is no teaching."""
         self._log.check_asserted(reason)
         identifier = (await self._log.get(reference)).id
-        ended = await self._promoting.withdraw(identifier, reason=reason, context=self._log.here.context)
+        ended = await self._teachings.withdraw(identifier, reason=reason, context=self._log.here.context)
         self._log.notify_withdrawn()
         return ended
 

@@ -16,7 +16,7 @@ from mica.crystals.model_digest import model_digest
 from mica.crystals.mood import mood
 from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, live_marks
 from mica.crystals.periods import Calendar, DuePeriod, Survivor, is_of_another, with_sources
-from mica.crystals.requests import LITTLE_LEFT, Crystallized, CrystalScope, Digester, RemovedCrystals, Written
+from mica.crystals.requests import LITTLE_LEFT, Crystallized, CrystalScope, Digester, RemovedCrystals, WrittenCrystal
 from mica.crystals.survivors import Survivors
 from mica.errors import InvalidInput, LawBroken, MicaError, StoreError, UnknownEvent
 from mica.llm.protocol import LLM
@@ -64,11 +64,11 @@ Due: TypeAlias = DuePeriod[Mark] | DuePeriod[Crystal] | Waiting
 MARKS_AT_ONCE = 50_000  # waiting marks per run; the others follow when these are covered
 MARKS_PAGE = 500  # marks per read: about 10 ms
 COMMITTED = "committed:"  # prefix of the method of a crystal that an agent wrote
-TOO_LITTLE = "too little to say it in fewer words than it has"
+TOO_LITTLE = "its sources are too short to be summarized"
 WEEKS_OPEN = "marks of its weeks are not crystallized yet"
 MEANWHILE = {  # laws that a crystal may break because of another process
     "overlap": "another process made its crystal meanwhile",
-    "provenance": "what it rests on was retracted, superseded or purged meanwhile",
+    "provenance": "a source was retracted, superseded or purged meanwhile",
 }
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted again
 
@@ -138,21 +138,21 @@ class Crystallizer:
         waiting: list[Waiting] = []
         failures: list[MicaError] = []
         retracted = await self._retracted()
-        spent: set[EventId] = set()  # sources too small for a crystal of their own
-        replaced = None if request.taken is None else set(request.taken.sources)
+        spent: set[EventId] = set()  # sources too small for a separate crystal
+        replaced = None if request.removed is None else set(request.removed.sources)
         for level in LEVELS[: LEVELS.index(request.level) + 1]:
             due = await self._due(level, request, spent)
-            if request.taken is not None and replaced is not None:
-                due = [each for each in due if _is_of(each, replaced, request.taken)]
-            due += await self._stale(level, {found.period for found in due if isinstance(found, DuePeriod)}, request)
-            for found in due:
-                if isinstance(found, Waiting):
-                    waiting.append(found)
+            if request.removed is not None and replaced is not None:
+                due = [each for each in due if _is_of(each, replaced, request.removed)]
+            due += await self._stale(level, {each.period for each in due if isinstance(each, DuePeriod)}, request)
+            for each in due:
+                if isinstance(each, Waiting):
+                    waiting.append(each)
                     continue
                 await self._give_way()
-                whole = await self._whole(found)
+                whole = await self._whole(each)
                 if (whole.period, frozenset(whole.ids)) in retracted:
-                    await self._withdraw(whole.unfounded, "its crystal of what is left was retracted", request, context)
+                    await self._withdraw(whole.unfounded, "its later crystal was retracted", request, context)
                     waiting.append(_waiting(whole, "its crystal was retracted"))
                     spent |= whole.ids
                     continue
@@ -179,14 +179,14 @@ class Crystallizer:
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
         """Period and sources of retracted crystals, which are not made again."""
-        told = await self._store.log.query(EventQuery(names=(RETRACTED,), limit=None))
-        events = await self._store.log.get_many([retraction_target(each) for each in told])
+        retractions = await self._store.log.query(EventQuery(names=(RETRACTED,), limit=None))
+        events = await self._store.log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
         return {(crystal.period, frozenset(crystal.sources)) for crystal in crystals}
 
     async def commit(
         self,
-        written: Written,
+        written: WrittenCrystal,
         *,
         level: Level,
         period: str,
@@ -216,8 +216,8 @@ class Crystallizer:
             tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
             for part in (written.insight, written.significance, written.principles)
         )
-        said = insight + significance + principles
-        cited = {each for statement in said for each in statement.sources}
+        statements = insight + significance + principles
+        cited = {each for statement in statements for each in statement.sources}
         draft = CrystalDraft(
             level=level,
             period=period,
@@ -229,7 +229,7 @@ class Crystallizer:
             sources=tuple(sources),
             start_at=min(fact.start_at for _, fact in facts),
             end_at=max(fact.end_at for _, fact in facts),
-            tokens=count_tokens(said),
+            tokens=count_tokens(statements),
             source_tokens=sum(fact.tokens for _, fact in facts),
             confidence=confidence,
             marks=sum(1 if event.name == MARK else crystal_of(event).marks for event, _ in facts),
@@ -253,7 +253,7 @@ class Crystallizer:
         fresh = [mark async for mark in self._unsealed(session)]
         return period, [mark.id for mark in await live_marks(self._store.texts, [*covered, *fresh])]
 
-    # -- What is due --------------------------------------------------------------------------------------------
+    # -- Due periods --------------------------------------------------------------------------------------------
 
     async def _due(self, level: Level, request: CrystalScope, spent: Collection[EventId]) -> list[Due]:
         now = self._clock()
@@ -288,11 +288,11 @@ class Crystallizer:
         since = closings.days_before(min((crystal.start_at for crystal in hierarchy), default=now), days=8)
         live = {each.period: each for each in await self._live(level, since)}
         close = closings.days if level == "day" else closings.weeks
-        again = () if request.taken is None else request.taken.periods
+        again = () if request.removed is None else request.removed.periods
         return list(close(hierarchy, live, now=now, calendar=self._calendar, again=again, forced=request.is_forced))
 
     async def _due_sessions(self, request: CrystalScope, *, now: datetime) -> list[Due]:
-        if request.taken is not None and not request.taken.sources:
+        if request.removed is not None and not request.removed.sources:
             return []
         marks = [
             mark_of(event)
@@ -315,32 +315,32 @@ class Crystallizer:
             await self._live("session", oldest),
             now=now,
             calendar=self._calendar,
-            last_at=await self._lately(latest, now - self._idle),
+            last_at=await self._last_activity(latest, now - self._idle),
             idle=self._idle,
             ended=over,
-            sealed=() if request.taken is None else request.taken.sealed,
+            sealed=() if request.removed is None else request.removed.sealed,
             forced=request.is_forced or request.session is not None,
         )
-        found: list[Due] = []
+        periods: list[Due] = []
         for each in due:
-            found.append(each)
+            periods.append(each)
             await asyncio.sleep(0)
-        return found
+        return periods
 
-    async def _lately(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
+    async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
         """The time of the last event of these sessions, if it is after `since`.
 
-        Each session is read on its own, because half an hour may hold a million events.
+        Each session is read separately, because half an hour may hold a million events.
         """
-        found: dict[str, datetime] = {}
+        last_at: dict[str, datetime] = {}
         if not await self._store.log.query(EventQuery(since=since, limit=1)):
-            return found
+            return last_at
         for session, at in latest.items():
             if session is not None and at <= since:
                 await self._give_way()
                 for event in await self._store.log.query(EventQuery(session=session, since=since, limit=1)):
-                    found[session] = event.at
-        return found
+                    last_at[session] = event.at
+        return last_at
 
     async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
         """The marks that no crystal covers, read in pages so that queries do not wait for all of them."""
@@ -356,7 +356,7 @@ class Crystallizer:
             last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: CrystalScope) -> list[Due]:
-        """The crystals with a source that is gone, to be made again from what is left."""
+        """The crystals with a source that is gone, to be made again from the remaining ones."""
         if request.session is not None:
             return []
         stale = await self._store.crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
@@ -370,26 +370,26 @@ class Crystallizer:
         """A due period, extended by the live sources of the crystals that it supersedes."""
         if closing.level == "session":
             of_marks = cast(DuePeriod[Mark], closing)
-            return with_sources(of_marks, await self._kept_marks(of_marks))
+            return with_sources(of_marks, await self._superseded_marks(of_marks))
         of_crystals = cast(DuePeriod[Crystal], closing)
-        return with_sources(of_crystals, await self._kept_crystals(of_crystals))
+        return with_sources(of_crystals, await self._superseded_crystals(of_crystals))
 
     async def _live(self, level: Level, since: datetime) -> list[Crystal]:
-        found = await self._store.crystals.query(CrystalQuery(level=level, since=since, limit=None))
-        return [crystal for crystal in found if not crystal.is_tree]
+        crystals = await self._store.crystals.query(CrystalQuery(level=level, since=since, limit=None))
+        return [crystal for crystal in crystals if not crystal.is_tree]
 
-    async def _kept_marks(self, closing: DuePeriod[Mark]) -> dict[EventId, Mark]:
+    async def _superseded_marks(self, closing: DuePeriod[Mark]) -> dict[EventId, Mark]:
         ids = [each for crystal in closing.supersedes for each in crystal.sources]
         events = await self._store.log.get_many(ids)
         return {mark.id: mark for mark in await live_marks(self._store.texts, events)}
 
-    async def _kept_crystals(self, closing: DuePeriod[Crystal]) -> dict[EventId, Crystal]:
-        wanted = {each for crystal in closing.supersedes for each in crystal.sources}
-        if not wanted:
+    async def _superseded_crystals(self, closing: DuePeriod[Crystal]) -> dict[EventId, Crystal]:
+        ids = {each for crystal in closing.supersedes for each in crystal.sources}
+        if not ids:
             return {}
         level = LEVELS[LEVELS.index(closing.level) - 1]
         live = await self._store.crystals.query(CrystalQuery(level=level, limit=None))
-        return {crystal.id: crystal for crystal in live if crystal.id in wanted}
+        return {crystal.id: crystal for crystal in live if crystal.id in ids}
 
     async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
         """The period of the epoch that contains a week, by the period of the week."""
@@ -479,7 +479,7 @@ class Crystallizer:
         if not closing.sources:
             await self._withdraw(closing.superseded, LITTLE_LEFT, request, context)
             return _waiting(closing, TOO_LITTLE)
-        draft = await self._drafted(closing, request, context)
+        draft = await self._draft(closing, request, context)
         if draft is None:
             await self._withdraw(closing.unfounded, LITTLE_LEFT, request, context)
             return _waiting(closing, TOO_LITTLE)
@@ -494,13 +494,13 @@ class Crystallizer:
                 return _waiting(closing, MEANWHILE[broken.law])
             raise
 
-    async def _drafted(
+    async def _draft(
         self, closing: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
         """The draft of a crystal, with a larger budget if no sentence fits; None if there is none."""
         made_of = material(closing.sources)
-        if (kept := await self._continued(closing, made_of, request, context)) is not None:
-            return kept
+        if (continued := await self._continue(closing, made_of, request, context)) is not None:
+            return continued
         marks = await self._beneath(closing.sources)
         for budget in dict.fromkeys([made_of.budget(closing), made_of.tokens // 2]):
             if budget < 1:
@@ -512,7 +512,7 @@ class Crystallizer:
                 return draft
         return None
 
-    async def _continued(
+    async def _continue(
         self, closing: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
         """A draft that keeps an agent's statements and adds a digest of what is new; None if there are none."""
@@ -524,14 +524,14 @@ class Crystallizer:
             facts = map(source_fact, await self._store.log.get_many(list(known)))
             known = {each for fact in facts if fact is not None for each in fact.cites}
         fresh = made_of.besides(known)
-        said, method = Digest(), ""
+        added, method = Digest(), ""
         if (budget := fresh.budget(closing)) > 0:
             digest = request.digest or self._extractive
-            said, method = await digest(fresh.sources, budget, task=context.task or "", marks=())
-        if not said.insight:  # too little for a digest
-            said = fresh.quoted()
+            added, method = await digest(fresh.sources, budget, task=context.task or "", marks=())
+        if not added.insight:  # too little for a digest
+            added = fresh.quote_latest()
         methods = dict.fromkeys([*(name for each in written for name in each.method.split("+")), method])
-        return continue_draft(closing, made_of, written, said, method="+".join(filter(None, methods)))
+        return continue_draft(closing, made_of, written, added, method="+".join(filter(None, methods)))
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
         """The marks beneath crystals; empty for marks, or if there are more than COUNTED_MAX."""
@@ -547,14 +547,14 @@ class Crystallizer:
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
         """The open marks beneath these sources that no later mark fulfills."""
-        asking: list[EventId] = []
+        open_ids: list[EventId] = []
         for source in sources:
             if isinstance(source, Crystal):
-                asking += source.open
+                open_ids += source.open
             elif OPEN_TAGS.intersection(source.tags):
-                asking.append(source.id)
+                open_ids.append(source.id)
         chains, texts = self._store.chains, self._store.texts
-        return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(chains, texts, each)])
+        return tuple([each for each in dict.fromkeys(open_ids) if not await is_fulfilled(chains, texts, each)])
 
     async def _withdraw(
         self, crystals: Sequence[EventId], reason: str, request: CrystalScope, context: Context
@@ -572,7 +572,7 @@ class Crystallizer:
         await self._append([event])
         stored = await self._store.log.get(event.id) or event
         if is_tombstone(stored):
-            raise LawBroken("provenance", "it says what was purged while it was made; make it anew of what is left")
+            raise LawBroken("provenance", "its text was purged while it was made; make it again")
         return crystal_of(stored)
 
     def _event(self, draft: CrystalDraft, context: Context) -> Event:
@@ -581,10 +581,10 @@ class Crystallizer:
         )
 
 
-def _is_of(due: Due, replaced: Collection[EventId], taken: RemovedCrystals) -> bool:
+def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
     """True if a due period has one of these sources, or no source at all."""
     if isinstance(due, Waiting):
-        return due.period in taken.periods
+        return due.period in removed.periods
     return not due.sources or not due.ids.isdisjoint(replaced)
 
 

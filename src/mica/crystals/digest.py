@@ -1,8 +1,8 @@
-"""A digest of marks in their own words, without a model.
+"""An extractive digest of marks, made without a model.
 
 It takes sentences verbatim, each with the marks it comes from, and prefers those that cover most of what an author
-would tell of the work within a budget. Each source that no statement cites is listed with the reason. Nothing is
-rewritten: the same sources give the same digest, byte for byte.
+would report about the work within a budget. Each source that no statement cites is listed with the reason. Nothing is
+rewritten, and the same sources give the same digest, byte for byte.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mica.crystals.salience import (
     KINDS,
     REQUESTS,
     MentionTally,
-    SentenceRead,
-    Spelled,
+    Sentence,
+    Spelling,
     Table,
     load_table,
     spell_units,
@@ -52,14 +52,14 @@ from mica.store.priority import Pause, never_pause, with_pauses
 
 Count: TypeAlias = Callable[[str], int]
 
-INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
-REQUEST_SHARE = 0.195  # of the budget: what was asked for is no evidence of work
-HEAD_FACTOR = 1.5  # the first sentence of a mark says what it is about
+INDIFFERENT = 0.6  # of the mean salience; units below it have negative worth, so empty sentences never pay
+REQUEST_SHARE = 0.195  # of the budget, for requests: they are no evidence of work
+HEAD_FACTOR = 1.5  # the first sentence of a mark usually names its subject
 FILLER_FACTOR = 0.8
-SAYERS_MAX = 8  # statements of one unit that are compared with a dropped source
-THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing
-RAN = frozenset({"edit", "command"})  # marks of what a tool did
-FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags counts
+CITING_MAX = 8  # sources per unit that are compared with a dropped source
+THOUGHT_UNITS_MIN = 2  # without numbers; a heading of one word is not useful
+TOOL_KINDS = frozenset({"edit", "command"})  # marks of tool use
+FACTORS = {  # the value of a mark by its tags; the highest counts
     "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
     "taste": 0.9, "gotcha": 0.9, "finding": 0.8, "task": 0.8, "friction": 0.7, "joy": 0.7, "prompt": 0.6, "plan": 0.6,
     "narration": 0.5, "error": 0.4, "edit": 0.3, "command": 0.15,
@@ -74,15 +74,15 @@ class DigestSource(msgspec.Struct, frozen=True, gc=False):
     text: str
     tags: tuple[str, ...] = ()
     at: datetime | None = None
-    weight: float = 1.0  # how many marks it stands for
+    weight: float = 1.0  # the number of marks that it represents
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
-    """Each statement once, in the order of time; every source is cited or dropped, never both."""
+    """Distinct statements in order of time. Every source is either cited or dropped."""
 
     insight: tuple[Statement, ...] = ()
-    significance: tuple[Statement, ...] = ()  # why it matters, where a source says so
-    principles: tuple[Statement, ...] = ()  # rules, where a source states one
+    significance: tuple[Statement, ...] = ()  # reasons and consequences stated by a source
+    principles: tuple[Statement, ...] = ()  # rules stated by a source
     topics: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     tokens: int = 0
@@ -116,41 +116,41 @@ def extract(
     reading = TextReader(table, count)
     lines = reading.lines(with_pauses(ordered, pause))
     likely = weigh(counted or _tally(reading, lines, pause), table, pause=pause)
-    worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
+    worth = _worth(likely, table, (unit for line in lines for sentence in line for unit in sentence.units))
     sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     source_tokens = sum(count(source.text) for source in with_pauses(sources, pause))
     limit = min(budget_tokens, source_tokens - 1)
-    if all(reading.cost(said[0].text) > limit for said in sentences):  # no sentence has room: a clause of one may
+    if all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
         lines = reading.parts(with_pauses(lines, pause))
         sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     wholes = len(sentences)
-    tails = {number: tail for number, said in enumerate(with_pauses(sentences, pause)) if (tail := reading.tail(said))}
+    tails = {number: tail for number, same in enumerate(with_pauses(sentences, pause)) if (tail := reading.tail(same))}
     sentences += tails.values()
     thoughts = [*range(wholes), *tails]
     candidates = [
-        _candidate(said, ordered, reading, task, thought=thought)
-        for said, thought in zip(with_pauses(sentences, pause), thoughts, strict=True)
+        _candidate(same, ordered, reading, task, thought=thought)
+        for same, thought in zip(with_pauses(sentences, pause), thoughts, strict=True)
     ]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
-    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
-    chosen = [sentences[number] for number in taken]
-    statements = [Statement(said[0].text, _cited(said, ordered)) for said in chosen]
-    left = limit - sum(candidates[number].tokens for number in taken)
-    asked = {each for each, number in zip(statements, taken, strict=True) if candidates[number].is_request}
-    insight, significance, principles = _parts(statements, asked)
+    numbers = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
+    chosen = [sentences[number] for number in numbers]
+    statements = [Statement(same[0].text, _cited(same, ordered)) for same in chosen]
+    left = limit - sum(candidates[number].tokens for number in numbers)
+    requests = {each for each, number in zip(statements, numbers, strict=True) if candidates[number].is_request}
+    insight, significance, principles = _parts(statements, requests)
     return Digest(
         insight=insight,
         significance=significance,
         principles=principles,
-        topics=topics(lines, worth, spelled=reading.spelled, pause=pause),
+        topics=topics(lines, worth, spell=reading.spell, pause=pause),
         dropped=tuple(
             _dropped(
                 ordered,
                 with_pauses(lines, pause),
                 chosen,
                 is_thought=reading.is_thought,
-                fits=lambda said: reading.cost(said.text) <= limit,
-                had_room=lambda said: reading.cost(said.text) <= left,
+                fits=lambda sentence: reading.cost(sentence.text) <= limit,
+                had_room=lambda sentence: reading.cost(sentence.text) <= left,
             )
         ),
         tokens=count("\n".join(statement.text for statement in statements)) if statements else 0,
@@ -165,7 +165,7 @@ def count_mentions(sources: Sequence[DigestSource], *, pause: Pause = never_paus
 
 
 def _tally(reading: TextReader, lines: Iterable[Line], pause: Pause) -> MentionTally:
-    return tally(said for line in reading.parts(with_pauses(lines, pause)) for said in line)
+    return tally(sentence for line in reading.parts(with_pauses(lines, pause)) for sentence in line)
 
 
 def sort_by_time(sources: Sequence[DigestSource]) -> list[DigestSource]:
@@ -182,24 +182,24 @@ def _check(sources: Iterable[DigestSource], budget_tokens: int) -> None:
             raise InvalidInput(f"source {source.id!r} is dated {source.at.isoformat()} without a time zone")
 
 
-Line: TypeAlias = list[SentenceRead]  # the sentences of one source
-Test: TypeAlias = Callable[[SentenceRead], bool]
+Line: TypeAlias = list[Sentence]  # the sentences of one source
+Test: TypeAlias = Callable[[Sentence], bool]
 
 
 class TextReader:
     """Caches units and token counts of texts for the duration of one digest."""
 
     def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
-        once = self.spelled = cache(lambda text: tuple(spell_units(text)))
+        once = self.spell = cache(lambda text: tuple(spell_units(text)))
         self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in once(text)])))
-        self.cost = cache(lambda text: max(1, count(text + "\n")))  # with the line end that parts it from the next
-        self.is_thought = cache(lambda said: _is_thought(said, table))
+        self.cost = cache(lambda text: max(1, count(text + "\n")))  # including the line end
+        self.is_thought = cache(lambda sentence: _is_thought(sentence, table))
 
     def lines(self, sources: Iterable[DigestSource]) -> list[Line]:
         """The sentences of each source."""
         return [
             [
-                SentenceRead(
+                Sentence(
                     text=sentence,
                     units=self.units(sentence),
                     place=place,
@@ -214,22 +214,22 @@ class TextReader:
 
     def parts(self, lines: Iterable[Line]) -> list[Line]:
         """The lines with long sentences split into clauses."""
-        return [[part for said in line for part in self._parts(said)] for line in lines]
+        return [[part for sentence in line for part in self._parts(sentence)] for line in lines]
 
-    def _parts(self, said: SentenceRead) -> Iterator[SentenceRead]:
-        for number, text in enumerate(parts(said.text)):
-            if text == said.text:
-                yield said
+    def _parts(self, sentence: Sentence) -> Iterator[Sentence]:
+        for number, text in enumerate(parts(sentence.text)):
+            if text == sentence.text:
+                yield sentence
             else:
                 yield msgspec.structs.replace(
-                    said, text=text, units=self.units(text), is_head=said.is_head and number == 0
+                    sentence, text=text, units=self.units(text), is_head=sentence.is_head and number == 0
                 )
 
-    def tail(self, said: Sequence[SentenceRead]) -> list[SentenceRead]:
-        """The last clause of a sentence at all its places, if it can be read by itself; else empty."""
-        if not (text := tail(said[0].text)):
+    def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
+        """The last clause of a sentence at all its places, if it is readable by itself; otherwise empty."""
+        if not (text := tail(same[0].text)):
             return []
-        ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in said]
+        ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in same]
         return ends if any(map(self.is_thought, ends)) else []
 
 
@@ -240,79 +240,80 @@ def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) 
     return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
 
 
-def _distinct(lines: Iterable[Line]) -> Iterable[list[SentenceRead]]:
+def _distinct(lines: Iterable[Line]) -> Iterable[list[Sentence]]:
     """The distinct sentences, each with all its places."""
-    found: dict[str, list[SentenceRead]] = {}
+    by_text: dict[str, list[Sentence]] = {}
     for line in lines:
-        for said in line:
-            found.setdefault(said.text, []).append(said)
-    return found.values()
+        for sentence in line:
+            by_text.setdefault(sentence.text, []).append(sentence)
+    return by_text.values()
 
 
-def _thoughts(sentences: Iterable[list[SentenceRead]], is_thought: Test) -> list[list[SentenceRead]]:
-    """The sentences that can be read by themselves; all of them if none can."""
+def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[list[Sentence]]:
+    """The sentences that are readable by themselves, or all if none is."""
     every = list(sentences)
-    return [said for said in every if any(map(is_thought, said))] or every
+    return [same for same in every if any(map(is_thought, same))] or every
 
 
-def _is_thought(said: SentenceRead, table: Table) -> bool:
-    named = sum(not unit.isdigit() for unit in said.units)
-    if "prompt" in said.kinds and (
-        is_instruction(said.text) or is_question(said.text) or (is_heading(said.text) and not said.is_head)
+def _is_thought(sentence: Sentence, table: Table) -> bool:
+    text = sentence.text
+    named = sum(not unit.isdigit() for unit in sentence.units)
+    if "prompt" in sentence.kinds and (
+        is_instruction(text) or is_question(text) or (is_heading(text) and not sentence.is_head)
     ):
         return False
     return (
         named >= THOUGHT_UNITS_MIN
-        and not is_fragment(said.text)
-        and not is_announcement(said.text)
-        and not _is_boilerplate(said, table)
+        and not is_fragment(text)
+        and not is_announcement(text)
+        and not _is_boilerplate(sentence, table)
     )
 
 
-def _is_boilerplate(said: SentenceRead, table: Table) -> bool:
+def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
     """True for output of a tool that names nothing, such as "Exit code 1".
 
     Also for an error that has only common words, such as "String to replace not found in file.".
     """
-    if any(unit.startswith(IDENTIFIER) for unit in said.units):
+    if any(unit.startswith(IDENTIFIER) for unit in sentence.units):
         return False
-    if RAN.intersection(said.kinds):
+    if TOOL_KINDS.intersection(sentence.kinds):
         return True
-    return "error" in said.kinds and (is_heading(said.text) or all(map(table.is_common, said.units)))
+    return "error" in sentence.kinds and (is_heading(sentence.text) or all(map(table.is_common, sentence.units)))
 
 
 def _candidate(
-    said: Sequence[SentenceRead], sources: Sequence[DigestSource], reading: TextReader, task: str, *, thought: int
+    same: Sequence[Sentence], sources: Sequence[DigestSource], reading: TextReader, task: str, *, thought: int
 ) -> SentenceCandidate:
-    tags = [sources[each.place].tags for each in said]
+    tags = [sources[each.place].tags for each in same]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
-    if any(each.is_head for each in said):
+    if any(each.is_head for each in same):
         factor *= HEAD_FACTOR
-    if said[0].is_filler:
+    if same[0].is_filler:
         factor *= FILLER_FACTOR
     return SentenceCandidate(
-        units=said[0].units,
-        tokens=reading.cost(said[0].text),
+        units=same[0].units,
+        tokens=reading.cost(same[0].text),
         factor=factor,
-        is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and said[0].text in task),
+        is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and same[0].text in task),
         thought=thought,
     )
 
 
-def _cited(said: Iterable[SentenceRead], sources: Sequence[DigestSource]) -> tuple[EventId, ...]:
-    return tuple(dict.fromkeys(sources[each.place].id for each in said))
+def _cited(same: Iterable[Sentence], sources: Sequence[DigestSource]) -> tuple[EventId, ...]:
+    return tuple(dict.fromkeys(sources[each.place].id for each in same))
 
 
-def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
-    """Insight, significance and principles: each statement in one of them, and never all in the last two.
+def _parts(statements: Sequence[Statement], requests: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
+    """Divide statements into insight, significance and principles; insight is never empty.
 
-    What was asked for is neither a rule that emerged nor a reason.
+    A request is neither a principle nor a reason.
     """
     parts: tuple[list[Statement], ...] = ([], [], [])
     for statement in statements:
-        if statement not in asked and is_principle(statement.text):
+        if statement not in requests and is_principle(statement.text):
             parts[2].append(statement)
-        elif statement not in asked and is_significance(statement.text):
+        elif statement not in requests and is_significance(statement.text):
             parts[1].append(statement)
         else:
             parts[0].append(statement)
@@ -323,7 +324,7 @@ def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tup
 def _dropped(
     sources: Sequence[DigestSource],
     lines: Iterable[Line],
-    taken: Sequence[Sequence[SentenceRead]],
+    chosen: Sequence[Sequence[Sentence]],
     *,
     is_thought: Test,
     fits: Test,
@@ -331,29 +332,29 @@ def _dropped(
 ) -> Iterator[Dropped]:
     """The sources that are not cited, with the reason; of several statements of a source, the first decides.
 
-    `fits`: a digest of this budget could hold the sentence. `had_room`: this one still could.
+    `fits`: an empty digest has room for the sentence. `had_room`: this one still has.
     """
-    listed = {sources[each.place].id for said in taken for each in said}
-    sayers: dict[str, list[EventId]] = {}
-    for said in taken:
-        for unit in said[0].units:
-            sayers.setdefault(unit, []).append(sources[said[0].place].id)
+    listed = {sources[each.place].id for same in chosen for each in same}
+    citing: dict[str, list[EventId]] = {}
+    for first, *_ in chosen:
+        for unit in first.units:
+            citing.setdefault(unit, []).append(sources[first.place].id)
     for source, line in zip(sources, lines, strict=True):
         if source.id in listed:
             continue
         listed.add(source.id)
-        named = dict.fromkeys(unit for said in line for unit in said.units)
-        others = Counter(name for unit in named for name in sayers.get(unit, ())[:SAYERS_MAX])
-        thoughts = [said for said in line if is_thought(said)]
+        named = dict.fromkeys(unit for sentence in line for unit in sentence.units)
+        others = Counter(name for unit in named for name in citing.get(unit, ())[:CITING_MAX])
+        thoughts = [sentence for sentence in line if is_thought(sentence)]
         if not named:
             yield Dropped(source.id, "empty")
-        elif others and is_covered(named, sayers):
+        elif others and is_covered(named, citing):
             yield Dropped(source.id, "said by another", others.most_common(1)[0][0])
         elif not any(map(fits, line)):
             yield Dropped(source.id, "no room")
         elif REQUESTS.intersection(source.tags):
             yield Dropped(source.id, "only asked")
-        elif all(said.is_filler for said in thoughts) or any(map(had_room, thoughts)):
+        elif all(sentence.is_filler for sentence in thoughts) or any(map(had_room, thoughts)):
             yield Dropped(source.id, "filler")
         else:
             yield Dropped(source.id, "no room")
@@ -363,22 +364,22 @@ def _dropped(
 
 
 TOPICS_MAX = 8
-LEAD_SHARE_MAX = 0.34  # of its sentences that a term begins: above it, it is a verb like "add"
+LEAD_SHARE_MAX = 0.34  # of its sentences that begin with the term; above it, the term is a verb like "add"
 TERM_CHARACTERS_MIN = 3
 
 
 def topics(
-    lines: Sequence[Iterable[SentenceRead]],
+    lines: Sequence[Iterable[Sentence]],
     worth: Mapping[str, float],
     *,
-    spelled: Callable[[str], Iterable[Spelled]] = spell_units,
+    spell: Callable[[str], Iterable[Spelling]] = spell_units,
     pause: Pause = never_pause,
 ) -> tuple[str, ...]:
     """The most valuable terms, each in its most frequent spelling, without numbers and leading verbs."""
     sentences = [sentence for line in lines for sentence in line]
-    said = Counter(unit for sentence in sentences for unit in sentence.units)
-    able = (unit for unit in said if not unit.isdigit() and worth.get(unit, 0.0) > 0)
-    best = heapq.nsmallest(4 * TOPICS_MAX, able, key=lambda unit: (-worth[unit] * min(2, said[unit]), unit))
+    counts = Counter(unit for sentence in sentences for unit in sentence.units)
+    candidates = (unit for unit in counts if not unit.isdigit() and worth.get(unit, 0.0) > 0)
+    best = heapq.nsmallest(4 * TOPICS_MAX, candidates, key=lambda unit: (-worth[unit] * min(2, counts[unit]), unit))
     spellings: dict[str, Counter[str]] = {unit: Counter() for unit in best}
     leading = Counter[str]()
     for sentence in with_pauses(sentences, pause):
@@ -388,11 +389,11 @@ def topics(
             if unit in spellings:
                 spellings[unit][spelling] += 1
                 leading[unit] += sentence.text[: len(spelling)].lower() == spelling
-    found: list[str] = []
+    terms: list[str] = []
     for unit, written in spellings.items():
         term = min(written, key=lambda spelling: (-written[spelling], spelling))
-        is_verb = leading[unit] > LEAD_SHARE_MAX * said[unit]
-        is_part = not unit.startswith(IDENTIFIER) and any(term in longer.lower() for longer in found)
+        is_verb = leading[unit] > LEAD_SHARE_MAX * counts[unit]
+        is_part = not unit.startswith(IDENTIFIER) and any(term in longer.lower() for longer in terms)
         if len(term) >= TERM_CHARACTERS_MIN and not is_verb and not is_part:
-            found.append(term)
-    return tuple(found[:TOPICS_MAX])
+            terms.append(term)
+    return tuple(terms[:TOPICS_MAX])

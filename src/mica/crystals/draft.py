@@ -16,8 +16,8 @@ from mica.model.event import EventId, Origin
 from mica.model.mark import Mark
 from mica.tokens import estimate
 
-MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for a crystal over them
-TOKENS_LEAST, TOKENS_MAX = 60, 400  # where a share is very small or very large
+MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for their crystal
+TOKENS_LEAST, TOKENS_MAX = 60, 400  # bounds of the share
 STATED_MAX = 5  # principles of marks that a crystal repeats
 # The confidence in a verbatim quote, by its origin.
 TRUST: dict[Origin, float] = {"user": 0.95, "agent": 0.9, "tool": 0.85, "imported": 0.8}
@@ -41,34 +41,34 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
             tokens=sum(estimate(each.text) for each in fresh),
         )
 
-    def quoted(self) -> Digest:
+    def quote_latest(self) -> Digest:
         """The latest sources verbatim, up to TOKENS_LEAST."""
-        taken: list[Statement] = []
+        quotes: list[Statement] = []
         left = TOKENS_LEAST
         for source in reversed(self.sources):
             if (left := left - estimate(source.text)) < 0:
                 break
-            taken.append(Statement(source.text, (source.id,)))
-        return Digest(insight=tuple(reversed(taken)))
+            quotes.append(Statement(source.text, (source.id,)))
+        return Digest(insight=tuple(reversed(quotes)))
 
     def budget(self, closing: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
         """The maximum tokens of the crystal, always fewer than those of its sources."""
         is_session = closing.level == "session"
         share = MARKS_SHARE if is_session else CRYSTALS_SHARE
-        # Statements stay whole: each level over few of them may only leave one out, or the next would have none.
+        # Statements are never split. With few of them, a level may leave out only one, or the next would have none.
         least = min(TOKENS_LEAST, self.tokens // 2 if is_session else self.tokens - 1)
         return min(TOKENS_MAX, max(least, round(self.tokens * share)), self.tokens - 1)
 
 
 def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
     """The material of marks, or of the statements of crystals, weighted by the marks behind them."""
-    found: list[DigestSource] = []
+    pieces: list[DigestSource] = []
     marks: dict[EventId, tuple[EventId, ...]] = {}
     owners: dict[EventId, EventId] = {}
     tokens = 0
     for source in sources:
         if isinstance(source, Mark):
-            found.append(DigestSource(id=source.id, text=source.text, tags=source.tags, at=source.at))
+            pieces.append(DigestSource(id=source.id, text=source.text, tags=source.tags, at=source.at))
             marks[source.id], owners[source.id] = (source.id,), source.id
             tokens += estimate(source.text)
             continue
@@ -76,9 +76,9 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
         share = source.marks / len(source.statements)
         for number, statement in enumerate(source.statements):
             identifier = EventId(f"{source.id}/{number}")
-            found.append(DigestSource(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
+            pieces.append(DigestSource(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
             marks[identifier], owners[identifier] = statement.sources, source.id
-    return Material(sources=tuple(found), marks=marks, owners=owners, tokens=tokens)
+    return Material(sources=tuple(pieces), marks=marks, owners=owners, tokens=tokens)
 
 
 def make_draft(
@@ -129,8 +129,8 @@ def continue_draft(
 
 def _still_dropped(draft: CrystalDraft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
     """The dropped sources of a draft, with the reasons of earlier crystals where there are some."""
-    given = {each.id: each for crystal in written for each in crystal.dropped}
-    return tuple(given.get(each.id, each) for each in draft.dropped)
+    earlier = {each.id: each for crystal in written for each in crystal.dropped}
+    return tuple(earlier.get(each.id, each) for each in draft.dropped)
 
 
 class DraftSections(NamedTuple):
@@ -208,10 +208,10 @@ def _draft(
     )
 
 
-def _cited(said: Sequence[Statement], made_of: Material) -> tuple[Statement, ...]:
+def _cited(statements: Sequence[Statement], made_of: Material) -> tuple[Statement, ...]:
     return tuple(
         Statement(each.text, tuple(dict.fromkeys(mark for source in each.sources for mark in made_of.marks[source])))
-        for each in said
+        for each in statements
     )
 
 

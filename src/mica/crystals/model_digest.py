@@ -25,10 +25,10 @@ from mica.tokens import estimate
 from mica.words import terms, words
 
 WINDOW_TOKENS = 8_192  # of a model whose window is unknown
-STATEMENT_TOKENS = 20  # of a usual sentence: how many are asked for follows from the budget
+STATEMENT_TOKENS = 20  # of a usual sentence; the budget divided by it is the number of statements to ask for
 JSON_TOKENS = 120  # a statement of STATEMENT_CHARACTERS_MAX with its labels, as JSON, at most
 SHARE = 0.25  # of the source tokens that a digest may take
-TOKENS_MIN = 60  # about three sentences: with less, few marks cannot be summed up at all
+TOKENS_MIN = 60  # about three sentences; with less, a few marks could not be summarized
 LABEL_TOKENS = 4  # `"n123",`
 MARGIN = 1.25  # token counts are estimates
 STATEMENT_CHARACTERS_MAX = 300
@@ -37,7 +37,7 @@ STATEMENTS_MAX = 12
 TOPICS_MAX = 5
 TOPIC_WORDS_MAX = 3
 
-_LABEL = re.compile(r"^n\d+: ?")  # small models begin with the label of the note
+_LABEL = re.compile(r"^n\d+: ?")  # small models repeat the label of the note
 
 INSTRUCTIONS = """\
 You sum up the working notes of a software project for somebody who comes later.
@@ -61,9 +61,9 @@ class ModelDigest(msgspec.Struct, frozen=True, kw_only=True):
     """A digest with the calls that made it."""
 
     digest: Digest
-    parts: int  # how many pieces the sources were asked about in
-    refused: tuple[RejectedStatement, ...]
-    answers: tuple[Answer, ...]  # all that were needed, corrections and compositions included
+    parts: int  # the number of requests that the sources were split into
+    rejected: tuple[RejectedStatement, ...]
+    answers: tuple[Answer, ...]  # all of them, including corrections and digests of digests
 
     @property
     def method(self) -> str:
@@ -87,39 +87,37 @@ async def model_digest(
 ) -> ModelDigest:
     """A digest of these sources by the models of a tier, within the budget and smaller than the sources.
 
-    Raises InvalidAnswer when the model says nothing that can be used, and every other ModelError of the call.
+    Raises InvalidAnswer if no statement of the model can be used, and any other ModelError of the call.
     """
-    told = [source for source in sources if source.text.strip()]
-    if not told:
+    notes = [source for source in sources if source.text.strip()]
+    if not notes:
         raise InvalidInput("a digest needs sources with a text; give at least one")
     by_id: dict[EventId, str] = {}
-    for source in told:
+    for source in notes:
         by_id[source.id] = f"{by_id[source.id]}\n{source.text}" if source.id in by_id else source.text
-    digesting = _Digesting(llm, by_id, tier, agent)
-    said = await digesting.condensed([PromptNote(source.text, (source.id,)) for source in told])
+    run = _DigestRun(llm, by_id, tier, agent)
+    accepted = await run.condense([PromptNote(source.text, (source.id,)) for source in notes])
 
     source_tokens = sum(estimate(source.text) for source in sources)
     budget_tokens = _budget(source_tokens) if budget_tokens is None else budget_tokens
-    kept = _fitted(said, min(budget_tokens, source_tokens - 1), digesting.refused)
-    if not kept["insight"]:  # what merely matters, without what happened, is no digest
-        raise digesting.useless()
-    cited = {name for statements in kept.values() for statement in statements for name in statement.sources}
+    chosen = _fit(accepted, min(budget_tokens, source_tokens - 1), run.rejected)
+    if not chosen["insight"]:  # significance and principles alone are no digest
+        raise run.failure()
+    cited = {name for statements in chosen.values() for statement in statements for name in statement.sources}
     digest = Digest(
-        insight=tuple(kept["insight"]),
-        significance=tuple(kept["significance"]),
-        principles=tuple(kept["principles"]),
-        topics=tuple(said.topics),
+        insight=tuple(chosen["insight"]),
+        significance=tuple(chosen["significance"]),
+        principles=tuple(chosen["principles"]),
+        topics=tuple(accepted.topics),
         dropped=tuple(
             Dropped(id=name, reason="not cited" if name in by_id else "empty")
             for name in dict.fromkeys(source.id for source in sources)
             if name not in cited
         ),
-        tokens=estimate("\n".join(statement.text for statements in kept.values() for statement in statements)),
+        tokens=estimate("\n".join(statement.text for statements in chosen.values() for statement in statements)),
         source_tokens=source_tokens,
     )
-    return ModelDigest(
-        digest=digest, parts=digesting.parts, refused=tuple(digesting.refused), answers=tuple(digesting.answers)
-    )
+    return ModelDigest(digest=digest, parts=run.parts, rejected=tuple(run.rejected), answers=tuple(run.answers))
 
 
 class PromptNote(NamedTuple):
@@ -150,7 +148,7 @@ class AcceptedStatements(NamedTuple):
     topics: list[str]
 
 
-class _Digesting:
+class _DigestRun:
     """The state of one digest while it is made."""
 
     def __init__(self, llm: LLM, texts: dict[EventId, str], tier: Tier, agent: str | None) -> None:
@@ -161,32 +159,32 @@ class _Digesting:
         self._room = _room(llm.capabilities(tier).window_tokens or WINDOW_TOKENS)
         self.parts = 0
         self.answers: list[Answer] = []
-        self.refused: list[RejectedStatement] = []
+        self.rejected: list[RejectedStatement] = []
 
-    async def condensed(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
+    async def condense(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
         """A digest of the notes in parts that fit the window; several parts are digested again as one."""
         parts = list(_parts(notes, self._room))
         if not self.parts:
             self.parts = len(parts)
-        taken = [await self._asked(part) for part in parts]
-        if len(taken) == 1:
-            return taken[0]
-        statements = [statement for each in taken for section in each.sections.values() for statement in section]
+        answers = [await self._ask(part) for part in parts]
+        if len(answers) == 1:
+            return answers[0]
+        statements = [statement for each in answers for section in each.sections.values() for statement in section]
         shorter = [PromptNote(statement.text, statement.sources) for statement in statements]
         if not shorter or _size(shorter) >= _size(notes):
-            raise self.useless()
-        return await self.condensed(shorter)
+            raise self.failure()
+        return await self.condense(shorter)
 
-    def useless(self) -> InvalidAnswer:
-        reasons = "; ".join(f"{refused.text[:60]!r}: {refused.reason}" for refused in self.refused[:3])
+    def failure(self) -> InvalidAnswer:
+        reasons = "; ".join(f"{each.text[:60]!r}: {each.reason}" for each in self.rejected[:3])
         model = self.answers[-1].model if self.answers else "the model"
         return InvalidAnswer(
             model,
-            f"it says nothing of what happened that rests on the marks; {len(self.refused)} statements refused"
+            f"no statement about what happened is supported by the marks; rejected: {len(self.rejected)}"
             + (f" ({reasons})" if reasons else ""),
         )
 
-    async def _asked(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
+    async def _ask(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
         labels = {f"n{number}": note for number, note in enumerate(notes, start=1)}
         counts = _counts(_size(notes))
         lines = "\n".join(f"{label}: {_quoted(note.text)}" for label, note in labels.items())
@@ -199,29 +197,29 @@ class _Digesting:
         )
         structured = await ask_for(self._llm, DigestSchema, request, schema=_schema(list(labels), counts))
         self.answers += structured.answers
-        return self._checked(structured.value, labels, counts)
+        return self._check(structured.value, labels, counts)
 
-    def _checked(self, said: DigestSchema, labels: dict[str, PromptNote], counts: dict[str, int]) -> AcceptedStatements:
+    def _check(self, answer: DigestSchema, labels: dict[str, PromptNote], counts: dict[str, int]) -> AcceptedStatements:
         sections: dict[str, list[Statement]] = {}
-        seen: list[set[str]] = []
+        accepted_terms: list[set[str]] = []
         for section, count_max in counts.items():
             sections[section] = []
-            for each in getattr(said, section):
+            for each in getattr(answer, section):
                 text = _LABEL.sub("", " ".join(each.text.split()))
                 ids = tuple(
                     dict.fromkeys(name for label in each.sources if label in labels for name in labels[label].ids)
                 )
-                reason = self._objection(text, each.sources, labels, ids, seen)
+                reason = self._objection(text, each.sources, labels, ids, accepted_terms)
                 if reason is None and len(sections[section]) == count_max:
                     reason = f"more than {count_max} statements of this kind"
                 if reason is not None:
-                    self.refused.append(RejectedStatement(text=text, reason=reason))
+                    self.rejected.append(RejectedStatement(text=text, reason=reason))
                     continue
-                seen.append(set(terms(text)))
+                accepted_terms.append(set(terms(text)))
                 needed = needed_citations(text, {name: self._texts[name] for name in ids})
                 sections[section].append(Statement(text=text, sources=needed))
         known = set(terms(" ".join(note.text for note in labels.values())))
-        topics = [topic for topic in dict.fromkeys(said.topics) if _is_topic(topic, known)]
+        topics = [topic for topic in dict.fromkeys(answer.topics) if _is_topic(topic, known)]
         return AcceptedStatements(sections, topics[:TOPICS_MAX])
 
     def _objection(
@@ -230,20 +228,20 @@ class _Digesting:
         cited: Sequence[str],
         labels: dict[str, PromptNote],
         ids: Sequence[EventId],
-        seen: Iterable[set[str]],
+        accepted_terms: Iterable[set[str]],
     ) -> str | None:
         if invented := [label for label in cited if label not in labels]:
-            return f"it cites {invented[0]!r}, which was not given"
+            return f"it cites {invented[0]!r}, which does not exist"
         if not ids:
             return "it cites nothing"
-        if any(set(terms(text)) == other for other in seen):
-            return "it says the same as another"
+        if any(set(terms(text)) == other for other in accepted_terms):
+            return "it repeats another statement"
         return find_ungrounded(text, (self._texts[name] for name in ids))
 
 
 def _is_topic(topic: str, known: set[str]) -> bool:
-    found = set(terms(topic))
-    return bool(found) and found <= known and len(topic.split()) <= TOPIC_WORDS_MAX
+    topic_terms = set(terms(topic))
+    return bool(topic_terms) and topic_terms <= known and len(topic.split()) <= TOPIC_WORDS_MAX
 
 
 def _room(window_tokens: int) -> int:
@@ -251,7 +249,7 @@ def _room(window_tokens: int) -> int:
     most = dict.fromkeys(SECTIONS, STATEMENTS_MAX // 3)
     frame = estimate(INSTRUCTIONS) + estimate(msgspec.json.encode(_schema(["n1"], most)).decode()) + 100
     left = window_tokens - MARGIN * frame
-    # The more notes, the more statements, up to the most that are ever asked for.
+    # More notes mean more statements, up to a maximum.
     answer = SHARE / STATEMENT_TOKENS * JSON_TOKENS
     room = int(max((left - JSON_TOKENS) / (MARGIN + answer), (left - _output_tokens(most)) / MARGIN))
     if room < 100:
@@ -260,7 +258,7 @@ def _room(window_tokens: int) -> int:
 
 
 def _parts(notes: Sequence[PromptNote], room: int) -> Iterator[list[PromptNote]]:
-    """The notes in order, in lists that fit; a note that alone is too long is split, not cut."""
+    """Group the notes, in order, into lists that fit; a note that is too long alone is split, not truncated."""
     part: list[PromptNote] = []
     left = room
     for note in chain.from_iterable(_pieces(note, room) for note in notes):
@@ -290,15 +288,15 @@ def _size(notes: Iterable[PromptNote]) -> int:
 
 
 def _quoted(text: str) -> str:
-    """A text as one line that can end neither itself nor the notes."""
+    """Quote a text as one line that can close neither the quote nor the notes."""
     return msgspec.json.encode(text).decode().replace("<", "\\u003c")
 
 
 def _counts(tokens: int) -> dict[str, int]:
-    """How many statements of each kind to ask for about notes of so many tokens."""
-    wanted = min(STATEMENTS_MAX, _budget(tokens) // STATEMENT_TOKENS)
-    third = wanted // 3
-    return {"insight": wanted - 2 * third, "significance": third, "principles": third}
+    """Return the number of statements of each kind to ask for, by the tokens of the notes."""
+    total = min(STATEMENTS_MAX, _budget(tokens) // STATEMENT_TOKENS)
+    third = total // 3
+    return {"insight": total - 2 * third, "significance": third, "principles": third}
 
 
 def _budget(source_tokens: int) -> int:
@@ -310,7 +308,7 @@ def _output_tokens(counts: dict[str, int]) -> int:
 
 
 def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
-    """The shape with limits, and with the labels that may be cited: a grammar can then invent none."""
+    """The JSON schema of an answer. It lists the labels, so that constrained decoding cannot invent any."""
     cited = {"type": "array", "items": {"enum": labels}, "minItems": 1, "maxItems": min(4, len(labels))}
     text = {"type": "string", "minLength": 20, "maxLength": STATEMENT_CHARACTERS_MAX}
     statement = {"type": "object", "properties": {"text": text, "sources": cited}, "required": ["text", "sources"]}
@@ -323,31 +321,31 @@ def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _fitted(
-    taken: AcceptedStatements, budget_tokens: int, refused: list[RejectedStatement]
+def _fit(
+    accepted: AcceptedStatements, budget_tokens: int, rejected: list[RejectedStatement]
 ) -> dict[str, list[Statement]]:
-    """The statements that fit, the most important sections first; one that is too long makes room for shorter ones."""
-    kept: dict[str, list[Statement]] = {}
+    """Select the statements that fit, most important sections first; one that is too long is skipped."""
+    chosen: dict[str, list[Statement]] = {}
     left = budget_tokens
     for section in SECTIONS:
-        kept[section] = []
-        for statement in taken.sections[section]:
+        chosen[section] = []
+        for statement in accepted.sections[section]:
             tokens = estimate(statement.text) + 1  # and the end of the line
             if tokens > left:
-                refused.append(
+                rejected.append(
                     RejectedStatement(text=statement.text, reason=f"over the budget of {budget_tokens} tokens")
                 )
                 continue
             left -= tokens
-            kept[section].append(statement)
-    return kept
+            chosen[section].append(statement)
+    return chosen
 
 
 # -- Grounding ------------------------------------------------------------------------------------------------
 
 
 CHARACTERS_MIN = 20  # a statement below is a label
-FOREIGN_SHARE = 0.2  # of the content words; a sentence about several sources needs words of its own to join them
+FOREIGN_SHARE = 0.2  # of the content words; a sentence about several sources needs some words to join them
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _IDENTIFIER = re.compile(r"\w*[\w)][._/:\-]\w[\w./:\-]*|\w+_\w+|\b\w*[a-z][A-Z]\w*|\w+\(\)")
@@ -359,19 +357,19 @@ def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
     if len(text) < CHARACTERS_MIN:
         return f"shorter than {CHARACTERS_MIN} characters"
     if text.lstrip()[:1] in "{[":
-        return "raw JSON and no sentence"
+        return "raw JSON, not a sentence"
     whole = " ".join(sources)
-    numbers, told = set(_NUMBER.findall(whole)), set(words(whole))
+    numbers, known_words = set(_NUMBER.findall(whole)), set(words(whole))
     for number in _NUMBER.findall(text):
         if number not in numbers and number.rstrip("0").rstrip(".") not in numbers:
             return f"the number {number} is not in the cited sources"
     for name in [*_IDENTIFIER.findall(text), *_NAME.findall(text)]:
-        if not set(words(name)) <= told and not set(terms(name)) <= set(terms(whole)):
+        if not set(words(name)) <= known_words and not set(terms(name)) <= set(terms(whole)):
             return f"{name!r} is not in the cited sources"
-    said, known = set(terms(text)), set(terms(whole))
-    foreign = sorted(said - known)
-    if len(said) < 2 or len(foreign) > max(1, int(FOREIGN_SHARE * len(said))):
-        return f"{len(foreign)} of {len(said)} content words are not in the cited sources: {', '.join(foreign[:5])}"
+    stated, source_terms = set(terms(text)), set(terms(whole))
+    foreign = sorted(stated - source_terms)
+    if len(stated) < 2 or len(foreign) > max(1, int(FOREIGN_SHARE * len(stated))):
+        return f"{len(foreign)} of {len(stated)} content words are not in the cited sources: {', '.join(foreign[:5])}"
     return None
 
 
@@ -381,9 +379,9 @@ def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId
     Models cite generously; a citation that adds nothing is dropped.
     """
     left = set(terms(text))
-    found = {name: left & set(terms(source)) for name, source in sources.items()}
+    overlaps = {name: left & set(terms(source)) for name, source in sources.items()}
     needed = set()
-    while found and (best := max(found, key=lambda name: len(found[name] & left))) and found[best] & left:
+    while overlaps and (best := max(overlaps, key=lambda name: len(overlaps[name] & left))) and overlaps[best] & left:
         needed.add(best)
-        left -= found.pop(best)
+        left -= overlaps.pop(best)
     return tuple(name for name in sources if name in needed)

@@ -14,7 +14,7 @@ from mica.crystals.digest import DigestSource
 from mica.model.crystal import NEUTRAL, Mood
 
 SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
-TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # so many marks, and kinds of marks, are as much as it gets
+TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # counts of marks and kinds at which a number is 1
 
 _FAILED = re.compile(
     r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE
@@ -53,11 +53,11 @@ def mood(sources: Sequence[DigestSource]) -> Mood:
 
 def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
     """The weighted mean of moods, for a crystal of a higher level."""
-    given = [(each.parts, weight) for each, weight in moods if weight > 0]
-    total = sum(weight for _, weight in given)
-    if not given:
+    weighted = [(each.parts, weight) for each, weight in moods if weight > 0]
+    total = sum(weight for _, weight in weighted)
+    if not weighted:
         return Mood()
-    means = (sum(parts[number] * weight for parts, weight in given) / total for number in range(len(given[0][0])))
+    means = (sum(parts[number] * weight for parts, weight in weighted) / total for number in range(len(weighted[0][0])))
     return Mood(**dict(zip(Mood.__struct_fields__, map(_clamped, means), strict=True)))
 
 

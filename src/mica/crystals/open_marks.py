@@ -11,22 +11,22 @@ from mica.store.protocol import LATEST_MARKS, ChainIndex, Store, TextIndex
 
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that can be fulfilled
 
-CRYSTALS_LOOKED_AT = 60  # the latest without a higher crystal; older open marks were left open on purpose
+CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were left open on purpose
 
 
-async def unfulfilled(store: Store, *, limit: int) -> list[Mark]:
+async def find_unfulfilled(store: Store, *, limit: int) -> list[Mark]:
     """The latest open marks that no later mark fulfills, in order of time."""
-    crystals = await store.crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_LOOKED_AT))
-    asked = dict.fromkeys(mark for crystal in crystals for mark in crystal.open)
+    crystals = await store.crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
+    ids = dict.fromkeys(mark for crystal in crystals for mark in crystal.open)
     fresh = await store.crystals.unsealed(limit=LATEST_MARKS, latest=True)
-    asked |= dict.fromkeys(event.id for event in fresh if OPEN_TAGS.intersection(mark_of(event).tags))
-    found: list[Mark] = []
-    for mark in reversed(await live_marks(store.texts, await store.log.get_many(list(asked)))):
-        if len(found) == limit:
+    ids |= dict.fromkeys(event.id for event in fresh if OPEN_TAGS.intersection(mark_of(event).tags))
+    marks: list[Mark] = []
+    for mark in reversed(await live_marks(store.texts, await store.log.get_many(list(ids)))):
+        if len(marks) == limit:
             break
         if not await is_fulfilled(store.chains, store.texts, mark.id):
-            found.append(mark)
-    return found[::-1]
+            marks.append(mark)
+    return marks[::-1]
 
 
 async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> bool:
@@ -38,5 +38,5 @@ async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> b
 async def live_marks(texts: TextIndex, events: Iterable[Event]) -> list[Mark]:
     """The marks among these events that were neither retracted nor only recalled, in order of time."""
     positions = sorted({event.position for event in events if event.name == MARK and event.position is not None})
-    found = [text.mark for text in await texts.read(positions, neighbours=0)] if positions else []
-    return sorted(found, key=lambda mark: (mark.at, mark.position or 0))
+    marks = [text.mark for text in await texts.read(positions, neighbours=0)] if positions else []
+    return sorted(marks, key=lambda mark: (mark.at, mark.position or 0))

@@ -65,15 +65,15 @@ class DuePeriod(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def superseded(self) -> tuple[EventId, ...]:
-        """The ids of the crystals that it replaces, purged ones included."""
-        taken = [] if self.survivor is None else [self.survivor.crystal]
-        return tuple([crystal.id for crystal in self.supersedes] + taken)
+        """The ids of the crystals that it replaces, including purged ones."""
+        purged = [] if self.survivor is None else [self.survivor.crystal]
+        return tuple([crystal.id for crystal in self.supersedes] + purged)
 
     @property
     def unfounded(self) -> tuple[EventId, ...]:
         """The replaced crystals with a source that is gone; they end if no successor is made."""
-        kept = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
-        return tuple([each for each in self.superseded if each not in kept])
+        intact = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
+        return tuple([each for each in self.superseded if each not in intact])
 
 
 class Calendar:
@@ -172,12 +172,12 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
     """The crystals of each session by period: the first, and those of later days, whose period ends with the day."""
-    found: defaultdict[str, list[Crystal]] = defaultdict(list)
+    by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
-        found[crystal.period].append(crystal)
+        by_period[crystal.period].append(crystal)
         if named := _LATER_DAY.fullmatch(crystal.period):
-            found[named[1]].append(crystal)
-    return dict(found)
+            by_period[named[1]].append(crystal)
+    return dict(by_period)
 
 
 _LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
@@ -272,11 +272,11 @@ def epochs(
             closing = _epoch(period, group, known, gone[period].label)
             yield msgspec.structs.replace(closing, survivor=gone[period])
     for milestone in _in_order(milestones):
-        taken = [crystal for crystal in left if crystal.start_at < milestone.at]
-        if taken and calendar.is_week_over(calendar.day(milestone.at), now):
+        before = [crystal for crystal in left if crystal.start_at < milestone.at]
+        if before and calendar.is_week_over(calendar.day(milestone.at), now):
             left = [crystal for crystal in left if crystal.start_at >= milestone.at]
             period = f"epoch:until {calendar.day(milestone.at).isoformat()} {milestone.id[-8:]}"
-            yield _epoch(period, taken, known)
+            yield _epoch(period, before, known)
     if left and forced:
         last = calendar.day(left[-1].end_at).isoformat()
         yield _epoch(f"epoch:until {last}", left, known, label)
@@ -305,11 +305,11 @@ def _closing(
     return Waiting(period=period, count=len(group), reason=f"{waits} is not over")
 
 
-def with_sources(closing: DuePeriod[S], kept: Mapping[EventId, S]) -> DuePeriod[S]:
+def with_sources(closing: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeriod[S]:
     """A due period, extended by the live sources of the crystals that it supersedes."""
     sources: dict[EventId, S] = {source.id: source for source in closing.sources}
     for crystal in closing.supersedes:
-        sources |= {each: kept[each] for each in crystal.sources if each in kept}
+        sources |= {each: live[each] for each in crystal.sources if each in live}
     return msgspec.structs.replace(closing, sources=tuple(_in_order(sources.values())))
 
 
@@ -319,10 +319,10 @@ def _day_of(crystal: Crystal, calendar: Calendar) -> date:
 
 
 def _by_session(marks: Iterable[Mark]) -> dict[str | None, list[Mark]]:
-    found: defaultdict[str | None, list[Mark]] = defaultdict(list)
+    by_session: defaultdict[str | None, list[Mark]] = defaultdict(list)
     for mark in _in_order(marks):
-        found[mark.session].append(mark)
-    return found
+        by_session[mark.session].append(mark)
+    return by_session
 
 
 def _in_order(sources: Iterable[S]) -> list[S]:

@@ -1,4 +1,4 @@
-"""How well a crystal fits a query and a time."""
+"""Scores and selects crystals by relevance to a query and by recency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PHRASE_BONUS = 0.3  # for a query that occurs in the crystal word for word
 
 
 def score_recency(at: datetime, now: datetime) -> float:
-    """1 for something that ends now; half of it for every week since."""
+    """Return 1 for a crystal that ends now, halved for every week since."""
     return decay(now - at, half_life_days=HALF_LIFE_DAYS)
 
 
@@ -44,7 +44,7 @@ async def read_matching(
     """
     of_any = msgspec.structs.replace(query, is_stale=None)
     postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}
-    counts = Counter(posting.position for found in postings.values() for posting in found)
+    counts = Counter(posting.position for of_term in postings.values() for posting in of_term)
     best = sorted(counts, key=lambda position: (-counts[position], -position))
     positions = frozenset(best[:limit])
     return await index.query(msgspec.structs.replace(query, positions=positions, limit=None)) if positions else []
@@ -68,8 +68,8 @@ def select_within(
 ) -> list[Crystal]:
     """The crystals that fit a budget together, highest level first, then by score; with a query, only relevant ones.
 
-    `above` has the positions of the crystals that cover a position. A crystal that a chosen one covers comes last in
-    line for the budget.
+    `above` has the positions of the crystals that cover a position. A crystal that is covered by a chosen one is
+    considered last.
     """
     query_terms = frozenset(terms(query))
     relevance = {each.id: score_relevance(each, query_terms, query) if query else 0.0 for each in crystals}
@@ -82,12 +82,12 @@ def select_within(
     candidates = sorted((each for each in crystals if not query or relevance[each.id] > 0), key=rank)
     chosen: dict[int, Crystal] = {}
     left = budget_tokens
-    for is_covered_welcome in (False, True):
+    for allows_covered in (False, True):
         for crystal in candidates:
             position = crystal.position or 0
             if position in chosen or crystal.tokens > left:
                 continue
-            if is_covered_welcome or chosen.keys().isdisjoint(above.get(position, frozenset())):
+            if allows_covered or chosen.keys().isdisjoint(above.get(position, frozenset())):
                 chosen[position] = crystal
                 left -= crystal.tokens
     return sorted(chosen.values(), key=rank)

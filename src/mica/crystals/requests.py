@@ -12,10 +12,10 @@ from mica.model.crystal import Crystal, Level, Waiting
 from mica.model.event import EventId
 from mica.model.mark import Mark
 
-if TYPE_CHECKING:  # reading a request must not load what makes digests
+if TYPE_CHECKING:  # reading a request must not load the digest modules
     from mica.crystals.digest import Digest, DigestSource
 
-LITTLE_LEFT = "too little is left that it rests on"
+LITTLE_LEFT = "too few of its sources remain"
 
 
 class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,10 +24,10 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
     sealed: frozenset[EventId] = frozenset()  # the sources that are marks of session crystals, trees excluded
-    stood: tuple[Crystal, ...] = ()  # the crystals to make again
+    to_remake: tuple[Crystal, ...] = ()  # the crystals to make again
 
     @classmethod
-    def of(cls, crystals: Iterable[Crystal], *, stood: Iterable[Crystal]) -> RemovedCrystals:
+    def of(cls, crystals: Iterable[Crystal], *, to_remake: Iterable[Crystal]) -> RemovedCrystals:
         gone = list(crystals)
         return cls(
             periods=frozenset(each.period for each in gone),
@@ -35,18 +35,19 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
             sealed=frozenset(
                 source for each in gone if each.level == "session" and not each.is_tree for source in each.sources
             ),
-            stood=tuple(stood),
+            to_remake=tuple(to_remake),
         )
 
     def waiting(self, reason: str) -> tuple[Waiting, ...]:
         """All crystals to make again, as waiting for this reason."""
-        return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.stood])
+        return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.to_remake])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
         """The crystals that were not made again, each with the number of remaining sources and the reason."""
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
-        return tuple([known.get(each.period) or _left_of(each, done) for each in self.stood if each.period not in made])
+        ended = [each for each in self.to_remake if each.period not in made]
+        return tuple([known.get(each.period) or _explain_ended(each, done) for each in ended])
 
 
 class Digester(Protocol):
@@ -67,12 +68,12 @@ class CrystalScope(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None  # ignore earlier events
     label: str | None = None
     is_forced: bool = False  # also periods that are not over
-    taken: RemovedCrystals | None = None  # only replacements of these and of stale crystals
+    removed: RemovedCrystals | None = None  # only replacements of these and of stale crystals
     is_dry: bool = False  # record nothing
     digest: Digester | None = None  # None: the extractive one
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenCrystal(msgspec.Struct, frozen=True, kw_only=True):
     """A crystal as an agent writes it: statements with the marks they cite."""
 
     insight: Sequence[tuple[str, Sequence[EventId]]]
@@ -83,22 +84,22 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
-    """The new crystals, and the periods that wait, with reasons."""
+    """The new crystals, and the waiting periods with their reasons."""
 
     crystals: tuple[Crystal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
 
 
-def _left_of(gone: Crystal, done: Crystallized) -> Waiting:
-    """Why a removed crystal was not made again."""
+def _explain_ended(gone: Crystal, done: Crystallized) -> Waiting:
+    """Return the reason why a removed crystal was not made again."""
     for each in done.crystals:
         if left := set(each.sources).intersection(gone.sources):
-            return Waiting(period=gone.period, count=len(left), reason=f"what is left of it is in {each.period} now")
+            return Waiting(period=gone.period, count=len(left), reason=f"its other sources are in {each.period} now")
     return Waiting(period=gone.period, count=0, reason=LITTLE_LEFT)
 
 
 class MadeCrystals(list[Crystal]):
-    """New crystals as a list, with the periods that wait."""
+    """A list of new crystals, with the waiting periods as an attribute."""
 
     waiting: tuple[Waiting, ...] = ()
 

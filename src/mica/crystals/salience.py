@@ -1,8 +1,8 @@
-"""How likely an author would mention a unit again: counts of its mentions, weighted by a small learned table.
+"""Salience: the probability that an author mentions a unit again, from its counts and a small learned table.
 
 A unit is a term, an identifier or a file name of a sentence. `bench/digest.py --learn` recreates the table from
-stretches of work and what their authors wrote about them afterwards. Counts are plain sums, so a level adds up
-those of the level below.
+recorded work and what its authors wrote about it afterwards. Counts are plain sums, so a level adds up those of the
+level below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mica.words import terms, terms_of, words
 
 
 IDENTIFIER_CHARACTERS_MAX = 80  # longer ones are generated and not mentioned in prose
-IDENTIFIER = "i:"  # begins the unit of an identifier, so that no word is mistaken for one
+IDENTIFIER = "i:"  # prefix of an identifier's unit, so that no word is mistaken for one
 
 EMPTY_WORDS = frozenset(
     terms(
@@ -36,7 +36,7 @@ EMPTY_WORDS = frozenset(
         " look ok okay need make start first next actually current currently"
         " across along although among around behind beside beyond though toward towards whether"
     )
-)  # beyond the stop words of every index: they are in every stretch of work and say nothing of this one
+)  # beyond the stop words of the index: they occur in all work
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:[./:-]+\w+)*")
 _CASE_CHANGE = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
@@ -51,11 +51,11 @@ def units(text: str) -> list[str]:
     return [unit for unit, _ in spell_units(text)]
 
 
-Spelled: TypeAlias = tuple[str, str]  # a unit, and how it is written
+Spelling: TypeAlias = tuple[str, str]  # a unit, and its spelling
 
 
-def spell_units(text: str) -> Iterator[Spelled]:
-    """The units of a text, each with how it is written there: words first, then identifiers."""
+def spell_units(text: str) -> Iterator[Spelling]:
+    """The units of a text with their spellings: words first, then identifiers."""
     for word in words(text):
         if unit := _unit(word):
             yield unit, word
@@ -75,7 +75,7 @@ def _unit(word: str) -> str:
 
 @remember_texts(65_536)
 def _identifier(name: str) -> str:
-    """`engine.ts` of `src/app/engine.ts`, `asdict_` of `attr.asdict_`; nothing for a plain word."""
+    """Return `engine.ts` for `src/app/engine.ts`, `asdict_` for `attr.asdict_`, and "" for a plain word."""
     last = re.split(r"[/:]", name.rstrip(".:/-"))[-1]
     if "." in last and not _ENDING.search(last):
         last = last.rsplit(".", 1)[1]
@@ -86,14 +86,14 @@ def _identifier(name: str) -> str:
 # -- Counts and weights ---------------------------------------------------------------------------------------
 
 
-KINDS = ("prompt", "plan", "narration", "task", "edit", "command", "error", "commit")  # tags that the table weighs
+KINDS = ("prompt", "plan", "narration", "task", "edit", "command", "error", "commit")  # tags with a weight in the table
 REQUESTS = frozenset({"prompt", "plan"})
-SIGNALS = (  # what the table weighs
+SIGNALS = (  # names of the weights in the table
     "marks", "sentences", "share", "spread", "last", "head", "lead", "filler", "chore", "length", "identifier", "file",
     "number", "rarity", "later", *KINDS,
 )  # fmt: skip
-LENGTH_WORDS_MAX = 60  # a longer sentence is a list or a log: its length says no more
-NUMBER_SHARE = 0.5  # what a number's rarity counts: it is seldom repeated in other words
+LENGTH_WORDS_MAX = 60  # a longer sentence is a list or a log; more length has no meaning
+NUMBER_SHARE = 0.5  # factor of a number's rarity: numbers are seldom repeated
 
 _FILLER = re.compile(
     r"(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|let me|let's|i'll|i will|i need|i have|also|"
@@ -154,9 +154,9 @@ class Table(msgspec.Struct, frozen=True):
 
     intercept: float
     weights: dict[str, float]
-    words: dict[str, tuple[float, float]]  # rarity of a common unit, and how much likelier it makes itself (log odds)
+    words: dict[str, tuple[float, float]]  # rarity of a common unit, and its own log odds
     rare: float  # the rarity of every other unit
-    learned_from: tuple[str, ...] = ()  # short hashes of the instances, so that none is scored with what it taught
+    learned_from: tuple[str, ...] = ()  # short hashes of the training instances, which are excluded from scoring
 
     def rarity(self, unit: str) -> float:
         known = self.words.get(unit)
@@ -174,7 +174,7 @@ def load_table() -> Table:
     return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
-class SentenceRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sentence of one mark with its units."""
 
     text: str
@@ -194,12 +194,12 @@ def is_filler(sentence: str) -> bool:
     return bool(_FILLER.match(sentence))
 
 
-def tally(said: Iterable[SentenceRead]) -> MentionTally:
+def tally(sentences: Iterable[Sentence]) -> MentionTally:
     """The counts of sentences in their order."""
     counted = MentionTally()
     place = -1
     seen: set[str] = set()
-    for sentence in said:
+    for sentence in sentences:
         if sentence.place != place:
             place, seen = sentence.place, set()
             counted.marks += sentence.weight
@@ -208,7 +208,7 @@ def tally(said: Iterable[SentenceRead]) -> MentionTally:
     return counted
 
 
-def _count(counts: dict[str, UnitMentions], sentence: SentenceRead, seen: set[str]) -> None:
+def _count(counts: dict[str, UnitMentions], sentence: Sentence, seen: set[str]) -> None:
     """Add the mentions of one sentence; `seen` has the units that its mark named before."""
     filler, chore = sentence.is_filler, bool(_CHORE.search(sentence.text))
     length = min(LENGTH_WORDS_MAX, len(sentence.text.split(maxsplit=LENGTH_WORDS_MAX)))
@@ -242,7 +242,7 @@ def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: fl
     """The values of SIGNALS for one unit."""
     span = max(1, counted.places - 1)
     marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
-    asked = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
+    requested = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
     is_identifier = unit.startswith(IDENTIFIER)
     return (
         math.log(max(1.0, marks)),
@@ -259,7 +259,7 @@ def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: fl
         float(is_identifier and is_file(unit)),
         float(unit.isdigit()),
         rarity,
-        float(0 < asked < marks),
+        float(0 < requested < marks),
         *([kinds.get(kind, 0.0) / max(marks, 1e-9) for kind in KINDS] if kinds else _OF_NO_KIND),
     )
 

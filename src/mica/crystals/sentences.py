@@ -1,4 +1,4 @@
-"""Sentences of a text: how they are split, what each can say, and which ones fit a budget best."""
+"""Splits texts into sentences, classifies them, and chooses those that fit a budget best."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mica.store.priority import Pause, never_pause, with_pauses
 # -- Splitting ------------------------------------------------------------------------------------------------
 
 
-CLAUSE_WORDS_MIN = 4  # a shorter piece before or after a colon says nothing by itself
+CLAUSE_WORDS_MIN = 4  # a shorter piece before or after a colon means little by itself
 LONG_WORDS = 12  # a shorter sentence is one thought and stays whole
-TAIL_CHARACTERS = 12  # what decides whether a line or a sentence has ended; never the whole of it, or time is squared
+TAIL_CHARACTERS = 12  # that are checked for the end of a line or sentence; all of them would take quadratic time
 
 _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*•–—]{1,3}|\d{1,3}[.)]|\[[ xX]\])\s+")
@@ -41,9 +41,9 @@ def split(text: str) -> Iterator[str]:
 
 
 def parts(sentence: str) -> Iterator[str]:
-    """A long sentence by its clauses: parted at colons and semicolons where both sides have something to say.
+    """Split a long sentence at colons and semicolons if both sides have enough words.
 
-    The mark belongs to neither. A short one is its own only part.
+    The punctuation mark is dropped. A short sentence is returned whole.
     """
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
@@ -73,7 +73,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
         blank_between = text.count("\n", ended, start) > 1
         ended = end
         bullet = _BULLET.match(text, start, end)
-        if first < last and not bullet and not blank_between and _goes_on(text, first, last, start):
+        if first < last and not bullet and not blank_between and _continues(text, first, last, start):
             last = end
             continue
         if first < last:
@@ -83,7 +83,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _goes_on(text: str, first: int, last: int, start: int) -> bool:
+def _continues(text: str, first: int, last: int, start: int) -> bool:
     """True if the line at `start` continues the paragraph before it."""
     tail = text[max(first, last - TAIL_CHARACTERS) : last]
     return (text[start].islower() or text[start] == "(") and not _LINE_END.search(tail)
@@ -101,8 +101,8 @@ def _sentences(paragraph: str) -> Iterator[str]:
 
 
 def _after_blanks(text: str, place: int) -> int:
-    found = _BLANKS.match(text, place)
-    return found.end() if found else place
+    blanks = _BLANKS.match(text, place)
+    return blanks.end() if blanks else place
 
 
 # -- Roles ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ _CUT = re.compile(
     r"(?:…|\.\.\.)['\")\]]*$|\b(?:from|to|of|with|and|or|the|an?|in|for|by|at|as|that|which|is|are)$", re.IGNORECASE
 )
 _LEADS_ON = re.compile(r":['\"*_)\]]*$")
-_GOES_ON = re.compile(r"(?:[Aa]nd|[Oo]r|[Nn]or|[Ww]hich|but|only|because|so|then|than|that|while|whereas|yet)\b(?!-)")
+_CONTINUES = re.compile(r"(?:[Aa]nd|[Oo]r|[Nn]or|[Ww]hich|but|only|because|so|then|than|that|while|whereas|yet)\b(?!-)")
 _ANNOUNCED = re.compile(
     r"(?:(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|also|so)\b[,.!:]?\s+)*"
     r"(?:let me|let's|i'll|i will|i need to|i'm going to|i am going to)\b",
@@ -151,7 +151,7 @@ def is_fragment(sentence: str) -> bool:
     """
     if _CODE.search(sentence) or _HASH.search(sentence) or _CUT.search(sentence):
         return True
-    if _LEADS_ON.search(sentence) or _GOES_ON.match(sentence):
+    if _LEADS_ON.search(sentence) or _CONTINUES.match(sentence):
         return True
     if any(sentence.count(opening) != sentence.count(closing) for opening, closing in _PAIRS):
         return True
@@ -192,7 +192,7 @@ def is_significance(sentence: str) -> bool:
 
 
 LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
-SAID_SHARE = 0.85  # of the units that others have: then the same is said
+COVERED_SHARE = 0.85  # of a sentence's units in other sentences: then it is redundant
 
 
 class SentenceCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -200,9 +200,9 @@ class SentenceCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     units: tuple[str, ...]  # each once
     tokens: int
-    factor: float = 1.0  # how fit it is to be read by itself
-    is_request: bool = False  # says what was wanted, not what was done
-    thought: int | None = None  # of those that share one, only one is taken
+    factor: float = 1.0  # by kind of mark and place in it
+    is_request: bool = False  # states what was requested, not what was done
+    thought: int | None = None  # candidates with the same number are alternatives; one is chosen
 
 
 def choose(
@@ -213,15 +213,15 @@ def choose(
     request_tokens: int,
     pause: Pause = never_pause,
 ) -> list[int]:
-    """The numbers of the sentences to take, in their order. A unit is worth something once; its worth may be negative.
+    """Return the numbers of the chosen sentences, in order. The worth of a unit counts once and may be negative.
 
-    Greedy: always the one of most worth for its tokens, until nothing that fits gains. Ties go to the earlier one, so
-    the same candidates give the same choice. Work is about linear in all units of all candidates.
+    Greedy: takes the sentence with the most worth per token until no sentence that fits gains. Ties go to the earlier
+    one, so the result is deterministic. Takes about linear time in all units of all candidates.
     """
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
-    taken: set[int] = set()
-    told: set[int] = set()  # thoughts
+    chosen: set[int] = set()
+    chosen_thoughts: set[int] = set()
 
     def fits(candidate: SentenceCandidate) -> bool:
         return candidate.tokens <= (min(left, left_for_requests) if candidate.is_request else left)
@@ -241,26 +241,26 @@ def choose(
         pause()
         loss, number = heapq.heappop(queue)
         best = candidates[number]
-        if number in taken or -loss != scores[number] or not fits(best) or best.thought in told:
+        if number in chosen or -loss != scores[number] or not fits(best) or best.thought in chosen_thoughts:
             continue  # an older entry, or one that fitted when it was entered
         if loss >= 0:
             break
-        if is_covered(best.units, covered) and taken:
+        if is_covered(best.units, covered) and chosen:
             continue
-        taken.add(number)
-        told |= set() if best.thought is None else {best.thought}
+        chosen.add(number)
+        chosen_thoughts |= set() if best.thought is None else {best.thought}
         left -= best.tokens
         left_for_requests -= best.tokens if best.is_request else 0
         new = [unit for unit in best.units if unit not in covered]
         covered.update(new)
         for other in dict.fromkeys(other for unit in new for other in naming[unit]):
-            if other not in taken and fits(candidates[other]):
+            if other not in chosen and fits(candidates[other]):
                 scores[other] = score(candidates[other])
                 heapq.heappush(queue, (-scores[other], other))
-    return sorted(taken)
+    return sorted(chosen)
 
 
 def is_covered(units: Collection[str], covered: Collection[str]) -> bool:
     """True if nearly all of these units are covered; numbers do not count."""
     named = [unit for unit in units if not unit.isdigit()]
-    return sum(unit in covered for unit in named) >= SAID_SHARE * len(named)
+    return sum(unit in covered for unit in named) >= COVERED_SHARE * len(named)

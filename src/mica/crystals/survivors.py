@@ -1,7 +1,7 @@
-"""Survivors: what the record of a purge keeps of purged epochs and trees, so that they can be made again.
+"""Survivors: the data about purged epochs and trees in the record of a purge, from which they are made again.
 
-Sessions, days and weeks follow from the clock. That an epoch ended, its label, and that a tree was requested are in no
-other event.
+Sessions, days and weeks follow from the clock. The end of an epoch, its label, and the request for a tree are recorded
+in no other event.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, EventQu
 from mica.store.protocol import CrystalIndex, EventLog
 from mica.store.purges import PURGE, Selection
 
-SURVIVORS = "survivors"  # among the data of a record
+SURVIVORS = "survivors"  # a key of the record's data
 
 
-async def crystals_to_remake(index: CrystalIndex, taken: Iterable[Event], selection: Selection) -> list[Crystal]:
+async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], selection: Selection) -> list[Crystal]:
     """The live crystals that a purge removes only because of their sources."""
-    others = [event for event in taken if selection.conditions == ("value",) or not selection.fits(event)]
+    others = [event for event in removed if selection.conditions == ("value",) or not selection.fits(event)]
     positions = frozenset([event.position for event in others if event.position is not None])
     return await index.query(CrystalQuery(positions=positions, limit=None)) if positions else []
 
 
 async def survivors(
-    log: EventLog, taken: Iterable[Crystal], records: Iterable[Event], selection: Selection
+    log: EventLog, removed: Iterable[Crystal], records: Iterable[Event], selection: Selection
 ) -> list[Survivor]:
     """The survivors of these crystals, and of earlier purges whose records are purged too."""
-    kept = [await _survivor(log, each) for each in taken if each.level == "epoch" or each.is_tree]
+    found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.
-    kept += [msgspec.structs.replace(each, label=None) for each in await _left_by(log, records)]
-    return [_without_said(each, selection) for each in kept if not selection.is_said(each.period)]
+    found += [msgspec.structs.replace(each, label=None) for each in await _read_survivors(log, records)]
+    return [_redact(each, selection) for each in found if not selection.is_in(each.period)]
 
 
 async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
@@ -47,12 +47,12 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
     )
 
 
-def _without_said(survivor: Survivor, selection: Selection) -> Survivor:
+def _redact(survivor: Survivor, selection: Selection) -> Survivor:
     """The survivor without the purged text."""
     return msgspec.structs.replace(
         survivor,
-        label=None if survivor.label is None or selection.is_said(survivor.label) else survivor.label,
-        weeks=tuple(week for week in survivor.weeks if not selection.is_said(week)),
+        label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,
+        weeks=tuple(week for week in survivor.weeks if not selection.is_in(week)),
     )
 
 
@@ -66,20 +66,20 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
     async def of(cls, log: EventLog, index: CrystalIndex) -> Survivors:
         """The survivors in a log; retracted crystals are not pending."""
         records = await log.query(EventQuery(names=(PURGE,), limit=None))
-        if not (known := await _left_by(log, records)):
+        if not (known := await _read_survivors(log, records)):
             return cls(pending=(), known=())
-        told = await log.query(EventQuery(names=(RETRACTED,), limit=None))
-        retracted = set(map(retraction_target, told))
+        retractions = await log.query(EventQuery(names=(RETRACTED,), limit=None))
+        retracted = set(map(retraction_target, retractions))
         pending = [each for each in known if each.crystal not in retracted]
         followed = {
-            gone
+            replaced
             for each in pending
             for later in await index.query(CrystalQuery(period=each.period, is_live=None, limit=None))
-            for gone in later.supersedes
+            for replaced in later.supersedes
         }
         if any(each.crystal not in followed for each in pending):  # the successor may be purged, too
             stones = await log.query(EventQuery(names=(PURGED,), limit=None))
-            followed.update(gone for stone in stones for gone in tombstone_of(stone).supersedes)
+            followed.update(replaced for stone in stones for replaced in tombstone_of(stone).supersedes)
         return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
 
     def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
@@ -88,20 +88,20 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 
 
-async def _left_by(log: EventLog, records: Iterable[Event]) -> list[Survivor]:
+async def _read_survivors(log: EventLog, records: Iterable[Event]) -> list[Survivor]:
     """The survivors in these records whose crystal is a tombstone of that purge; other programs could emit a record.
 
     If the record of a purge was purged, the record of the later purge counts.
     """
-    told = [(record.id, each) for record in records for each in _told_by(record) if is_id(each.crystal)]
-    if not told:
+    listed = [(record.id, each) for record in records for each in _parse_survivors(record) if is_id(each.crystal)]
+    if not listed:
         return []
-    taken = await _purges_of(log, [each.crystal for _, each in told])
-    asked: set[EventId] = set()
-    while records_gone := await _purges_of(log, [each for each in taken.values() if each not in asked]):
-        asked.update(records_gone)
-        taken = {each: records_gone.get(purge, purge) for each, purge in taken.items()}
-    return [each for record, each in told if taken.get(each.crystal) == record]
+    purges = await _purges_of(log, [each.crystal for _, each in listed])
+    resolved: set[EventId] = set()
+    while records_gone := await _purges_of(log, [each for each in purges.values() if each not in resolved]):
+        resolved.update(records_gone)
+        purges = {each: records_gone.get(purge, purge) for each, purge in purges.items()}
+    return [each for record, each in listed if purges.get(each.crystal) == record]
 
 
 async def _purges_of(log: EventLog, identifiers: Sequence[EventId]) -> dict[EventId, EventId]:
@@ -110,7 +110,7 @@ async def _purges_of(log: EventLog, identifiers: Sequence[EventId]) -> dict[Even
     return {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
 
 
-def _told_by(record: Event) -> list[Survivor]:
+def _parse_survivors(record: Event) -> list[Survivor]:
     try:
         return msgspec.convert(record.data.get(SURVIVORS, []), list[Survivor])
     except msgspec.ValidationError:

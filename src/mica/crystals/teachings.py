@@ -1,4 +1,4 @@
-"""Teachings: promotes crystals, withdraws teachings, and reads those that still hold."""
+"""Promotes crystals to teachings, withdraws teachings, and reads those that still hold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPLACED = "a later revision of its crystal was promoted"
 
 
 class TeachingBook:
-    """The teachings of one space. Withdrawals are events with the next of `ids`."""
+    """The teachings of one space. Withdrawals are recorded as events with ids from `ids`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class TeachingBook:
             await self._append([event, *replaced])
         stored = await self._log.get(new) or event
         if is_tombstone(stored):
-            raise InvalidInput(f"{crystal.id} says what was purged while it was promoted; promote what is made anew")
+            raise InvalidInput(f"text of {crystal.id} was purged while it was promoted; promote its new revision")
         return teaching_of(stored)
 
     async def candidates(self) -> list[Candidate]:
@@ -135,11 +135,7 @@ class TeachingBook:
         if event is None:
             raise UnknownEvent(identifier)
         of_crystal = [f"#{each.position}" for each in every if each.crystal == identifier and each.ended is None]
-        instead = (
-            f"its teaching is {', '.join(of_crystal)}"
-            if of_crystal
-            else "`mica crystals teachings` lists those there are"
-        )
+        instead = f"its teaching is {', '.join(of_crystal)}" if of_crystal else "`mica crystals teachings` lists them"
         kind = "crystal" if event.name == CRYSTAL else event.name
         raise InvalidInput(f"event {event.number} is a {kind}, no teaching; {instead}")
 
@@ -154,13 +150,13 @@ class TeachingBook:
         crystal = crystal_of(event)
         live = await self._index.query(CrystalQuery(level=crystal.level, period=crystal.period, limit=None))
         if crystal.id not in {each.id for each in live}:
-            instead = f"; {live[-1].id} stands in its place" if live else ""
+            instead = f"; {live[-1].id} replaced it" if live else ""
             raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be taught{instead}")
         here = frozenset([crystal.position or 0])
         if await self._index.query(CrystalQuery(positions=here, is_stale=True)):
             raise InvalidInput(
-                f"crystal {identifier} rests on something that was retracted or superseded and cannot be taught; "
-                "`mica upkeep tick` makes it anew, promote that one"
+                f"crystal {identifier} has a source that was retracted or superseded and cannot be taught; "
+                "run `mica upkeep tick` to make it again, then promote the new one"
             )
         return crystal
 
@@ -179,27 +175,27 @@ async def read_teachings(log: EventLog, index: CrystalIndex, *, with_ended: bool
     withdrawn = await log.query(EventQuery(names=(WITHDRAWN,), limit=None))
     retracted = await log.query(EventQuery(names=(RETRACTED,), limit=None))
     teachings = list(map(teaching_of, promoted))
-    found = resolve_teachings(
+    resolved = resolve_teachings(
         teachings,
         map(withdrawal_of, withdrawn),
         retracted=frozenset(map(retraction_target, retracted)),
         successors=await _successors(index, teachings),
     )
-    return [teaching for teaching in found if with_ended or teaching.ended is None]
+    return [teaching for teaching in resolved if with_ended or teaching.ended is None]
 
 
 async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
     """The live successors of promoted crystals, by the id of the promoted one."""
-    found: dict[EventId, EventId] = {}
+    successors: dict[EventId, EventId] = {}
     for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
         for live in await index.query(CrystalQuery(level=level, period=period, limit=1)):
             of_period = [each for each in teachings if (each.level, each.period) == (level, period)]
-            found |= {each.crystal: live.id for each in of_period if each.crystal != live.id}
-    return found
+            successors |= {each.crystal: live.id for each in of_period if each.crystal != live.id}
+    return successors
 
 
 async def teachings_citing(log: EventLog, identifiers: Sequence[EventId]) -> list[EventId]:
     """The ids of all teachings, ended ones included, that cite one of these marks or crystals."""
-    wanted = frozenset(identifiers)
+    ids = frozenset(identifiers)
     promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
-    return [event.id for event in promoted if not wanted.isdisjoint(teaching_of(event).cites)]
+    return [event.id for event in promoted if not ids.isdisjoint(teaching_of(event).cites)]

@@ -1,4 +1,4 @@
-"""Recent activity: sessions, open sessions, the files agents return to and what reading them cost, model usage."""
+"""Recent activity: sessions, open sessions, the most used files and their token cost, model usage."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The latest sessions, the most used files and the token totals."""
 
     sessions: tuple[SessionLine, ...]  # the latest first
-    files: tuple[FileLine, ...]  # those that most sessions came back to first
+    files: tuple[FileLine, ...]  # those used by most sessions first
     usage: UsageTotals
-    events: int  # that were looked at
+    events: int  # number of events summarized
     since: datetime | None  # the first of them
     is_partial: bool = False  # there are older ones
 
@@ -101,7 +101,7 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
 
 def file_lines(steps: Iterable[Event]) -> list[FileLine]:
     """Files by the number of sessions and turns that used them, most first."""
-    found = [
+    lines = [
         FileLine(
             path=visit.path,
             sessions=len(visit.sessions),
@@ -112,7 +112,7 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
         )
         for visit in count_visits(steps)
     ]
-    return sorted(found, key=lambda line: (-line.sessions, -line.turns, -line.tokens, line.path))
+    return sorted(lines, key=lambda line: (-line.sessions, -line.turns, -line.tokens, line.path))
 
 
 def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
@@ -120,14 +120,14 @@ def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = 
 
     Failed steps are not counted.
     """
-    found: dict[str, Visit] = {}
+    visits: dict[str, Visit] = {}
     votes: dict[str, dict[EventId, float]] = defaultdict(dict)
     for step in steps:
         data = step.data
         path = data.get("path")
         if step.error or not isinstance(path, str):
             continue
-        visit = found.setdefault(path, Visit(path=path))
+        visit = visits.setdefault(path, Visit(path=path))
         votes[path][step.root_id] = (weights or {}).get(step.root_id, 0.0 if weights else 1.0)
         visit.turns.add(step.root_id)
         visit.sessions.add(step.context.session or "")
@@ -136,9 +136,9 @@ def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = 
         visit.reads += step.name == "file.read"
         visit.edits += step.name != "file.read"
         visit.last = step if visit.last is None or step.at >= visit.last.at else visit.last
-    for path, visit in found.items():
+    for path, visit in visits.items():
         visit.votes = math.fsum(votes[path].values())
-    return list(found.values())
+    return list(visits.values())
 
 
 def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
@@ -187,7 +187,7 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that has not ended."""
 
     session: str
-    agents: tuple[str, ...]  # that recently wrote in it
+    agents: tuple[str, ...]  # recently active in it
     last: Event
 
     @property
@@ -195,16 +195,16 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
         return self.last.at
 
 
-def open_sessions(lately: Iterable[Event]) -> list[OpenSession]:
+def open_sessions(recent: Iterable[Event]) -> list[OpenSession]:
     """The sessions without an end among recent events, latest last; the events must reach back one idle time."""
-    found: dict[str, OpenSession] = {}
-    for event in sorted(lately, key=lambda event: event.sort_key):
+    sessions: dict[str, OpenSession] = {}
+    for event in sorted(recent, key=lambda event: event.sort_key):
         session = event.context.session
         if session is None:
             continue
-        before = found.pop(session, None)
+        before = sessions.pop(session, None)
         if event.name == SESSION_ENDED:
             continue
         agents = {*(before.agents if before else ()), *filter(None, [event.context.agent])}
-        found[session] = OpenSession(session=session, agents=tuple(sorted(agents)), last=event)
-    return list(found.values())
+        sessions[session] = OpenSession(session=session, agents=tuple(sorted(agents)), last=event)
+    return list(sessions.values())

@@ -16,12 +16,12 @@ from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.events import chains
 from mica.events.activity import IDLE, OpenSession, Overview, open_sessions, overview
 from mica.events.context import Here, Scope, age_s, environment
-from mica.events.follower import POLL_S, Following, history, history_with_ancestors
+from mica.events.follower import POLL_S, Follower, history, history_with_ancestors
 from mica.events.hot import Reads
 from mica.events.log import Log
-from mica.events.log_export import LogExported, atomic_writer, record_export
-from mica.events.log_import import Format, LogImported, import_log
-from mica.events.references import Reference, Resolved, as_list, check_number, match_references
+from mica.events.log_export import LogExportResult, atomic_writer, record_export
+from mica.events.log_import import Format, LogImportResult, import_log
+from mica.events.references import Reference, ResolvedEvents, as_list, check_number, match_references
 from mica.events.working_tree import WorkingTrees
 from mica.format.documents import FULL, Fields, event_line
 from mica.model.event import Appended, Clock, Event, EventQuery
@@ -46,7 +46,7 @@ class Events:
     # -- Recording
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store whole events that another process has made, all or none; followers in this process see them."""
+        """Store complete events from another process, all or none; followers in this process see them."""
         return await self._log.append(events)
 
     def check_mark(
@@ -75,23 +75,23 @@ class Events:
         """The event of this id or position. Raises UnknownEvent."""
         return await self._log.get(reference)
 
-    async def resolve(self, references: Iterable[Reference]) -> Resolved:
+    async def resolve(self, references: Iterable[Reference]) -> ResolvedEvents:
         """The events of up to 100 references, in their order, and the names of those that do not exist."""
-        wanted = as_list(references)
+        listed = as_list(references)
         reads = await self._log.reads()
-        return match_references(wanted, [await self._log.find(each, reads) for each in wanted])
+        return match_references(listed, [await self._log.find(each, reads) for each in listed])
 
     async def query(self, query: EventQuery | None = None) -> list[Event]:
-        """The latest events that fit, oldest first."""
+        """The latest matching events, oldest first."""
         return await self._log.query(query or EventQuery())
 
     async def log(
         self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Every stored event that fits, in commit order, from after a position to the end of the log.
+        """Every matching stored event, in commit order, from after a position to the end of the log.
 
-        With ancestors, also everything that led to these events, so that no parent is missing. The log is read in
-        small steps, so its size does not matter; the query's limit is ignored.
+        With ancestors, no parent is missing: all ancestors of these events are included. The log is read in small
+        steps, so its size does not matter; the query's limit is ignored.
         """
         check_number("after", after)
         await self._log.stored()
@@ -105,7 +105,7 @@ class Events:
             yield event
 
     async def names(self, query: EventQuery | None = None) -> dict[str, int]:
-        """The names of the events that fit, with how often each was recorded, the most frequent first.
+        """The names of the matching events with their counts, most frequent first.
 
         The log is read once, in small steps; the query's limit is ignored.
         """
@@ -119,12 +119,12 @@ class Events:
         await self._log.stored()
         return await self._store.log.last_position()
 
-    def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Following:
-        """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Follower:
+        """Every matching event, in commit order, as it is stored; each exactly once.
 
         Use it as `async for event in memory.events.follow(…)`. It starts after a position, or with the first event
         stored after the loop has started; `after=await memory.events.position()` makes that exact. A position beyond
-        the end counts as the end. Events of other processes and machines come too. While the store is unavailable it
+        the end counts as the end. It includes events of other processes and machines. While the store is unavailable it
         waits and then continues; when this memory is closed it raises StoreUnavailable. Leaving the loop needs no
         cleanup. The query's limit is ignored. `poll_s` is the delay for events of other processes where the store
         cannot notify.
@@ -138,7 +138,7 @@ class Events:
             last = await self.position()
             return last if after is None else min(after, last)
 
-        return Following(
+        return Follower(
             self._store.log,
             query or EventQuery(),
             notices=self._store.notices,
@@ -168,14 +168,14 @@ class Events:
         return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
 
     async def impact(self, event: Reference) -> chains.Impact:
-        """The later events of this event's chain: those that it caused, and those that are only correlated."""
+        """The later events of this event's chain: those it caused, and those that are only correlated."""
         reads = await self._log.reads()
-        found = await self._event(event, reads)
-        chain = await reads.chains.chain(found.correlation)
-        return chains.impact(found, chain=chain, descendants=await reads.chains.descendants(found.id))
+        start = await self._event(event, reads)
+        chain = await reads.chains.chain(start.correlation)
+        return chains.impact(start, chain=chain, descendants=await reads.chains.descendants(start.id))
 
     async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
-        """The latest failures that fit, oldest first, each with its causes and the agents that took part."""
+        """The latest matching failures, oldest first, each with its causes and the agents involved."""
         reads = await self._log.reads()
         failed = await reads.log.query(msgspec.structs.replace(query or EventQuery(), errors=True))
         return [
@@ -195,14 +195,14 @@ class Events:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> AsyncIterator[Event]:
-        """The chain of this event from it on, in order: at once, or at a multiple of the recorded speed.
+        """The chain of this event, from the event on: all at once, or at a multiple of the recorded speed.
 
-        With a speed each event comes when it is due by `clock`, which counts seconds. Nothing is executed again.
+        With a speed, each event is yielded when it is due by `clock`, which counts seconds. Nothing is executed again.
         """
         chains.check_speed(speed)
         reads = await self._log.reads()
-        found = await self._event(event, reads)
-        part = chains.since(found, await reads.chains.chain(found.correlation))
+        start = await self._event(event, reads)
+        part = chains.since(start, await reads.chains.chain(start.correlation))
         async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
             yield other
 
@@ -213,7 +213,7 @@ class Events:
         return open_sessions(await self.query(EventQuery(since=self._clock() - IDLE, limit=None)))
 
     async def resume(self, session: str) -> Scope:
-        """A `with` block that continues a session of this or of an earlier process.
+        """A `with` block that continues a session of this or an earlier process.
 
         Events in it have the context of the session's last event and descend from it. Raises InvalidInput if there is
         no such session.
@@ -232,9 +232,9 @@ class Events:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     async def directory(self) -> Path | None:
-        """The working tree that this space is about: that of its latest session, or else the current one.
+        """The working tree of this space: the current one if it belongs here, else that of the latest session.
 
-        It is the current one also if that belongs to this very space. None if the session's directory is not on this
+        Without a session it is the current one. None if the session's directory is not on this
         machine.
         """
         here = self._trees.current()
@@ -254,13 +254,13 @@ class Events:
         format: Format | None = None,
         source: str = "",
         allow_orphans: bool = False,
-    ) -> LogImported:
+    ) -> LogImportResult:
         """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
 
-        A file that is open, such as standard input, is read from its current place. All or nothing; importing again
-        changes nothing. Events that were purged here before come back as tombstones and are counted. `source` tells
-        logs apart that use the same ids. Raises InvalidInput with the lines that cannot be read, or whose parent is
-        neither in the file nor in this space.
+        An open file, such as standard input, is read from its current position. All or nothing; importing again
+        changes nothing. Events that were purged here before are stored as tombstones and counted. `source`
+        distinguishes logs that use the same ids. Raises InvalidInput with the lines that cannot be read, or whose
+        parent is neither in the file nor in this space.
         """
         await self._log.stored()
         return await import_log(
@@ -280,8 +280,8 @@ class Events:
         *,
         with_ancestors: bool = False,
         fields: Fields = FULL,
-    ) -> LogExported:
-        """Write events as JSON, one a line, in the order of the log; a file is replaced as a whole, or not at all.
+    ) -> LogExportResult:
+        """Write events as JSON lines, in the order of the log; a file is replaced completely or not at all.
 
         A file is recorded, so that a later purge can remove events from it; an open stream is not. Raises InvalidInput
         if the file cannot be written.
@@ -295,12 +295,12 @@ class Events:
             if isinstance(file, Path):
                 record_export(self._log, file, events=count)
         except MicaError as error:
-            return LogExported(events=count, unrecorded=str(error))
-        return LogExported(events=count)
+            return LogExportResult(events=count, unrecorded=str(error))
+        return LogExportResult(events=count)
 
     async def _event(self, reference: Reference, reads: Reads) -> Event:
         """The event of a reference; an event is returned as it is, without reading it again."""
-        found = reference if isinstance(reference, Event) else await self._log.find(reference, reads)
-        if found is None:
+        event = reference if isinstance(reference, Event) else await self._log.find(reference, reads)
+        if event is None:
             raise UnknownEvent(str(reference))
-        return found
+        return event

@@ -1,4 +1,4 @@
-"""Analysis of chains of events: the impact of an event, the history of a failure, the difference of two runs."""
+"""Analysis of chains of events: the impact of an event, the causes of a failure, the difference of two runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A failed event with its ancestors, and the agents involved."""
 
     event: Event
-    led: tuple[Event, ...]  # its ancestors, the root first
+    ancestors: tuple[Event, ...]  # the root first
     agents: tuple[str, ...]  # of its ancestors, itself and its descendants
 
 
@@ -57,16 +57,16 @@ def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]
 
 def failure(event: Event, *, ancestors: Sequence[Event], descendants: Iterable[Event]) -> Failure:
     """A failure with its ancestors and the agents involved."""
-    led = tuple(reversed(ancestors))
-    part = [*led, event, *descendants]
-    return Failure(event=event, led=led, agents=tuple(sorted({e.context.agent for e in part if e.context.agent})))
+    above = tuple(reversed(ancestors))
+    agents = {each.context.agent for each in (*above, event, *descendants) if each.context.agent}
+    return Failure(event=event, ancestors=above, agents=tuple(sorted(agents)))
 
 
 def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection[str] = ()) -> Comparison:
     """The first difference of two chains, compared step by step, with the fields that differ.
 
     Compared are name, origin, error, depth, agent, which earlier step is the parent, and data by its fields; not ids,
-    times and sessions, which differ in every run. `ignore` names more that does not count, such as `data.duration_s`.
+    times and sessions, which differ in every run. `ignore` names more fields to skip, such as `data.duration_s`.
     """
     steps = [_numbered(run) for run in (left, right)]
     for number in range(max(len(left), len(right))):
@@ -99,13 +99,13 @@ async def replay(
         first = first or event
         if speed is not None:
             due = started + (event.at - first.at).total_seconds() / speed
-            if (left_s := due - clock()) > 0:
-                await sleep(left_s)
+            if (delay_s := due - clock()) > 0:
+                await sleep(delay_s)
         yield event
 
 
 def since(event: Event, chain: Iterable[Event]) -> list[Event]:
-    """The event and its descendants within a chain."""
+    """The event and all later events of its chain."""
     return [other for other in chain if other.id == event.id or other.sort_key > event.sort_key]
 
 
@@ -113,7 +113,7 @@ def check_speed(speed: float | None) -> None:
     if speed is None:
         return
     if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < float("inf"):
-        raise InvalidInput(f"a run cannot be replayed at {speed!r} times its speed; give more than 0, or none at all")
+        raise InvalidInput(f"a run cannot be replayed at {speed!r} times its speed; use a number above 0, or None")
 
 
 def _numbered(run: Iterable[Event]) -> dict[str, int]:

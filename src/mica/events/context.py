@@ -1,11 +1,11 @@
 """The current context, and the parent of events that are emitted in it.
 
-One ContextVar holds an immutable chain of frames, one frame for each `with` block that is open. A frame belongs to one
-space, so that two memories in one task never see each other's context. Leaving a block removes its own frame, wherever
-it stands in the chain: blocks of interleaved generators may close in any order and restore nothing stale.
+One ContextVar holds an immutable chain of frames, one frame for each open `with` block. A frame belongs to one space,
+so that two memories in one task never see each other's context. Leaving a block removes only its own frame, at any
+position in the chain, so blocks of interleaved generators may close in any order.
 
-A carrier takes the same value to another process or host in three W3C fields: `traceparent`, `tracestate` (with the
-exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
+A carrier transports the same value to another process or host in three W3C fields: `traceparent`, `tracestate` (with
+the exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Here(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContextFrame(msgspec.Struct, frozen=True, gc=False):
+    """One open `with` block in the chain of frames."""
+
     scope: Scope  # of the block, also after the frame was copied
     space: str
     here: Here
@@ -74,18 +76,18 @@ class Scope(msgspec.Struct, eq=False):
     """One `with` block, or a decorator that opens one for every call of a function, coroutine or generator.
 
     A generator that opens a block by `with` shares it with its caller between two items, as all context variables do;
-    decorated with a scope, it keeps the context to itself.
+    a generator decorated with a scope does not.
     """
 
     space: str
     enter: Callable[..., Here]  # called with the arguments whenever the block is entered
-    given: tuple[object, ...] = ()
+    arguments: tuple[object, ...] = ()
     is_open: bool = False
 
     def __enter__(self) -> Here:
         if self.is_open:
-            raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
-        here = self.enter(*self.given)
+            raise InvalidContext("this context block is already open; call memory.context(…) again for a second one")
+        here = self.enter(*self.arguments)
         self.is_open = True
         _set_frames(ContextFrame(self, self.space, here, _get_frames(), monotonic()))
         return here
@@ -106,20 +108,20 @@ class Scope(msgspec.Struct, eq=False):
 
             @functools.wraps(function)
             async def around_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
-                with self._again():
+                with self._copy():
                     return await function(*args, **kwargs)
 
             return cast(Callable[P, R], around_coroutine)
 
         @functools.wraps(function)
         def around(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._again():
+            with self._copy():
                 return function(*args, **kwargs)
 
         return around
 
-    def _again(self) -> Scope:
-        return Scope(self.space, self.enter, self.given)
+    def _copy(self) -> Scope:
+        return Scope(self.space, self.enter, self.arguments)
 
     def _around_generator(
         self, function: Callable[P, Generator[object, object, object]]
@@ -127,7 +129,7 @@ class Scope(msgspec.Struct, eq=False):
         @functools.wraps(function)
         def around(*args: P.args, **kwargs: P.kwargs) -> Generator[object, object, object]:
             own = copy_context()
-            own.run(self._again().__enter__)
+            own.run(self._copy().__enter__)
             generator = function(*args, **kwargs)
             step: Callable[[], object] = functools.partial(next, generator)
             try:
@@ -140,7 +142,7 @@ class Scope(msgspec.Struct, eq=False):
                         step = functools.partial(generator.send, (yield value))
                     except GeneratorExit:
                         raise
-                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
+                    except BaseException as error:  # noqa: BLE001 - thrown by the caller, passed on to the generator
                         step = functools.partial(generator.throw, error)
             finally:
                 own.run(generator.close)
@@ -156,7 +158,7 @@ class Scope(msgspec.Struct, eq=False):
             step: Callable[[], Awaitable[object]] = generator.__anext__
             try:
                 while True:
-                    with self._again():
+                    with self._copy():
                         try:
                             value = await step()
                         except StopAsyncIteration:
@@ -165,10 +167,10 @@ class Scope(msgspec.Struct, eq=False):
                         step = functools.partial(generator.asend, (yield value))
                     except GeneratorExit:
                         raise
-                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
+                    except BaseException as error:  # noqa: BLE001 - thrown by the caller, passed on to the generator
                         step = functools.partial(generator.athrow, error)
             finally:
-                with self._again():
+                with self._copy():
                     await generator.aclose()
 
         return around
@@ -181,7 +183,7 @@ def _without(frame: ContextFrame | None, scope: Scope) -> ContextFrame | None:
     return frame if outer is frame.outer else msgspec.structs.replace(frame, outer=outer)
 
 
-def narrow(  # noqa: PLR0917 - by place: a block is opened for every few events
+def narrow(  # noqa: PLR0917 - positional for speed
     space: str,
     base: Here,
     parent: Event | Ref | None,
@@ -192,7 +194,7 @@ def narrow(  # noqa: PLR0917 - by place: a block is opened for every few events
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """The current context, or `base`, with some fields replaced, labels added and, if given, another parent."""
+    """The current context, or `base`, with some fields replaced, labels added and optionally another parent."""
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base
     context = here.context.with_(labels, session, agent, user, task, correlation)
@@ -201,7 +203,7 @@ def narrow(  # noqa: PLR0917 - by place: a block is opened for every few events
     if type(parent) is Ref:  # isinstance takes ten times as long
         return Here(context, parent)
     if not isinstance(parent, Event):
-        raise InvalidContext(f"parent {parent!r} is no event; give what emit, mark or event returned")
+        raise InvalidContext(f"parent {parent!r} is not an event; pass the result of emit, mark or event")
     return Here(context, parent.ref)
 
 
@@ -215,14 +217,14 @@ def carrier(here: Here, *, space: str) -> dict[str, str]:
         chain = here.context.correlation or here.parent.root_id
         trace = chain if re.fullmatch(r"[0-9a-f]{32}", chain) else _hexadecimal(chain, 16)
         fields["traceparent"] = f"00-{trace}-{_hexadecimal(here.parent.id, 8)}-01"
-        fields["tracestate"] = f"mica={_wall(space)}:{here.parent.id}:{here.parent.root_id}:{here.parent.depth}"
+        fields["tracestate"] = f"mica={_space_digest(space)}:{here.parent.id}:{here.parent.root_id}:{here.parent.depth}"
     members = [(name, getattr(here.context, name)) for name in FIELDS]
     members += [(f"label.{name}", value) for name, value in here.context.labels]
     baggage = ",".join(f"mica.{quote(name, safe='.')}={quote(value, safe='')}" for name, value in members if value)
     if len(baggage) > BAGGAGE_BYTES_MAX:
         raise InvalidContext(
             f"the context takes {len(baggage):,} bytes in a carrier; {BAGGAGE_BYTES_MAX:,} are safe to send: "
-            "shorten task or labels"
+            "shorten the task or labels"
         )
     return fields | ({"baggage": baggage} if baggage else {})
 
@@ -235,13 +237,13 @@ def environment(here: Here, *, space: str) -> dict[str, str]:
 def received(fields: Mapping[str, str], *, space: str) -> Here:
     """The context and parent of the sender of these headers, `_meta` fields or environment variables.
 
-    Foreign or damaged fields are left out. A parent is taken over only within the same space; from elsewhere only the
-    correlation comes along.
+    Foreign or damaged fields are ignored. A parent is used only within the same space; from another space only the
+    correlation is used.
     """
-    given = {name.lower(): value for name, value in fields.items()}
-    context = _context_of(given.get("baggage", ""))
-    parent, is_ours = _parent_of(given.get("tracestate", ""), space)
-    trace = _TRACEPARENT.fullmatch(given.get("traceparent", "").strip())
+    lowered = {name.lower(): value for name, value in fields.items()}
+    context = _context_of(lowered.get("baggage", ""))
+    parent, is_ours = _parent_of(lowered.get("tracestate", ""), space)
+    trace = _TRACEPARENT.fullmatch(lowered.get("traceparent", "").strip())
     if not is_ours and trace and context.correlation is None and set(trace[1]) != {"0"}:
         context = msgspec.structs.replace(context, correlation=trace[1])
     return Here(context, parent if is_ours else None)
@@ -271,18 +273,18 @@ def _parent_of(tracestate: str, space: str) -> tuple[Ref | None, bool]:
         if name != "mica":
             continue
         try:
-            wall, identifier, root, depth = value.split(":")
+            space_digest, identifier, root, depth = value.split(":")
             for each in (identifier, root):
                 split_id(each)
             if not 0 <= int(depth) <= DEPTH_MAX:
                 return None, False
-            return ref_of(EventId(identifier), EventId(root), int(depth)), wall == _wall(space)
+            return ref_of(EventId(identifier), EventId(root), int(depth)), space_digest == _space_digest(space)
         except (ValueError, InvalidEvent):
             return None, False
     return None, False
 
 
-def _wall(space: str) -> str:
+def _space_digest(space: str) -> str:
     return _hexadecimal(space, 4)
 
 

@@ -1,8 +1,8 @@
 """`emit`: one encode, one copy into a mapped segment, one word that commits it.
 
-It is the hot path of everything, so all it needs is at hand in one closure, and what events have in common is worked
-out once: the block they are emitted in, the parent they descend from, the context's number in the segment. Who has the
-token may find anew, and says what it belongs to in the same breath: where nothing is called, nothing interrupts.
+`emit` is the hot path, so its state is in one closure, and values shared by successive events are cached: the context
+block, the parent, and the context's number in the segment. Only the token holder refreshes this cache, in one
+uninterrupted step: no function is called in between, so no signal handler can run.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ NAMES_MAX = 10_000  # names cached as valid; usually there are dozens
 LARGE_BYTES = 2**20  # larger data is encoded as JSON in `emit`, so that the fold does not block others with it
 LOCK_PATIENCE_S = 1.0  # the token is held for a microsecond, or while a segment is made
 LOCK_RETRY_S = 0.0001
-LOCK_LOOKS = 5  # before it counts as lost
-FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
-NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
+LOCK_CHECKS = 5  # before the token counts as lost
+FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's float tag, and the next byte of NaN or infinity
+NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold
 RESERVED = (PURGED, REFUSED)
 NOTHING: Mapping[str, object] = {}
 AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
 
-NOWHERE = object()  # a place where no event is emitted
+NOWHERE = object()  # equals no context block, so that the cache is refreshed
 
 known_names: set[str] = set()  # valid names, without marks
 
@@ -90,10 +90,10 @@ class Emit(Protocol):
 
 
 class Writer(Protocol):
-    """What an emitter needs of its journal."""
+    """The part of a journal that an emitter uses."""
 
     writer: WriterId
-    written: Segment | None  # the segment in use; changed in one step with the switch to another
+    written: Segment | None  # the segment in use
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
         """A new segment with room for this frame, starting at sequence number `base`."""
@@ -102,27 +102,27 @@ class Writer(Protocol):
         """Another writer, for an event that is emitted during an emit."""
 
     def wake(self) -> None:
-        """Notify the fold that events wait after a time without any."""
+        """Notify the fold of the first event after an idle period."""
 
     emit: Emit
 
 
 def check_kind(name: str, data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent if the name is not usable, or a mark has invalid data.
+    """Raise InvalidEvent if the name is not valid, or a mark has invalid data.
 
-    Keys are looked at until a name is known: for every event that would cost a tenth of the whole.
+    Keys are checked only until the name is cached: checking them for every event would cost a tenth of an emit.
     """
     check_name(name)
     check_keys(name, data)
     if name in RESERVED:
-        raise InvalidEvent(f"{name!r} is what a store itself puts in an event's place; give another name")
+        raise InvalidEvent(f"{name!r} is reserved for the store; use another name")
     if name == MARK:
         check_mark(data)
     elif len(known_names) < NAMES_MAX:
         known_names.add(name)
 
 
-def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
+def make_head(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
     """The beginning of a frame: time, name and flags."""
     flags = origin_number(name, origin) << ORIGIN_SHIFT | (ERROR if error else 0)
     if at is None:
@@ -145,20 +145,21 @@ class Emitter(NamedTuple):
     emit: Emit
     restart: Callable[[], None]  # continue as another writer
     seal: Callable[[], None]  # continue in a new segment
-    rest: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
-    stir: Callable[[], None]  # something waits for the store
+    set_idle: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
+    set_busy: Callable[[], None]  # events wait for the store
 
 
-def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
+def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
     """The emitter of one writer."""
-    tokens = [bytearray()]  # the lock: its holder writes; a list is the cheapest lock. It is also the buffer for the
-    # frame being written: reusing one is a quarter cheaper
-    finding = threading.Lock()  # held while looking for a lost token
+    # The lock: who pops the token may write; a list is the cheapest lock. The token is also the buffer for the frame:
+    # reusing one is a quarter cheaper.
+    tokens = [bytearray()]
+    replacing = threading.Lock()  # held while a lost token is replaced
     writer = journal.writer
-    scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
-    scoped: tuple[Context | None, int] = None, 0  # the last of them
-    # A block or context and a given parent; and what they come to: the context's number in the segment, shifted, the
-    # lineage as it is written, and as a Ref holds it.
+    scopes: dict[Context, int] = {}  # shifted numbers of the contexts in the segment
+    scoped: tuple[Context | None, int] = None, 0  # the latest of them
+    # The cache. Key: the block or context, and the parent argument. Value: the shifted number of the context, the
+    # lineage as it is written, and the lineage as a Ref holds it.
     block: object = NOWHERE
     above: Event | Ref | None = None
     scope = 0
@@ -170,8 +171,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     position = limit = ready = index = capacity = base = 0
     is_idle = True  # nothing waits: the next event wakes the fold
 
-    # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
-    # none costs a tenth of the whole.
+    # Callers pass keywords, as `Emit` requires. Here the arguments are also positional, because filling in the
+    # defaults of keyword-only arguments costs a tenth of an emit.
     def emit(  # noqa: PLR0917
         name: str,
         data: Mapping[str, object] | None = None,
@@ -199,11 +200,11 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             if parent is not above or (context if context is not None else current_frame()) is not block:
                 slow.move(parent, context, name)
             if at is not None or origin != "agent" or error:
-                encode_into((*told(name, origin, at, error=error), data, lineage), body)
+                encode_into((*make_head(name, origin, at, error=error), data, lineage), body)
             else:
                 encode_into((time_ns(), name, AGENT, data, lineage), body)
             if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
-                encode_data(name, data)  # a number that JSON cannot hold is refused now
+                encode_data(name, data)  # raises if JSON cannot hold a number
             size = len(body)
             if size > NESTING_MAX:
                 if size > LARGE_BYTES:
@@ -212,7 +213,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             end = position + size
             if end > ready:
                 slow.prepare(end)
-            ref = Ref(writer, base + index, descent)  # a call, which may be interrupted: nothing is written yet
+            ref = Ref(writer, base + index, descent)  # made first: a call may be interrupted
             area[position:end] = body
             spine[index] = scope + end  # the commit: one aligned word
             position = end
@@ -221,7 +222,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             try:
                 ref = slow.write_slowly(name, data, parent, context, origin, error, at, len(body))
             finally:
-                tokens.append(bytearray())  # the one before may have become large
+                tokens.append(bytearray())  # a new one: the old buffer may have become large
             if is_idle:
                 slow.wake()
             return ref
@@ -241,34 +242,34 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         """Refresh the cached context and lineage. Only the token holder may call it."""
         nonlocal block, above, scope, lineage, descent
         new_block: object = context
-        led = parent
+        cause = parent
         if context is None:
             new_block = frame = current_frame()
             here = base_here if frame is None else frame.here if frame.space is space else current(space) or base_here
             where = here.context
-            if led is None:
-                led = here.parent
+            if cause is None:
+                cause = here.parent
         elif isinstance(context, Here):
             where = context.context
-            if led is None:
-                led = context.parent
+            if cause is None:
+                cause = context.parent
         else:
             where = context
         new_scope = scoped[1] if where is scoped[0] else scope_of(where, context is None)
-        if led is None:
+        if cause is None:
             block, above, scope, lineage, descent = new_block, None, new_scope, (), ROOT
             return
         try:
-            if type(led) is not Ref:
-                led = led.ref
-            new_descent = descent_from(led)
+            if type(cause) is not Ref:
+                cause = cause.ref
+            new_descent = descent_from(cause)
         except AttributeError as problem:
-            reason = f"parent {led!r} of {name!r} is no event; give what emit, mark or event returned"
+            reason = f"parent {cause!r} of {name!r} is not an event; pass the result of emit, mark or event"
             raise InvalidEvent(reason) from problem
         depth, root_writer, root = new_descent.depth, new_descent.root_writer, new_descent.root_sequence
-        new_lineage: tuple[object, ...] = (depth, led.sequence, root)
-        if led.writer != writer or root_writer != writer:
-            new_lineage = (*new_lineage, led.writer, root_writer)
+        new_lineage: tuple[object, ...] = (depth, cause.sequence, root)
+        if cause.writer != writer or root_writer != writer:
+            new_lineage = (*new_lineage, cause.writer, root_writer)
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
@@ -288,7 +289,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 scope = scopes[context] = number << SCOPE_SHIFT
         except (TypeError, ValueError) as error:
             if not isinstance(context, Context):
-                reason = f"{context!r:.80} is no context; give mica.Context(session=…), or use `with memory.context(…)`"
+                reason = f"{context!r:.80} is not a context; pass mica.Context(…), or use `with memory.context(…)`"
                 raise InvalidContext(reason) from error
             context.check()  # raises with the details
             raise
@@ -307,13 +308,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     ) -> Ref:
         """The slow path: no room in the segment, or data that needs JSON. Only the token holder may call it."""
         try:
-            begun = told(name, origin, at, error=error)
+            head = make_head(name, origin, at, error=error)
             move(parent, context, name)
             try:
-                body = encode_frame((*begun, encode_data(name, data) if tried_bytes > LARGE_BYTES else data, lineage))
+                body = encode_frame((*head, encode_data(name, data) if tried_bytes > LARGE_BYTES else data, lineage))
             except (TypeError, ValueError, OverflowError, RecursionError):
                 # JSON either rejects it with the reason, or can represent it: keys as text, large integers.
-                body = encode_frame((*begun, encode_data(name, data), lineage))
+                body = encode_frame((*head, encode_data(name, data), lineage))
             if index >= capacity or position + len(body) > limit:
                 roll(len(body) + len(encode_frame((1, scoped[0]))))
                 move(parent, context, name)
@@ -341,39 +342,39 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scopes, scoped, block
         new = journal.roll(frame_bytes, base + index if capacity else 1)
         own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
-        segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts from here
+        segment, area, spine, position, limit, ready, index, capacity, base = own  # no interruption from here on
         scopes, scoped, block = {}, (None, 0), NOWHERE
         journal.written = new
 
     def wake() -> None:
-        stir()
+        set_busy()
         journal.wake()
 
-    def rest() -> None:
+    def set_idle() -> None:
         nonlocal is_idle
         is_idle = True
 
-    def stir() -> None:
+    def set_busy() -> None:
         nonlocal is_idle
         is_idle = False
 
     def settle() -> None:
-        """Recover after an interruption: frames in the spine are kept, an uncommitted copy is overwritten."""
+        """Recover after an interruption: committed frames stay, an uncommitted one is overwritten."""
         nonlocal position, index
         while index < capacity and (word := spine[index]):
             index += 1
             position = word & END_MASK
 
     def token() -> bytearray | None:
-        """Wait for the token; None during `emit` of the same thread, for example in a signal handler.
+        """Wait for the token; None inside an `emit` of the same thread, for example in a signal handler.
 
-        Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
+        That is true even if the outer `emit` is still waiting: code that interrupts it must not wait for it.
         """
         if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
             return None
         while True:
             wait()
-            with suppress(IndexError):  # another was quicker
+            with suppress(IndexError):  # another thread was faster
                 return tokens.pop()
 
     def wait() -> None:
@@ -383,12 +384,12 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             sleep(LOCK_RETRY_S)
             if monotonic() > until:
                 until += LOCK_PATIENCE_S
-                find()
+                replace_lost_token()
 
-    def find() -> None:
-        """Make one new token if an interrupt lost it between taking and using it."""
-        with finding:
-            for _ in range(LOCK_LOOKS):
+    def replace_lost_token() -> None:
+        """Make a new token if an interrupt lost it between taking and using it."""
+        with replacing:
+            for _ in range(LOCK_CHECKS):
                 sleep(LOCK_RETRY_S)
                 if not is_lost():
                     return
@@ -397,7 +398,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     def is_lost() -> bool:
         """True if no thread holds the token. The stacks show it: it is taken and returned inside `emit` and `seal`.
 
-        It may be handed on while one looks, though: what is lost is so at every look.
+        Threads may pass it on during the check, so only a token that is lost at every check is really lost.
         """
         me = threading.get_ident()
         others = [frame for thread, frame in sys._current_frames().items() if thread != me]
@@ -415,7 +416,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     def restart() -> None:
         nonlocal \
             tokens, \
-            finding, \
+            replacing, \
             writer, \
             block, \
             scoped, \
@@ -428,7 +429,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             index, \
             capacity, \
             base
-        tokens, finding = [bytearray()], threading.Lock()
+        tokens, replacing = [bytearray()], threading.Lock()
         writer = journal.writer
         scoped, block = (None, 0), NOWHERE
         segment, area, spine = None, bytearray(), []
@@ -464,7 +465,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         within=journal.within,
     )
     if clock is None:
-        return Emitter(emit, restart, seal, rest, stir)
+        return Emitter(emit, restart, seal, set_idle, set_busy)
 
     def emit_by_clock(
         name: str,
@@ -478,4 +479,4 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     ) -> Ref:
         return emit(name, data, parent, context, origin, error, clock() if at is None else at)
 
-    return Emitter(emit_by_clock, restart, seal, rest, stir)
+    return Emitter(emit_by_clock, restart, seal, set_idle, set_busy)

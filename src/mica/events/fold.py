@@ -16,26 +16,26 @@ from mica.model.event import REFUSED, Appended, Event, make_event
 
 LOG = logging.getLogger("mica")
 
-BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
-GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
-RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
-REST_S = 2.0  # who has just opened a space reads it first; then what dead writers left is stored
-BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them would take a sixth of a core from who emits them
-LULL_S = 0.5  # how long the background waits for the end of a burst; who reads from another process sees it then
-BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
-HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
-HELD_MAX = 64  # segments of dead writers at once, with two open files each; some systems allow 256 files
-CLOSE_S = 1.0  # for events of dead writers at closing; the next process that opens the space does the rest
+BATCH_MAX = 1_000  # events per transaction: large enough to amortize a sync; readers wait for milliseconds
+GATHER_S = 0.02  # how long the background collects events for one transaction
+RETRY_S = 1.0  # before the background retries a store that could not be reached
+REST_S = 2.0  # a process that opens a space reads first; leftovers of dead writers are stored after that
+BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them meanwhile would slow the emitter by a sixth of a core
+LULL_S = 0.5  # how long the background waits for the end of a burst; other processes see the events after it
+BUSY_SHARE = 0.03  # share of time for the background while events arrive faster than it stores them
+HURRY_BYTES = 2**30  # bytes that may wait meanwhile; beyond that the background runs at full speed
+CLAIMED_MAX = 64  # claimed segments of dead writers, with two open files each; some systems allow 256 files
+CLOSE_S = 1.0  # time for events of dead writers on close; the next process that opens the space stores the rest
 
 
 def _refusal(event: Event, reason: str) -> Event:
-    """The event that replaces one the store refuses: its name and data, and the reason."""
+    """The event that replaces one the store refuses, with its name, its data and the reason."""
     data: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
     return make_event(event.id, REFUSED, data, at=event.at, context=event.context, error=True)
 
 
 class JournalFold:
-    """Stores the events of a journal, and those that dead writers left beside it.
+    """Stores the events of a journal, and the leftover segments of dead writers.
 
     An event leaves the journal only after its append has returned. A cancelled or failed append is tried again; the
     store recognizes events that it already has.
@@ -45,13 +45,13 @@ class JournalFold:
         self._append = append
         self._folder = folder
         self._journal: Journal | None = None
-        self._left: list[Leftover] = []  # claimed and not stored completely
-        self._refused: list[Exception] = []
+        self._leftovers: list[Leftover] = []  # claimed, not completely stored
+        self._errors: list[Exception] = []
         self._claiming: asyncio.Task[bool] | None = None
         self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
         self._is_refused = False  # the store refused the last batch
-        self._wanted = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._keep_folding(), name="mica-folding")
         self.damaged: list[str] = []  # descriptions of unreadable segments of dead writers
@@ -68,24 +68,24 @@ class JournalFold:
 
     def begin(self, journal: Journal) -> None:
         self._journal = journal
-        self._wanted.set()  # there may be leftovers
+        self._wakeup.set()  # there may be leftovers
 
     def wake(self) -> None:
         """Start folding soon. Thread-safe."""
         with suppress(RuntimeError):  # the loop is closed: events are stored when the space is opened again
-            self._loop.call_soon_threadsafe(self._wanted.set)
+            self._loop.call_soon_threadsafe(self._wakeup.set)
 
     async def flush(self) -> None:
-        """Store everything that was emitted before. Raises what the store raised, or why it refused an event."""
+        """Store everything emitted before. Raises the error of the store, also for an event it refused earlier."""
         await self._claim()
-        for leftover in list(self._left):
+        for leftover in list(self._leftovers):
             await self._fold(leftover)
         await self._fold(self._journal)
-        if self._refused:
-            raise self._refused.pop(0)
+        if self._errors:
+            raise self._errors.pop(0)
 
     async def clear(self) -> None:
-        """Store everything that was emitted before, and leave no copy of it in the segments of this process."""
+        """Store everything emitted before, and leave no copy of it in the segments of this process."""
         if self._journal is not None:
             self._journal.leave()
         await self.flush()
@@ -94,21 +94,21 @@ class JournalFold:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """A block in which nothing is folded; its value is what is not in the store yet."""
+        """A block in which nothing is folded; its value are the stretches that are not stored yet."""
         await self._claim()  # may store some of it
         async with self._folding:
             yield self.unfolded
 
     async def waiting(self) -> list[Stretch]:
-        """What is not in the store yet, of this process and of dead writers."""
+        """The stretches that are not stored yet, of this process and of dead writers."""
         await self._claim()
         return self.unfolded
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """What is not in the store yet, as far as it is known."""
+        """The known stretches that are not stored yet."""
         own = self._journal.unfolded() if self._journal is not None else []
-        return [stretch for leftover in self._left for stretch in leftover.unfolded()] + own
+        return [stretch for leftover in self._leftovers for stretch in leftover.unfolded()] + own
 
     async def close(self) -> None:
         """Stop, after a last attempt to store everything; the rest stays on disk until the space is opened again."""
@@ -128,51 +128,51 @@ class JournalFold:
                 await asyncio.wait([step])
             if self._claiming is not None:  # the last flush may have started another
                 await asyncio.wait([self._claiming])
-            for leftover in list(self._left):
+            for leftover in list(self._leftovers):
                 self._release(leftover)
 
     async def _claim(self) -> None:
         """Claim the segments of dead writers. It costs one listing of a folder, so every flush does it.
 
         Cancelling the caller does not stop it: claimed segments must be registered, or they could not be read. If there
-        are more than HELD_MAX, the claimed ones are stored first.
+        are more than CLAIMED_MAX, the claimed ones are stored first.
         """
-        met: set[str] = set()  # folders that cannot be emptied, to skip them
+        stuck: set[str] = set()  # writers whose folders cannot be emptied, to skip them
         while True:
             if self._claiming is None or self._claiming.done():
                 own = self._journal.writer if self._journal is not None else ""
-                known = {own, *met, *(each.writer for each in self._left)}
+                known = {own, *stuck, *(each.writer for each in self._leftovers)}
                 if self._folder is None or not has_others(self._folder, known=known):
                     return
                 claiming = self._claim_some(self._folder, known)
                 self._claiming = self._loop.create_task(claiming, name="mica-claiming")
             if not await asyncio.shield(self._claiming):
                 return
-            met.update(each.writer for each in self._left)
-            for leftover in self._left[:1]:
+            stuck.update(each.writer for each in self._leftovers)
+            for leftover in self._leftovers[:1]:
                 await self._fold(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
-        """Claim segments that are not claimed yet; True if there may be more than HELD_MAX."""
-        found = leftovers(folder, known=known)
-        while sum(leftover.held for leftover in self._left) < HELD_MAX:
-            if (leftover := await asyncio.to_thread(next, found, None)) is None:
+        """Claim segments that are not claimed yet; True if there may be more than CLAIMED_MAX."""
+        unclaimed = leftovers(folder, known=known)
+        while sum(leftover.open_segments for leftover in self._leftovers) < CLAIMED_MAX:
+            if (leftover := await asyncio.to_thread(next, unclaimed, None)) is None:
                 return False
-            self._left.append(leftover)
-            self._tell_damage(leftover)
+            self._leftovers.append(leftover)
+            self._log_damage(leftover)
         return True
 
-    def _tell_damage(self, leftover: Leftover) -> None:
-        """Log once which events of a dead writer cannot be read; answers are incomplete without them."""
+    def _log_damage(self, leftover: Leftover) -> None:
+        """Log once which events of a dead writer cannot be read, because answers lack them."""
         for problem in leftover.damaged:
             if problem not in self.damaged:
                 self.damaged.append(problem)
                 LOG.warning("%s", problem)
 
     def _release(self, leftover: Leftover) -> None:
-        self._tell_damage(leftover)
-        if leftover in self._left:
-            self._left.remove(leftover)
+        self._log_damage(leftover)
+        if leftover in self._leftovers:
+            self._leftovers.remove(leftover)
             leftover.close()
 
     async def _fold(self, waiting: Journal | Leftover | None) -> None:
@@ -215,32 +215,32 @@ class JournalFold:
         try:
             await self._append([event])
         except InvalidEvent as error:
-            self._refused.append(error)  # the next flush raises it; later events do not wait for it
+            self._errors.append(error)  # the next flush raises it; later events do not wait for it
             await self._append([_refusal(event, str(error))])
         except DuplicateEvent as error:
-            self._refused.append(error)
+            self._errors.append(error)
 
     async def _keep_folding(self) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             await asyncio.sleep(GATHER_S)
             try:
                 await self._flush_calmly()
             except StoreError:
                 await asyncio.sleep(RETRY_S)
-                self._wanted.set()
-            except Exception as error:  # noqa: BLE001 - nobody awaited this flush: kept for one who does
-                self._refused.insert(0, error)
+                self._wakeup.set()
+            except Exception as error:  # noqa: BLE001 - the next flush raises it
+                self._errors.insert(0, error)
 
     async def _flush_calmly(self) -> None:
         """Flush in small steps that leave most of the time to other work."""
         await self._claim()
-        if self._left:
+        if self._leftovers:
             await asyncio.sleep(REST_S)
-        while self._left:
+        while self._leftovers:
             began = self._loop.time()
-            await self._fold_some(self._left[0])
+            await self._fold_some(self._leftovers[0])
             await asyncio.sleep(self._loop.time() - began)
         await self._lull()
         while (journal := self._journal) is not None and journal.waiting > BATCH_MAX:
@@ -251,7 +251,7 @@ class JournalFold:
         # One batch at a time: otherwise `durable` would wait for a sync of every few events. After each batch the
         # journal is checked again: only if it is empty does the next event wake the fold.
         if journal is not None and await self._fold_some(journal):
-            self._wanted.set()
+            self._wakeup.set()
 
     async def _lull(self) -> None:
         """Wait until a burst of events is over; most bursts are short."""

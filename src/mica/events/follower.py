@@ -1,4 +1,4 @@
-"""The log as it grows: every event after a position, in commit order, none missed and none twice.
+"""Following the log as it grows: every event after a position, in commit order, exactly once.
 
 A follower remembers one number, the position it has read to, and reads what comes after it from the store. Nothing is
 registered, delivered or acknowledged: a slow or interrupted follower continues from that number. If the store notifies
@@ -19,20 +19,20 @@ from mica.store.protocol import AppendNotices, ChainIndex, EventLog
 from mica.store.query import matcher
 
 BATCH_EVENTS = 1_000  # read at a time: about a megabyte, decoded in a few milliseconds
-POLL_S = 0.1  # for events of other processes: a person sees no delay, and ten looks at an index cost 1 ms of a second
-HEARD_S = 5.0  # where the store rings by itself: only for a line that has gone dead without a word
-RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store that restarts is back in seconds; a longer wait only delays the reader
+POLL_S = 0.1  # for events of other processes: no visible delay, and ten index lookups cost 1 ms per second
+LISTEN_TIMEOUT_S = 5.0  # poll interval if the store notifies: covers a connection that died silently
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store restarts within seconds; a longer wait only delays the reader
 
 
 class Bell:
-    """Notifies all current waiters. It keeps no list, so a waiter need not unregister."""
+    """Notifies all current waiters. Waiters need not unregister."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     @property
     def next(self) -> asyncio.Event:
-        """A future for the next ring. Get it before reading the store, so that no append is missed."""
+        """The event that the next ring sets. Get it before reading the store, so that no append is missed."""
         return self._next
 
     def ring(self) -> None:
@@ -40,11 +40,11 @@ class Bell:
         rung.set()
 
 
-class Following:
-    """Every matching event after a position, as soon as it is stored: an iterator that ends only with an error.
+class Follower:
+    """An iterator over every matching event after a position, as soon as it is stored. It ends only with an error.
 
-    Nothing of it must be released, and a cancelled step may be taken again. While the store is unavailable it
-    waits and tries again; a memory that is closed raises StoreUnavailable.
+    It needs no cleanup, and a cancelled step may be repeated. While the store is unavailable it waits and retries;
+    when the memory is closed it raises StoreUnavailable.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Following:
         self._retry_s = RETRY_FIRST_S
         self._is_listening = False
 
-    def __aiter__(self) -> Following:
+    def __aiter__(self) -> Follower:
         return self
 
     async def __anext__(self) -> Event:
@@ -80,27 +80,27 @@ class Following:
                 if self._fits(event):
                     return event
             try:
-                await self._read_on()
+                await self._read_more()
             except StoreUnavailable:
                 if self._is_closed():
                     raise
                 await asyncio.sleep(self._retry_s)
                 self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
-    async def _read_on(self) -> None:
+    async def _read_more(self) -> None:
         """Read the next events; wait for a moment if there are none."""
         if self._after is None:
             self._after = await self._begin()
         ring = self._bell.next
-        found = await self._log.read(self._after, limit=BATCH_EVENTS)
+        events = await self._log.read(self._after, limit=BATCH_EVENTS)
         self._retry_s = RETRY_FIRST_S
-        if found:
-            self._read.extend(found)
-            self._after = found[-1].position
+        if events:
+            self._read.extend(events)
+            self._after = events[-1].position
         else:
             self._listen()
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARD_S if self._notices.is_live else self._poll_s):
+                async with asyncio.timeout(LISTEN_TIMEOUT_S if self._notices.is_live else self._poll_s):
                     await ring.wait()
 
     def _listen(self) -> None:
@@ -114,8 +114,8 @@ class Following:
 async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
     """Every matching event after a position, in commit order, up to the end of the log."""
     fits = matcher(query)
-    while found := await log.read(after, limit=BATCH_EVENTS):
-        for event in found:
+    while events := await log.read(after, limit=BATCH_EVENTS):
+        for event in events:
             after = event.position or after
             if fits(event):
                 yield event
@@ -124,7 +124,7 @@ async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncItera
 async def history_with_ancestors(
     log: EventLog, query: EventQuery, *, chains: ChainIndex, after: int
 ) -> AsyncIterator[Event]:
-    """Like `history`, with all ancestors of these events, also earlier ones. Reads the log twice."""
+    """Like `history`, with all ancestors of these events, even from before the position. Reads the log twice."""
     known: set[EventId] = set()
     positions: set[int | None] = set()
     parents: set[EventId] = set()

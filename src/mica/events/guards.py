@@ -31,7 +31,7 @@ SAMPLE_RATE = "sample_rate"
 TIMED_OUT = "call.timed_out"
 
 
-class Observed(Protocol):
+class GuardedMemory(Protocol):
     """The part of a memory that a guard uses."""
 
     @property
@@ -43,30 +43,30 @@ class Observed(Protocol):
 
 
 def requires(
-    memory: Observed, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
+    memory: GuardedMemory, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator that raises InvalidContext unless the call is made in a matching context.
 
-    `fields` are session, agent, user, task, correlation, `parent`, or names of labels; `max_age_s` is how long ago the
-    current block may have been opened; `min_depth` is the depth that an event emitted now must have at least.
+    `fields` are session, agent, user, task, correlation, `parent`, or names of labels; `max_age_s` is the
+    greatest age of the current block; `min_depth` is the least depth of an event emitted now.
     """
     if isinstance(fields, str):
-        raise InvalidInput(f"fields is the text {fields!r}; give a list of names")
+        raise InvalidInput(f"fields is the string {fields!r}; pass a list of names")
     if strange := [name for name in fields if not isinstance(name, str)]:
-        raise InvalidInput(f"fields has {strange[0]!r}, which is no name; give texts")
+        raise InvalidInput(f"fields has {strange[0]!r}, which is not a name; pass strings")
     if max_age_s is not None and not (_is_number(max_age_s) and max_age_s >= 0):
-        raise InvalidInput(f"no context can be {max_age_s!r} s old; give a max_age_s of 0 or more")
+        raise InvalidInput(f"max_age_s is {max_age_s!r}; use a number of 0 or more")
     if not isinstance(min_depth, int) or min_depth < 0:
-        raise InvalidInput(f"no event has the depth {min_depth!r}; give a min_depth of 0 or more")
+        raise InvalidInput(f"min_depth is {min_depth!r}; use a whole number of 0 or more")
 
     def check(called: str) -> None:
         here = memory.here
-        given = dict(here.context.labels) | {name: getattr(here.context, name) for name in FIELDS}
-        given["parent"] = here.parent
-        if missing := [name for name in fields if given.get(name) is None]:
+        values = dict(here.context.labels) | {name: getattr(here.context, name) for name in FIELDS}
+        values["parent"] = here.parent
+        if missing := [name for name in fields if values.get(name) is None]:
             raise InvalidContext(
                 f"{called} needs {', '.join(missing)} in its context; call it within memory.context({missing[0]}=…)"
-                + "".join(map(_meant, missing))
+                + "".join(map(_suggest_field, missing))
             )
         depth = 0 if here.parent is None else here.parent.depth + 1
         if depth < min_depth:
@@ -99,24 +99,24 @@ def requires(
     return decorate
 
 
-def _meant(name: str) -> str:
+def _suggest_field(name: str) -> str:
     """A hint if the name of a label is close to the name of a field."""
     known = (*FIELDS, "parent")
     near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
-    return f"; {name!r} is taken for a label, was {near[0]!r} meant?" if near else ""
+    return f"; {name!r} is read as a label; did you mean {near[0]!r}?" if near else ""
 
 
-def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+def timeout(memory: GuardedMemory, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """A decorator that cancels a coroutine after this time, records a failure and raises TimeoutError.
 
     The failure is a child of the current parent. Plain functions cannot be cancelled and are refused.
     """
     if not (_is_number(seconds) and 0 < seconds < math.inf):
-        raise InvalidInput(f"a call cannot be given {seconds!r} seconds; give more than 0")
+        raise InvalidInput(f"a timeout cannot be {seconds!r} seconds; use a number above 0")
 
     def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         if not inspect.iscoroutinefunction(function):
-            raise InvalidInput(f"{function.__qualname__} is no coroutine function, so nothing could cancel it")
+            raise InvalidInput(f"{function.__qualname__} is not a coroutine function and cannot be cancelled")
 
         @functools.wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -134,19 +134,25 @@ def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable
     return decorate
 
 
-def _record(memory: Observed, called: str, seconds: float, error: TimeoutError) -> None:
-    told = f"{called} was cancelled after {seconds} s"
+def _record(memory: GuardedMemory, called: str, seconds: float, error: TimeoutError) -> None:
+    message = f"{called} was cancelled after {seconds} s"
     memory.emit(
         TIMED_OUT,
-        {"text": told, "call": called, "timeout_s": seconds, "error_type": type(error).__name__, "error_message": told},
+        {
+            "text": message,
+            "call": called,
+            "timeout_s": seconds,
+            "error_type": type(error).__name__,
+            "error_message": message,
+        },
         error=True,
     )
 
 
-def tagged(memory: Observed, *tags: str) -> Scope:
+def tagged(memory: GuardedMemory, *tags: str) -> Scope:
     """A decorator or `with` block that adds these tags to the label `tags` of its events, separated by commas."""
     if strange := [tag for tag in tags if not isinstance(tag, str) or not tag or "," in tag]:
-        raise InvalidInput(f"{strange[0]!r} is no tag; give a text without commas")
+        raise InvalidInput(f"{strange[0]!r} is not a tag; use a string without commas")
 
     def enter() -> Here:
         around = dict(memory.here.context.labels).get(TAGS, "").split(",")
@@ -156,41 +162,41 @@ def tagged(memory: Observed, *tags: str) -> Scope:
     return Scope(memory.space, enter)
 
 
-def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
     """A decorator for sampling: the function runs for this share of all chains and returns None for the others.
 
-    The correlation decides, else the session, else the root, so that a chain is sampled as a whole, also across
-    processes. Without any of them the function runs. Its events carry the label `sample_rate`.
+    The correlation decides, else the session, else the root, so that a chain is sampled as a whole, even across
+    processes. Without any of them the function runs, unless the rate is 0. Its events carry the label `sample_rate`.
     """
     if not (_is_number(rate) and 0 <= rate <= 1):
-        raise InvalidInput(f"{rate!r} is no share; give a number from 0 to 1")
+        raise InvalidInput(f"{rate!r} is not a share; use a number from 0 to 1")
 
     def enter() -> Here:
         return narrow(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
-        observing = Scope(memory.space, enter)(function)
+        labelled = Scope(memory.space, enter)(function)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def chosen_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+            async def sampled_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
                 if is_sampled(memory.here, rate):
-                    return await cast(Awaitable[object], observing(*args, **kwargs))
+                    return await cast(Awaitable[object], labelled(*args, **kwargs))
                 return None
 
-            return cast(Callable[P, R | None], chosen_coroutine)
+            return cast(Callable[P, R | None], sampled_coroutine)
 
         @functools.wraps(function)
-        def chosen(*args: P.args, **kwargs: P.kwargs) -> R | None:
-            return observing(*args, **kwargs) if is_sampled(memory.here, rate) else None
+        def sampled_function(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            return labelled(*args, **kwargs) if is_sampled(memory.here, rate) else None
 
-        return chosen
+        return sampled_function
 
     return decorate
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """True if the current chain belongs to this share: the same in every process; a larger share contains a smaller."""
+    """True if the current chain belongs to this share. All processes agree; a larger share contains a smaller one."""
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:
@@ -198,5 +204,5 @@ def is_sampled(here: Here, rate: float) -> bool:
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) < rate * 2**64
 
 
-def _is_number(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
 """Hot reads: events that still wait in segments can be read, so that no reader waits until they are stored.
 
-`Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are
-read first and the store second: an event that is folded in between is in both, and recognized by its id. Purges in
+`Hot` reads the segments alone; `LogWithPending` merges them with a store. The segments are read first and the store
+second: an event that is folded in between is in both, and recognized by its id. Purges in
 the store apply to waiting events at once.
 """
 
@@ -41,12 +41,12 @@ from mica.model.event import (
     split_id,
 )
 from mica.store.protocol import PurgeLog
-from mica.store.purges import Outstanding
+from mica.store.purges import PurgeFilter
 from mica.store.query import matcher
 
-STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
-NEAR_NS = 2**58  # February 1979: a time below may be one of microseconds, whose nanoseconds 64 bits do not hold
-SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
+STORED_FIRST = 5_000  # up to so many events are stored before a read, in some 10 ms; more are read from segments
+NEAR_NS = 2**58  # February 1979: a smaller value may be in microseconds, for times outside of 64-bit nanoseconds
+SPARSE = 8  # if fewer than one in so many frames is selected, each is decoded alone
 
 
 class ReadLog(Protocol):
@@ -65,7 +65,7 @@ class ReadChains(Protocol):
 
 
 class Reads(Protocol):
-    """The roles of a store that can also be answered for events that wait in segments. A `Store` is one."""
+    """The reads that work for a store and for events in segments. A `Store` implements it."""
 
     @property
     def log(self) -> ReadLog: ...
@@ -74,6 +74,8 @@ class Reads(Protocol):
 
 
 class HotMatch(NamedTuple):
+    """A matching event in a segment, sorted by time and order of writing."""
+
     at: int
     order: int  # of writing
     segment: Segment
@@ -90,34 +92,35 @@ class HotMatch(NamedTuple):
 
 
 class FrameChunk:
-    """Some frames of a segment and which of them are wanted; decoded on demand."""
+    """Some frames of a segment, and the selected contexts; decoded on demand."""
 
-    def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], wanted: set[int] | None) -> None:
+    def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], selected: set[int] | None) -> None:
         self._segment = segment
         self._order = order  # of the segment's first frame
         self._first = first
         self._scopes = scopes
-        self._wanted = wanted
+        self._selected = selected  # numbers of contexts; None for all
 
     @cached_property
     def times(self) -> tuple[float, float]:
         """The earliest and latest possible time of an event, in microseconds."""
         try:
-            begun = self._segment.times(self._first, self._first + len(self._scopes))
+            times = self._segment.times(self._first, self._first + len(self._scopes))
         except UNREADABLE:
             return -math.inf, math.inf
-        of_events = list(compress(begun, self._scopes))
+        of_events = list(compress(times, self._scopes))
         if not of_events:
             return math.inf, -math.inf
         earliest = min(of_events)
         if earliest < NEAR_NS:
-            return -math.inf, math.inf  # a time far away; rare enough to look at each
+            return -math.inf, math.inf  # rare: then each event is checked
         return earliest // 1_000, max(of_events) // 1_000
 
-    def found(self) -> Iterator[HotMatch]:
+    def matches(self) -> Iterator[HotMatch]:
+        """The events whose context is selected."""
         frames = self._frames()
         for place, (scope, frame) in enumerate(zip(self._scopes, frames, strict=True), self._first):
-            if frame is not None and scope and (self._wanted is None or scope in self._wanted):
+            if frame is not None and scope and (self._selected is None or scope in self._selected):
                 yield HotMatch(frame.microseconds, self._order + place, self._segment, place, frame)
 
     def _frames(self) -> Sequence[SegmentFrame | None]:
@@ -141,10 +144,10 @@ class FrameChunk:
 class Hot:
     """The events in segments at the time of listing. Thread-safe; caches nothing."""
 
-    def __init__(self, stretches: Sequence[Stretch], outstanding: Outstanding | None = None) -> None:
+    def __init__(self, stretches: Sequence[Stretch], purge_filter: PurgeFilter | None = None) -> None:
         self._stretches = list(stretches)
-        self._outstanding = outstanding or Outstanding()
-        self._purged_until = -math.inf if self._outstanding.latest is None else microseconds(self._outstanding.latest)
+        self._purge_filter = purge_filter or PurgeFilter()
+        self._purged_until = -math.inf if self._purge_filter.latest is None else microseconds(self._purge_filter.latest)
 
     @property
     def count(self) -> int:
@@ -157,91 +160,91 @@ class Hot:
             index = sequence - segment.base
             if segment.writer == writer and first <= index < last:
                 with suppress(*UNREADABLE):  # damaged, which the fold reports
-                    return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
+                    return next(map(self._purge_filter.apply, segment.read(index, index + 1)), None)
         return None
 
     def events(self, query: EventQuery) -> list[Event]:
-        """The latest events that fit, oldest first."""
-        asks_for_context = not query.session is query.agent is query.user is None
-        fits_head, fits = _heads_of(query), matcher(query)
+        """The latest matching events, oldest first."""
+        filters_context = not query.session is query.agent is query.user is None
+        fits_head, fits = _head_matcher(query), matcher(query)
         limit = query.limit
         since = -math.inf if query.since is None else microseconds(query.since)
         until = math.inf if query.until is None else microseconds(query.until)
         is_dated = query.since is not None or query.until is not None
-        takes_recalled = self._outstanding.takes_recalled
+        checks_recalled = self._purge_filter.checks_recalled
         latest: list[HotMatch] = []  # a heap: the oldest of them first
-        for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
+        for chunk in self._chunks(_context_matcher(query) if filters_context else None):
             is_full = limit is not None and len(latest) >= limit
             if is_full and not latest:
                 break
             if is_full and chunk.times[1] < latest[0].at:
-                continue  # most chunks: the latest of the log are read first
+                continue  # true for most chunks, because the latest are read first
             if is_dated and (chunk.times[1] < since or chunk.times[0] >= until):
                 continue
-            for found in chunk.found():
-                if found.at <= self._purged_until or (takes_recalled and found.is_recalled):
-                    # It may be a tombstone, to which little fits.
-                    is_wanted = fits(self._event(found))
+            for match in chunk.matches():
+                if match.at <= self._purged_until or (checks_recalled and match.is_recalled):
+                    # It may have been purged: match its tombstone instead.
+                    is_match = fits(self._event(match))
                 else:
-                    is_wanted = fits_head(found) and (query.text is None or fits(found.event))
-                if not is_wanted:
+                    is_match = fits_head(match) and (query.text is None or fits(match.event))
+                if not is_match:
                     continue
-                heapq.heappush(latest, found)
+                heapq.heappush(latest, match)
                 if limit is not None and len(latest) > limit:
                     heapq.heappop(latest)
-        return [self._event(found) for found in sorted(latest)]
+        return [self._event(match) for match in sorted(latest)]
 
-    def _event(self, found: HotMatch) -> Event:
-        return self._outstanding.applied(found.event)
+    def _event(self, match: HotMatch) -> Event:
+        return self._purge_filter.apply(match.event)
 
     def chain(self, correlation: str) -> list[Event]:
         """The events with this correlation, or that descend from the root of this id, oldest first."""
-        of_it = self._all(lambda context: context.correlation == correlation)
-        found = {each.order: each for each in of_it if self._event(each).context.correlation == correlation}
+        correlated = self._all(lambda context: context.correlation == correlation)
+        matches = {each.order: each for each in correlated if self._event(each).context.correlation == correlation}
         with suppress(InvalidEvent):  # no root has this id
             root = split_id(correlation)
-            found |= {each.order: each for each in self._all() if _root_of(each) == root}
-        return [self._event(each) for each in sorted(found.values())]
+            matches |= {each.order: each for each in self._all() if _root_of(each) == root}
+        return [self._event(each) for each in sorted(matches.values())]
 
     def below(self, parents: Iterable[EventId]) -> list[Event]:
         """The descendants of these events within the segments."""
         children: dict[tuple[WriterId, int], list[HotMatch]] = {}
-        for found in self._all():
-            if line := found.frame.lineage if found.frame.lineage.depth else None:
-                children.setdefault((line.parent_writer or found.segment.writer, line.parent), []).append(found)
+        for match in self._all():
+            if line := match.frame.lineage if match.frame.lineage.depth else None:
+                children.setdefault((line.parent_writer or match.segment.writer, line.parent), []).append(match)
         waiting = [split_id(parent) for parent in parents]
         below = []
         while waiting:
-            for found in children.pop(waiting.pop(), ()):
-                below.append(self._event(found))
-                waiting.append((found.segment.writer, found.segment.base + found.place))
+            for match in children.pop(waiting.pop(), ()):
+                below.append(self._event(match))
+                waiting.append((match.segment.writer, match.segment.base + match.place))
         return below
 
     def _all(self, fits_context: Callable[[Context], bool] | None = None) -> Iterator[HotMatch]:
         for chunk in self._chunks(fits_context):
-            yield from chunk.found()
+            yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """The events whose context fits, latest first, in chunks."""
+        """The events whose context matches, latest first, in chunks."""
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity
             scopes = segment.scopes(first, last)
-            wanted = None
+            selected = None
             if fits_context is not None:
                 segment.learn(last)
-                wanted = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
+                selected = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
             for start in range((len(scopes) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
                 some = scopes[start : start + READ_FRAMES]
-                if wanted is not None and sum(scope in wanted for scope in some) * SPARSE < len(some):
+                if selected is not None and sum(scope in selected for scope in some) * SPARSE < len(some):
                     for place, scope in enumerate(some, first + start):
-                        if scope in wanted:
-                            yield FrameChunk(segment, order, place, [scope], wanted)
+                        if scope in selected:
+                            yield FrameChunk(segment, order, place, [scope], selected)
                 else:
-                    yield FrameChunk(segment, order, first + start, some, wanted)
+                    yield FrameChunk(segment, order, first + start, some, selected)
 
 
-def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
+def _context_matcher(query: EventQuery) -> Callable[[Context], bool]:
     def fits(context: Context) -> bool:
         return (
             (query.session is None or context.session == query.session)
@@ -252,17 +255,17 @@ def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
     return fits
 
 
-def _heads_of(query: EventQuery) -> Callable[[HotMatch], bool]:
-    """True if a frame fits a query, apart from its data."""
+def _head_matcher(query: EventQuery) -> Callable[[HotMatch], bool]:
+    """A predicate: True if a frame matches a query, apart from context and text."""
     patterns = [name_pattern(pattern) for pattern in query.names]
     since = None if query.since is None else microseconds(query.since)
     until = None if query.until is None else microseconds(query.until)
 
-    def fits(found: HotMatch) -> bool:
-        frame = found.frame
+    def fits(match: HotMatch) -> bool:
+        frame = match.frame
         return (
-            (since is None or found.at >= since)
-            and (until is None or found.at < until)
+            (since is None or match.at >= since)
+            and (until is None or match.at < until)
             and (query.errors is None or bool(frame.flags & ERROR) == query.errors)
             and (not patterns or any(pattern.fullmatch(str(frame.name)) for pattern in patterns))
         )
@@ -270,11 +273,11 @@ def _heads_of(query: EventQuery) -> Callable[[HotMatch], bool]:
     return fits
 
 
-def _root_of(found: HotMatch) -> tuple[WriterId, int]:
-    line = found.frame.lineage
+def _root_of(match: HotMatch) -> tuple[WriterId, int]:
+    line = match.frame.lineage
     if line.depth == 0:
-        return found.segment.writer, found.segment.base + found.place
-    return line.root_writer or found.segment.writer, line.root
+        return match.segment.writer, match.segment.base + match.place
+    return line.root_writer or match.segment.writer, line.root
 
 
 class LogWithPending:
@@ -297,8 +300,8 @@ class PendingLog:
 
     async def query(self, query: EventQuery) -> list[Event]:
         waiting = await asyncio.to_thread(self._hot.events, query)
-        found = _merged(await self._stored.query(query), waiting)
-        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+        events = _merged(await self._stored.query(query), waiting)
+        return events if query.limit is None else events[max(0, len(events) - query.limit) :]
 
 
 class PendingChains:
@@ -314,31 +317,31 @@ class PendingChains:
         return _merged(await self._stored.chain(correlation), waiting)
 
     async def ancestors(self, identifier: EventId) -> list[Event]:
-        found: dict[EventId, Event] = {}
+        above: dict[EventId, Event] = {}
         event = await self._log.get(identifier)
         while event is not None:
             line = [event, *await self._stored.ancestors(event.id)]
-            found |= {each.id: each for each in line}
-            above = line[-1].parent_id
-            event = await self._log.get(above) if above is not None and above not in found else None
-        found.pop(identifier, None)
-        return sorted(found.values(), key=lambda each: -each.depth)
+            above |= {each.id: each for each in line}
+            parent = line[-1].parent_id
+            event = await self._log.get(parent) if parent is not None and parent not in above else None
+        above.pop(identifier, None)
+        return sorted(above.values(), key=lambda each: -each.depth)
 
     async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
         event = await self._log.get(identifier)
-        if event is None:  # others may name it as their parent all the same
+        if event is None:  # other events may still name it as their parent
             stored = await self._stored.descendants(identifier)
             waiting = await asyncio.to_thread(self._hot.below, {identifier, *(each.id for each in stored)})
             return _merged(stored, waiting)
         children: dict[EventId | None, list[Event]] = {}
         for each in await self.chain(event.root_id):
             children.setdefault(each.parent_id, []).append(each)
-        found: list[Event] = []
+        events: list[Event] = []
         parents = [identifier]
         while parents:
-            found += (below := children.pop(parents.pop(), []))
+            events += (below := children.pop(parents.pop(), []))
             parents += [each.id for each in below]
-        return _in_order(each for each in found if depth is None or each.depth <= event.depth + depth)
+        return _in_order(each for each in events if depth is None or each.depth <= event.depth + depth)
 
 
 async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Reads:
@@ -348,7 +351,7 @@ async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Rea
         await folding.flush()
         return stored
     folding.wake()
-    return LogWithPending(stored, Hot(waiting, Outstanding(await purges.all())))
+    return LogWithPending(stored, Hot(waiting, PurgeFilter(await purges.all())))
 
 
 def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:

@@ -1,10 +1,10 @@
-"""Events on their way to the store: on disk when `emit` returns, folded into the store in batches, never dropped.
+"""The journal holds events until they are stored: on disk when `emit` returns, then folded into the store in batches.
 
 A writer owns a folder of segments. `emit` encodes once, copies the frame into the heap and stores one word in the
 spine. The word is the commit: before it nothing has happened, after it the bytes are in the kernel's page cache and
-survive `kill -9`. `sync` calls `fdatasync` for all who wait at once; after it they survive power loss. Folding reads
-committed frames back as events for the store to append, and removes a segment when all of it is there. The append is
-idempotent, so a fold may be repeated at will: also by the next process that opens the space, after this one was killed.
+survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it they survive power loss. Folding
+reads committed frames back as events, appends them to the store, and removes a segment when all of it is stored. The
+append is idempotent, so a fold may be repeated, even by the next process that opens the space after a kill.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 
 from mica.errors import Backlogged, StoreUnavailable
 from mica.events.context import Here
-from mica.events.emitter import Emit, emitter
+from mica.events.emitter import Emit, make_emitter
 from mica.events.leftovers import WriterFolder
 from mica.events.segment import UNREADABLE, Batch, Segment, Stretch, make_segment
 from mica.model.event import Clock, new_writer
 
-EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
+EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment; a busy process fills the largest in about a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
 GROWTH = 4  # factor from one segment to the next
-JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, some eight million events: beyond that the store is stuck
+JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, about eight million events: beyond that the store is stuck
 
 
 class Journal:
-    """One writer: the segments of one process life. Any thread may emit; one at a time may fold."""
+    """The segments of one writer, which is one process. Any thread may emit; one at a time may fold."""
 
     emit: Emit
 
@@ -40,12 +40,12 @@ class Journal:
         self._space = space
         self._base = base
         self._clock = clock
-        self.wake = wake  # called when events wait after a time without any
+        self.wake = wake  # called for the first event after an idle period
         self._is_closed = False
         self.is_forked = False  # in a child of the process that it was made in
         self._start()
-        own = emitter(self, space=space, base_here=base, clock=clock)
-        self.emit, self._restart, self._seal, self._rest, self._stir = own
+        own = make_emitter(self, space=space, base_here=base, clock=clock)
+        self.emit, self._restart, self._seal, self._set_idle, self._set_busy = own
         _living.add(self)
 
     def _start(self) -> None:
@@ -59,11 +59,11 @@ class Journal:
     @property
     def size_bytes(self) -> int:
         """The bytes of the segments that hold events for the store."""
-        return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.refreshed())
+        return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.count_committed())
 
     def unfolded(self) -> list[Stretch]:
         """The frames that are not in the store yet."""
-        segments = [Stretch(each, each.folded, each.refreshed()) for each in list(self._segments)]
+        segments = [Stretch(each, each.folded, each.count_committed()) for each in list(self._segments)]
         own = [each for each in segments if each.first < each.last]
         return own + [each for inner in self._inners for each in inner.unfolded()]
 
@@ -80,36 +80,36 @@ class Journal:
     def sync(self) -> None:
         """Return when everything emitted before survives power loss. Concurrent callers share one sync.
 
-        Raises StoreUnavailable when the disk does not take it, or the folder is gone: then only storing makes it safe.
+        Raises StoreUnavailable when the disk fails or the folder was removed; then only storing makes the events safe.
         """
         with self._syncing:
             for segment in list(self._segments):
                 try:
-                    if segment.path is not None and segment.folded < segment.refreshed():
+                    if segment.path is not None and segment.folded < segment.count_committed():
                         segment.path.stat()  # a removed file can still be synced, but is lost
                     segment.sync()
                 except OSError as error:
-                    if segment.folded == segment.refreshed():
+                    if segment.folded == segment.count_committed():
                         continue  # all of it is in the store
                     raise StoreUnavailable(
-                        f"what was emitted cannot be brought to the disk in {self._folder} ({error.strerror}); it is "
-                        "safe when it is stored, as every read does first"
+                        f"events cannot be synced to disk in {self._folder} ({error.strerror}); they are safe once "
+                        "they are stored, which every read does first"
                     ) from error
         for inner in self._inners:
             inner.sync()
 
     def batch(self, limit: int) -> Batch | None:
         """The next batch of events for the store, oldest first; None if nothing waits."""
-        self._rest()  # first, so that a later event wakes the fold again
+        self._set_idle()  # first, so that a later event wakes the fold again
         for segment in list(self._segments):
-            if segment.folded < (count := segment.refreshed()):
-                self._stir()
+            if segment.folded < (count := segment.count_committed()):
+                self._set_busy()
                 try:
                     return segment.batch(limit, count)
                 except UNREADABLE:
-                    return segment.salvaged(limit, count)
+                    return segment.salvage(limit, count)
             self._drop(segment, patient=False)
-        return next((found for inner in self._inners if (found := inner.batch(limit)) is not None), None)
+        return next((batch for inner in self._inners if (batch := inner.batch(limit)) is not None), None)
 
     def stored(self, batch: Batch) -> None:
         """Note that the events of a batch are stored."""
@@ -129,7 +129,7 @@ class Journal:
         try:
             # Checked again: an event may have been written before the next segment took its place.
             # An empty segment may become the next one.
-            is_done = segment is not self.written and 0 < segment.folded == segment.refreshed()
+            is_done = segment is not self.written and 0 < segment.folded == segment.count_committed()
             if is_done and segment in self._segments:
                 self._segments.remove(segment)
                 segment.remove()
@@ -150,7 +150,7 @@ class Journal:
             inner.close()
         with self._syncing:
             for segment in self._segments:
-                if segment.folded == segment.refreshed():
+                if segment.folded == segment.count_committed():
                     segment.remove()
                 else:
                     segment.close()
@@ -161,9 +161,10 @@ class Journal:
         _living.discard(self)
 
     def within(self) -> Journal:
+        """The journal for events that are emitted during an emit, for example by a signal handler."""
         if not self._inners:
-            made = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
-            self._inners.append(made)  # appended, because a signal handler may have made and used another meanwhile
+            inner = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
+            self._inners.append(inner)  # appended, because a signal handler may have made and used another meanwhile
         return self._inners[0]
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
@@ -173,7 +174,7 @@ class Journal:
         if self.size_bytes > JOURNAL_BYTES_MAX:
             raise Backlogged(
                 f"{self.waiting_events:,} events wait for the store and take {self.size_bytes:,} bytes in "
-                f"{self._folder}; the last one was not taken: is the store reachable? `mica doctor` tells"
+                f"{self._folder}; the last one was rejected: is the store reachable? Run `mica doctor`"
             )
         if (
             self._home is not None and not self._home.path.is_dir()
@@ -183,7 +184,7 @@ class Journal:
         if self._folder is not None and self._home is None:
             self._home = WriterFolder.make(self._folder / self.writer)
         before = self._segments[-1] if self._segments else None
-        if before is not None and before.base == base:  # left by an interrupted attempt: it is empty
+        if before is not None and before.base == base:  # empty, from an interrupted attempt
             self._segments.remove(before)
             before.remove()
             before = None
@@ -201,14 +202,14 @@ class Journal:
         """After a fork, in the child: continue as another writer; the segments belong to the parent."""
         if self._home is not None:
             self._home.forget()
-        self.wake = _nobody
+        self.wake = _do_nothing
         self.is_forked = True
         self._start()
         self._restart()
 
 
-def _nobody() -> None:
-    """The fold of a forked child does nothing: the next process that opens the space stores the events."""
+def _do_nothing() -> None:
+    """Wake no fold in a forked child: the next process that opens the space stores the events."""
 
 
 _living: weakref.WeakSet[Journal] = weakref.WeakSet()

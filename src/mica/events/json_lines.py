@@ -8,7 +8,7 @@ from typing import IO
 
 import msgspec
 
-LINE_BYTES_MAX = 512 * 2**20  # ten times the longest line seen in the wild; a longer one is not a record
+LINE_BYTES_MAX = 512 * 2**20  # ten times the longest line observed in practice; a longer one is not a record
 
 
 class JsonLine(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Folders of writers: locked while a writer lives; claimed and emptied by the next process that opens the space."""
+"""Folders of writers: locked while a writer is alive, then emptied by the next process that opens the space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mica.model.event import REFUSED
 
 LOCK = "lock"
 DAMAGED = ".damaged"
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process, or the machine, has no more to give just now
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process or machine has no free files or memory now
 
 
 class WriterFolder:
@@ -28,7 +28,7 @@ class WriterFolder:
 
     @classmethod
     def make(cls, path: Path) -> WriterFolder:
-        """A new folder. It is named after it is locked, so that it never looks like a dead writer's."""
+        """A new folder. It is renamed after it is locked, so that it never looks like a dead writer's."""
         unnamed = path.with_name(f".{path.name}")
         try:
             if not path.exists():
@@ -42,11 +42,11 @@ class WriterFolder:
                     raise
                 return cls(path, lock)
         except OSError as error:
-            reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
+            reason = f"cannot write in {path}: {error.strerror}; choose another directory with MICA_HOME"
             raise StoreUnavailable(reason) from error
         home = cls.claim(path)
         if home is None:
-            raise StoreUnavailable(f"another process writes in {path}; two writers cannot share a folder")
+            raise StoreUnavailable(f"another process is writing in {path}; two writers cannot share a folder")
         return home
 
     @classmethod
@@ -88,19 +88,19 @@ class Leftover:
         for path in home.path.glob(f"*{UNNAMED}"):
             path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
         for path in sorted(home.path.glob(f"*{SUFFIX}")):
-            self._take(path)
+            self._load(path)
 
-    def _take(self, path: Path) -> None:
+    def _load(self, path: Path) -> None:
         try:
             segment = load_segment(path)
             problem = segment.recover() if segment is not None else None
-        except StoreUnavailable as error:  # of a newer version: it waits for a newer mica
+        except StoreUnavailable as error:  # of a newer version: it stays for a newer mica
             self.damaged.append(str(error))
             return
-        except OSError as error:  # it says nothing of what is in the file
+        except OSError as error:  # the content may be intact
             if error.errno in EXHAUSTED:
                 raise
-            self.damaged.append(f"{path} cannot be read: {error.strerror or error}; events may wait in it")
+            self.damaged.append(f"{path} cannot be read: {error.strerror or error}; it may hold unstored events")
             return
         except ValueError as error:
             self.damaged.append(f"{path} cannot be read: {error}")
@@ -111,11 +111,11 @@ class Leftover:
             return
         if problem is not None:
             self._spoil(segment, problem)
-        segment.close()  # it is only read, and its memory stays: there may be many
+        segment.close()  # there may be many; the mapped memory stays readable
         self._segments.append(segment)
 
     @property
-    def held(self) -> int:
+    def open_segments(self) -> int:
         """The number of open segments."""
         return max(1, len(self._segments))
 
@@ -137,7 +137,7 @@ class Leftover:
                 self._salvaging.add(segment)
                 self._spoil(segment, segment.cut())
             if segment.folded < segment.count:
-                return segment.salvaged(limit, segment.count)
+                return segment.salvage(limit, segment.count)
         return None
 
     def stored(self, batch: Batch) -> None:
@@ -169,15 +169,15 @@ def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[L
         if path.name.startswith(".") or path.name in known:
             continue
         try:
-            leftover = _left_in(path)
+            leftover = _open_leftover(path)
         except OSError as error:
-            raise StoreUnavailable(f"cannot open {path}: {error.strerror}; events wait there, try again") from error
+            raise StoreUnavailable(f"cannot open {path}: {error.strerror}; it holds events, try again") from error
         if leftover is not None:
             yield leftover
 
 
-def _left_in(path: Path) -> Leftover | None:
-    """The segments in a dead writer's folder; None while it lives. Raises OSError."""
+def _open_leftover(path: Path) -> Leftover | None:
+    """The segments in a dead writer's folder; None while the writer is alive. Raises OSError."""
     home = WriterFolder.claim(path)
     if home is None:
         return None
@@ -195,22 +195,22 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StoreUnavailable(f"cannot look into {folder}: {error.strerror}; events may wait there") from error
+        raise StoreUnavailable(f"cannot list {folder}: {error.strerror}; unstored events may be there") from error
 
 
 def damaged_in(folder: Path | None) -> list[str]:
     """The renamed segments in a folder that could not be read completely."""
-    found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
+    paths = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
     return [
-        f"{path} was damaged; what can be read of it is stored, and in place of a frame that cannot, an event named"
-        f" {REFUSED} where others come behind it; look at it and remove it"
-        for path in found
+        f"{path} was damaged; its readable events are stored, and an event named {REFUSED} replaces each"
+        " unreadable one that others follow; check it and remove it"
+        for path in paths
     ]
 
 
 def closed_in(folder: Path | None) -> list[str]:
     """The folders of writers that cannot be opened, with the reason; their events stay there."""
-    found = []
+    problems = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith("."):
             continue
@@ -220,14 +220,14 @@ def closed_in(folder: Path | None) -> list[str]:
             continue
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            found.append(f"{path} cannot be opened ({reason}): events of its writer may wait there; see who owns it")
-    return found
+            problems.append(f"{path} cannot be opened ({reason}): its events may not be stored yet; check who owns it")
+    return problems
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
     """The number of waiting events of all writers in a folder, and the bytes of their segments.
 
-    A segment that is kept ready and holds nothing that waits counts for nothing.
+    A segment without waiting events is not counted.
     """
     waiting = size = 0
     for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
@@ -237,7 +237,7 @@ def backlog(folder: Path | None) -> tuple[int, int]:
             segment = None  # folded meanwhile, or of another version: its bytes count
         count = None
         if segment is not None:
-            count = segment.events_in(segment.folded, segment.refreshed())
+            count = segment.events_in(segment.folded, segment.count_committed())
             segment.close()
         waiting += count or 0
         size += path.stat().st_size if count != 0 and path.exists() else 0

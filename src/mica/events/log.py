@@ -1,7 +1,7 @@
 """The log of one open space: recording events, storing them, and notifying the parts that depend on them.
 
-Every package receives the `Log`. It owns the journal and the fold that brings the journal into the store. What else
-must happen around an append or a purge is a listener, which `memory.py` adds.
+Every package receives the `Log`. It owns the journal and the fold that moves the journal into the store. Other work
+around an append or a purge is done by listeners, which `memory.py` adds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mica.model.event import (
 from mica.model.mark import Relation, check_mark
 from mica.store.codec import remember
 from mica.store.protocol import Store
-from mica.store.purges import Outstanding
+from mica.store.purges import PurgeFilter
 
 LOG = logging.getLogger("mica")
 
@@ -81,7 +81,7 @@ class Log:
         self._store = store
         self._clock = clock
         self._generation = store.purges.generation
-        self._purges = Outstanding()  # the purges that this process knows of
+        self._purges = PurgeFilter()  # the purges that this process knows of
         self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # of marks made here: a Ref has no time
         self._folding = JournalFold(self.append, store.segments)
         self.journal = Journal(
@@ -102,7 +102,7 @@ class Log:
 
     @property
     def emit(self) -> Emit:
-        """The journal's own `emit`; a fork changes it, so ask each time."""
+        """The journal's own `emit`. A fork replaces it, so do not cache it."""
         return self.journal.emit
 
     def mark(
@@ -130,7 +130,7 @@ class Log:
             check_relation(relation, has_parent=parent is not None or self.here.parent is not None)
             data["relation"] = relation
         ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
-        remember(self._marked_at, (ref.writer, ref.sequence), marked_at)  # making its id would take longer
+        remember(self._marked_at, (ref.writer, ref.sequence), marked_at)  # cheaper than making its id
         remember(_SPACES, ref.writer, self.space)
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
@@ -144,7 +144,7 @@ class Log:
         why: str | None = None,
         principles: str | Sequence[str] = (),
     ) -> None:
-        """Raise what `mark` would raise for this content, and record nothing."""
+        """Raise the error that `mark` would raise for this content, and record nothing."""
         data = mark_data(text, tags, why, principles, check=self.check_asserted)
         check_mark(data)
         encode_data(MARK, data)
@@ -152,16 +152,16 @@ class Log:
     def check_asserted(self, *texts: str) -> None:
         """Raise InvalidInput if one of these texts repeats something that was purged."""
         for text in texts:
-            if (purge := self._purges.asserted(text)) is not None:
+            if (purge := self._purges.find_purge(text)) is not None:
                 value = purge.written_in(text) or text
                 raise InvalidInput(
-                    f"{value!r} was purged on {purge.at:%Y-%m-%d} ({purge.told.reason}; record {purge.told.purge}) and "
-                    "must not be recorded again; use other words, or allow it: "
+                    f"{value!r} was purged on {purge.at:%Y-%m-%d} ({purge.tombstone.reason}; "
+                    f"record {purge.tombstone.purge}) and must not be recorded again; use other words, or allow it: "
                     f"`mica purge --allow {shlex.quote(value)}`"
                 )
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store whole events, all or none; one that is stored already counts as repeated. Calls the listeners."""
+        """Store complete events, all or none, and call the listeners. An event stored before counts as repeated."""
         for before in self.before_append:
             before(events)
         appended = await self._store.log.append(events)
@@ -178,7 +178,7 @@ class Log:
 
     async def durable(self) -> None:
         """Return when every event emitted before survives a power loss."""
-        if self.journal.is_forked:  # whose loop and threads are the parent's
+        if self.journal.is_forked:  # its event loop and threads belong to the parent process
             self.journal.sync()
         else:
             await asyncio.to_thread(self.journal.sync)
@@ -186,7 +186,7 @@ class Log:
     # -- Reading
 
     async def stored(self) -> None:
-        """Return when every event emitted before has its position. Raises what the store raised."""
+        """Return when every event emitted before is stored and has a position. Raises the errors of the store."""
         await self.collect()
         await self._folding.flush()
 
@@ -196,37 +196,37 @@ class Log:
         return await readable(self._store, self._store.purges, self._folding)
 
     async def query(self, query: EventQuery) -> list[Event]:
-        """The latest events that fit, oldest first, of all that were emitted before."""
+        """The latest matching events, oldest first, of all that were emitted before."""
         return await (await self.reads()).log.query(query)
 
     async def get(self, reference: Reference) -> Event:
         """The event of this id or position. Raises UnknownEvent."""
-        found = await self.find(reference, await self.reads())
-        if found is None:
+        event = await self.find(reference, await self.reads())
+        if event is None:
             raise UnknownEvent(str(reference))
-        return found
+        return event
 
     async def find(self, reference: Reference, reads: Reads) -> Event | None:
-        """The event of this id or position, None if there is none."""
+        """The event of this id or position, or None."""
         return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
 
     async def collect(self) -> None:
         """Run the `before_read` listeners. Raises StoreUnavailable in a forked process and in another event loop."""
         if self.journal.is_forked:
             raise StoreUnavailable(
-                "this memory was opened by the parent of this process: events emitted here are kept, but to read, "
+                "this memory was opened by the parent of this process: events emitted here are stored later; to read, "
                 "open the space again in this process"
             )
         if not self._folding.is_here:
             raise StoreUnavailable(
                 "this memory was opened in another event loop: every thread may emit, but only that loop can read or "
-                "close it; open the space again in this one"
+                "close it; open the space again in this loop"
             )
         for prepare in self.before_read:
             await prepare()
 
     async def flush(self) -> None:
-        """Store everything that was emitted, without `collect`. Raises what the store raised."""
+        """Store everything that was emitted, without `collect`. Raises the errors of the store."""
         await self._folding.flush()
 
     async def clear(self) -> None:
@@ -241,7 +241,7 @@ class Log:
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The stretches of segments that wait for the store, as far as they are known."""
+        """The known stretches of segments that wait for the store."""
         return self._folding.unfolded
 
     @property
@@ -252,7 +252,7 @@ class Log:
     # -- Purges
 
     async def notify_purged(self) -> None:
-        """Call the `on_purge` listeners and read the list of purges again."""
+        """Call the `on_purge` listeners and reload the list of purges."""
         for listener in self.on_purge:
             listener()
         await self.learn_purges()
@@ -263,9 +263,9 @@ class Log:
             listener()
 
     async def learn_purges(self) -> None:
-        """Read the list of purges, so that no mark repeats one. An unavailable store leaves the list as it was."""
+        """Reload the list of purges, so that no mark repeats a purged value. An unavailable store changes nothing."""
         with suppress(StoreError):
-            self._purges = Outstanding(await self._store.purges.all())
+            self._purges = PurgeFilter(await self._store.purges.all())
 
     # -- Closing
 
@@ -277,15 +277,15 @@ class Log:
     def start_closing(self) -> None:
         """Mark the log as closed: followers end. Raises StoreUnavailable in another event loop than its own."""
         if not self.is_detached and not self._folding.is_here:
-            raise StoreUnavailable("this memory was opened in another event loop, which alone can close it")
+            raise StoreUnavailable("this memory was opened in another event loop; only that loop can close it")
         self.is_closed = True
 
     async def close(self) -> None:
-        """Store what waits, as far as the store takes it now; the rest stays on disk, and a warning says how much."""
+        """Store the waiting events. Those that the store does not accept stay on disk, and a warning counts them."""
         await self._folding.close()
         if waiting := self.journal.waiting_events:
             LOG.warning(
-                "%s could not be stored in %s now: kept in %s until this space is opened again on this machine",
+                "%s could not be stored in %s: saved in %s until this space is opened again on this machine",
                 plural(waiting, "event"),
                 self._store.location,
                 self._store.segments,

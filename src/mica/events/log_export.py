@@ -1,4 +1,4 @@
-"""Files of exported events: written whole or not at all, and rewritten when a purge takes events that are in them."""
+"""Files of exported events: written completely or not at all, and rewritten when a purge removes events in them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mica.format.documents import event_document
 from mica.model.event import PURGED, Context, Event, EventId, split_id
 from mica.store.purges import EXPORTED
 
-BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside its file
+BESIDE = ("-wal", "-shm", "-journal")  # suffixes of the files that SQLite keeps beside a database
 DATABASE = b"SQLite format 3\0"
 
 
-class LogExported(msgspec.Struct, frozen=True, kw_only=True):
+class LogExportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export."""
 
     events: int
@@ -43,11 +43,11 @@ def record_export(log: Log, path: Path, *, events: int) -> None:
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     """A block that writes a new file, which replaces the old one at the end.
 
-    Raises InvalidInput when that cannot be done, or when the old one is a store or a part of one.
+    Raises InvalidInput if the file cannot be written, or if the old one belongs to a store.
     """
     try:
-        if _is_of_a_store(path):
-            raise InvalidInput(f"{path} is a database or a part of one, which would be lost; give another file")
+        if _belongs_to_store(path):
+            raise InvalidInput(f"{path} belongs to a database, which would be lost; choose another file")
         if path.exists() and not path.is_file():  # a device or a pipe
             with path.open("wb") as stream:
                 yield stream
@@ -68,15 +68,15 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _is_of_a_store(path: Path) -> bool:
-    if _begins(path, DATABASE) or _begins(path, segment.MAGIC) or path.suffix == segment.SUFFIX:
+def _belongs_to_store(path: Path) -> bool:
+    if _starts_with(path, DATABASE) or _starts_with(path, segment.MAGIC) or path.suffix == segment.SUFFIX:
         return True
     beside = next((ending for ending in BESIDE if path.name.endswith(ending)), "")
-    # A log may hold what its database does not have yet, and one of another kind than SQLite's would be deleted.
-    return bool(beside) and _begins(path.with_name(path.name.removesuffix(beside)), DATABASE)
+    # A log may hold transactions that its database does not have yet, and SQLite deletes one that it does not know.
+    return bool(beside) and _starts_with(path.with_name(path.name.removesuffix(beside)), DATABASE)
 
 
-def _begins(path: Path, magic: bytes) -> bool:
+def _starts_with(path: Path, magic: bytes) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as stream:
@@ -93,7 +93,7 @@ class ExportLine(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:
-        """The event as far as a selection needs it; None if the line lacks a field."""
+        """The event with the fields that a selection needs; None if the line lacks one."""
         if self.name is None or self.at is None or self.context is None or not bytes(self.data):
             return None
         fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
@@ -102,23 +102,23 @@ class ExportLine(msgspec.Struct):
 
 
 _Stone: TypeAlias = Callable[[EventId, Event | None], Event | None]
-_lines_of = msgspec.json.Decoder(ExportLine)
-_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_line_decoder = msgspec.json.Decoder(ExportLine)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def rewrite(path: Path, stone_of: _Stone) -> int:
-    """Replace the lines of purged events by tombstones; all other lines stay byte for byte.
+    """Replace the lines of purged events with tombstones; all other lines stay byte for byte.
 
-    `stone_of` is given an id, and the event where the line holds all of it, and returns the tombstone or None. Returns
-    how many lines were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours or
-    has no ids by which to know its events, and OSError.
+    `stone_of` receives an id, and the event if the line is complete, and returns the tombstone or None. Returns the
+    number of replaced lines; a file without any is not touched. Raises InvalidInput if the file is not an export with
+    ids, and OSError.
     """
-    path = path.resolve()  # replacing a link would leave the file behind it as it was
-    if not (count := sum(line is not kept for line, kept in _lines(path, stone_of))):
+    path = path.resolve()  # replace the file itself, not a link to it
+    if not (count := sum(line is not replacement for line, replacement in _lines(path, stone_of))):
         return 0
     with atomic_writer(path) as stream:
-        for _, kept in _lines(path, stone_of):
-            stream.write(kept)
+        for _, replacement in _lines(path, stone_of):
+            stream.write(replacement)
     return count
 
 
@@ -127,13 +127,13 @@ def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
-                read = _lines_of.decode(line)
+                read = _line_decoder.decode(line)
                 split_id(read.id)
             except (msgspec.DecodeError, InvalidEvent) as error:
-                raise InvalidInput(f"{path} is no export of events with ids, see line {number}") from error
+                raise InvalidInput(f"{path} is not an export of events with ids, see line {number}") from error
             stone = None if read.name == PURGED else stone_of(read.id, read.event())
             if stone is None:
                 yield line, line
             else:
-                document = event_document(stone, tuple(_fields_of.decode(line)))
+                document = event_document(stone, tuple(_fields_decoder.decode(line)))
                 yield line, msgspec.json.encode(document) + b"\n"

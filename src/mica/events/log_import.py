@@ -58,14 +58,14 @@ Format: TypeAlias = Literal["mica", "ksi", "flat", "cloudevents"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 Object: TypeAlias = dict[str, object]
 
-EVENTS_MAX = 200_000  # all of a file is in memory and stored in one step: some 0.4 GB and 15 s at this size
+EVENTS_MAX = 200_000  # a file is held in memory and stored in one step: about 0.4 GB and 15 s at this size
 BYTES_MAX = 512 * 2**20
 AMBIGUOUS = -1
-TOLD_MAX = 5  # lines named in an error; more would not be read
+PROBLEMS_SHOWN_MAX = 5  # lines named in one error message
 SPLIT = "split it into parts and import them in order: a parent in an earlier part is found"
 
-# What mica acts on: a line of another program is no word of a person here, nor a record of our own work.
-_OURS = re.compile(
+# Names that mica acts on: an event of another program must not pass for a person's statement or a record of mica.
+_RESERVED = re.compile(
     r"(brief|crystal|epoch|event|judgment|log|mark|quality|teaching|trail|transcript)(\..*)?"
     r"|defrag|offer|source\.tested|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
 )
@@ -78,8 +78,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line as an event; its root and depth are not computed yet."""
 
     line: int
-    key: str  # what the log calls it
-    parent: str | None  # what the log calls its parent
+    key: str  # its id in the log
+    parent: str | None  # the parent's id in the log
     writer: WriterId
     name: str
     at: datetime
@@ -87,8 +87,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     origin: Origin = "imported"
     error: bool = False
-    ref: Ref | None = None  # its place, where the line itself says it: in our own exports
-    is_undated: bool = False  # its log does not say when it happened; `dated` does
+    ref: Ref | None = None  # only in our own exports, which contain it
+    is_undated: bool = False  # the log has no time for it; `with_times` fills one in
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +98,8 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     entries: tuple[LogEntry, ...]
     ids: tuple[EventId, ...]  # of the entries, in order
-    by_key: Mapping[str, int]  # the entry that a key means: the first that has it
-    by_last: Mapping[str, int]  # the same by the id alone, where only one source uses it
+    by_key: Mapping[str, int]  # the first entry with each key
+    by_last: Mapping[str, int]  # the same by the id alone, if only one source uses it
     reused: int  # entries whose key belongs to an earlier one with other content
 
     def parent_id(self, entry: LogEntry) -> EventId | None:
@@ -112,11 +112,11 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
         return EventId(entry.parent) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.parent)))
 
     def outside(self) -> set[EventId]:
-        """Parents that are not in the file."""
+        """The ids of parents that are not in the file."""
         own = set(self.ids)
         return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
 
-    def called(self, identifier: EventId) -> str:
+    def describe(self, identifier: EventId) -> str:
         """The line of the event with this id, and its id in the log."""
         entry = self.entries[self.ids.index(identifier)]
         return f"line {entry.line}, event {_last(entry.key)!r},"
@@ -126,10 +126,10 @@ class VerifiedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The events of a log, in the order of its lines."""
 
     events: tuple[Event, ...]
-    orphans: int  # entries whose parent is nowhere
+    orphans: int  # entries whose parent is unknown
 
 
-class LogImported(msgspec.Struct, frozen=True, kw_only=True):
+class LogImportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of importing a log."""
 
     format: Format | None  # None: the file is empty
@@ -138,7 +138,7 @@ class LogImported(msgspec.Struct, frozen=True, kw_only=True):
     orphans: int  # without a parent; imported only with `allow_orphans`
     reused: int  # shared their id with another event of the log and got a new one
     undated: int  # without a time in the log: they get the time of the event before them, or the current time
-    purged: int  # purged before or during the import; tombstones stand for them
+    purged: int  # purged before or during the import; stored as tombstones
 
 
 async def import_log(
@@ -150,7 +150,7 @@ async def import_log(
     format: Format | None,
     source: str,
     allow_orphans: bool,
-) -> LogImported:
+) -> LogImportResult:
     """Store the events of a JSONL file, all or nothing. Raises InvalidInput."""
     path = name_of(file)
     try:
@@ -159,32 +159,32 @@ async def import_log(
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
     undated = {identifier for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.is_undated}
     times = {each: event.at for each in undated if (event := await stored.get(each))}
-    log = dated(log, known=times, now=now)
+    log = with_times(log, known=times, now=now)
     known = {parent: event.ref for parent in log.outside() if (event := await stored.get(parent))}
-    read = await asyncio.to_thread(verified, log, known=known, allow_orphans=allow_orphans)
+    read = await asyncio.to_thread(verify, log, known=known, allow_orphans=allow_orphans)
     try:
         before = {event.id for event in read.events} & await _tombstones(stored)
         appended = await append(read.events)
     except DuplicateEvent as error:
-        other = "if it is from another log that uses the same ids, import it with a --source of its own"
-        ours = "the file or that event was changed; import it into a store of its own (--store) to compare them"
+        other = "if it is from another log that uses the same ids, import it with a different --source"
+        ours = "the file or that event was changed; import it into a separate store (--store) to compare them"
         raise InvalidInput(
-            f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
+            f"nothing of {path} was imported: {log.describe(EventId(error.event_id))} is in this space with other "
             f"content; {ours if log.format == 'mica' else other}"
         ) from error
     except InvalidEvent as error:
         refused = (entry.line for entry, event in zip(log.entries, read.events, strict=True) if _is_refused(event))
         where = f"line {line} cannot be stored: " if (line := next(refused, None)) else ""
         raise InvalidInput(f"nothing of {path} was imported: {where}{error}") from error
-    taken = {event.id for event in read.events if not is_tombstone(event)} & await _tombstones(stored)
-    return LogImported(
+    purged = {event.id for event in read.events if not is_tombstone(event)} & await _tombstones(stored)
+    return LogImportResult(
         format=log.format if log.entries else format,
         events=appended.stored,
         repeated=appended.repeated - len(before),
         orphans=read.orphans,
         reused=log.reused,
         undated=len(undated),
-        purged=len(before | taken),
+        purged=len(before | purged),
     )
 
 
@@ -214,12 +214,12 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
         size += len(line.text)
         text = line.text.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.text
         if line.number == 1 and text.startswith(_GZIP):
-            raise InvalidInput(f"{path} is compressed; `zcat {path} | mica events import-log -` takes it in")
+            raise InvalidInput(f"{path} is compressed; use `zcat {path} | mica events import-log -`")
         if not text.strip():
             continue
         if len(entries) >= EVENTS_MAX or size > BYTES_MAX or line.cut:
             raise InvalidInput(
-                f"{path} has more than {EVENTS_MAX:,} events or {BYTES_MAX:,} bytes, which is all that can be stored "
+                f"{path} has more than {EVENTS_MAX:,} events or {BYTES_MAX:,} bytes, the most that can be stored "
                 f"in one step; {SPLIT}"
             )
         try:
@@ -230,16 +230,16 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
         except (ValueError, TypeError, InvalidEvent, InvalidContext) as error:
             problems.append((line.number, str(error) or type(error).__name__))
     _raise(path, problems)
-    return _keyed(path, format or "mica", entries)
+    return _with_ids(path, format or "mica", entries)
 
 
 def name_of(file: Path | IO[bytes]) -> str:
     """The name of a file for messages."""
-    name = str(file if isinstance(file, Path) else getattr(file, "name", "what was given"))
+    name = str(file if isinstance(file, Path) else getattr(file, "name", "the open file"))
     return "standard input" if name == "<stdin>" else name
 
 
-def _keyed(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile:
+def _with_ids(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile:
     ids: list[EventId] = []
     by_key: dict[str, int] = {}
     problems: list[tuple[int, str]] = []
@@ -249,7 +249,7 @@ def _keyed(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile:
         identifier = EventId(entry.key) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.key)))
         if msgspec.structs.replace(first, line=entry.line) != entry:
             if entry.ref:
-                problems.append((entry.line, f"event {entry.key!r} stands on line {first.line} with other content"))
+                problems.append((entry.line, f"event {entry.key!r} is on line {first.line} with other content"))
             content = blake2b(msgspec.json.encode([entry.name, entry.at, entry.context]) + entry.body, digest_size=16)
             identifier = event_id(entry.writer, sequence_named(f"{_last(entry.key)} {content.hexdigest()}"))
             reused += 1
@@ -269,9 +269,11 @@ def _keyed(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile:
     )
 
 
-def dated(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> LogFile:
-    """The log with a time for every entry. A missing time is that of the entry before it, else of the next that has
-    one, else `now`; and the time by which the space knows it, so that importing again changes nothing.
+def with_times(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> LogFile:
+    """The log with a time for every entry.
+
+    A missing time is that of the entry before, else of the next entry with a time, else `now`. If the space already has
+    the event, its stored time is used, so that importing again changes nothing.
     """
     times: dict[EventId, datetime] = {}
     last = next((entry.at for entry in log.entries if not entry.is_undated), now)
@@ -282,31 +284,31 @@ def dated(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> 
     return msgspec.structs.replace(log, entries=tuple(entries))
 
 
-_CALLED = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # as JSON calls it
+_JSON_TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # in the words of JSON
 
 
 def _object(text: bytes) -> Object:
     try:
-        found = json.loads(text.decode(), parse_constant=_refuse_constant)
+        record = json.loads(text.decode(), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}") from error
+        raise ValueError(f"is not JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"is not in UTF-8: byte {error.start + 1} is {text[error.start]:#04x}") from error
     except ValueError as error:
         if "digits" not in str(error):
             raise
         raise ValueError(f"holds a number of more than {sys.get_int_max_str_digits():,} digits") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"holds {_called(found)}, not an object")
-    return found
+    if not isinstance(record, dict):
+        raise ValueError(f"holds {_json_type(record)}, not an object")
+    return record
 
 
-def _called(value: object) -> str:
-    return _CALLED.get(type(value), "a number")
+def _json_type(value: object) -> str:
+    return _JSON_TYPES.get(type(value), "a number")
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"holds {name}, which is no JSON")
+    raise ValueError(f"holds {name}, which is not JSON")
 
 
 def _format_of(record: Object) -> Format:
@@ -322,7 +324,7 @@ def _format_of(record: Object) -> Format:
         return "mica"
     if record and record.keys() <= {*_Exported.__struct_fields__}:
         raise ValueError(
-            f"is a part of an event of ours, {', '.join(sorted(record))}; an export comes back when it was made "
+            f"is only a part of an event, {', '.join(sorted(record))}; an export can be imported if it was made "
             "without --bundle and --fields"
         )
     raise ValueError(f"is in none of the formats {', '.join(FORMATS)}; it has {', '.join(sorted(record)[:8])}")
@@ -330,9 +332,9 @@ def _format_of(record: Object) -> Format:
 
 def _raise(path: str, problems: Sequence[tuple[int, str]]) -> None:
     if problems:
-        told = "; ".join(f"line {line} {reason}" for line, reason in problems[:TOLD_MAX])
-        more = f"; and {len(problems) - TOLD_MAX:,} more lines" if len(problems) > TOLD_MAX else ""
-        raise InvalidInput(f"nothing of {path} was imported: {told}{more}")
+        shown = "; ".join(f"line {line} {reason}" for line, reason in problems[:PROBLEMS_SHOWN_MAX])
+        more = f"; and {len(problems) - PROBLEMS_SHOWN_MAX:,} more lines" if len(problems) > PROBLEMS_SHOWN_MAX else ""
+        raise InvalidInput(f"nothing of {path} was imported: {shown}{more}")
 
 
 # -- Our own exports ------------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ class ExportedContext(msgspec.Struct):
 
 
 class StrictExportedContext(ExportedContext, forbid_unknown_fields=True):
-    """The same for an import, where an unknown field would be lost and is refused."""
+    """The same for an import, which refuses unknown fields so that none is lost."""
 
 
 class _Exported(msgspec.Struct, forbid_unknown_fields=True):
@@ -368,25 +370,25 @@ class _Exported(msgspec.Struct, forbid_unknown_fields=True):
     correlation: str | None = None  # follows from context and root
 
 
-_exported = msgspec.json.Decoder(_Exported)
+_export_decoder = msgspec.json.Decoder(_Exported)
 
 
 def _read_mica(line: JsonLine, text: bytes, source: str) -> LogEntry:
     try:
-        record = _exported.decode(text)
+        record = _export_decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise ValueError(f"is no event of an export with the bundle full: {error}") from error
+        raise ValueError(f"is not an event of an export with the bundle full: {error}") from error
     for identifier in (record.id, record.root_id, *([record.parent_id] if record.parent_id else ())):
         split_id(identifier)
     check_name(record.name)
     check_time(record.name, record.at)
     data = decode_data(record.data)
-    body = encode_data(record.name, data)  # as ours are, also where a tool has written the line anew
+    body = encode_data(record.name, data)  # normalized, because a tool may have rewritten the line
     if record.name == MARK:
         check_mark(data)
     context = record.context
     fields = {name: getattr(context, name) for name in ("session", "agent", "user", "task", "correlation")}
-    EMPTY.with_(labels=context.labels, **fields)  # raises where a value is not usable
+    EMPTY.with_(labels=context.labels, **fields)  # raises if a value is not valid
     writer, _ = split_id(record.id)
     return LogEntry(
         line=line.number,
@@ -410,7 +412,7 @@ _ENVELOPE = (
     "_event_id _event_name _event_timestamp _correlation_id _parent_event_id _root_event_id _event_depth _agent_id "
     "_session_id _session _user_id _task_id _error _error_type _error_message _handler_start _handler_duration"
 ).split()
-_OUTER = {"event_id": "_event_id", "correlation_id": "_correlation_id"}  # the same beside the data, as KSI writes them
+_OUTER = {"event_id": "_event_id", "correlation_id": "_correlation_id"}  # beside the data, as KSI writes them
 _NAMES = ("event_name", "event", "name", "type")
 _DATA = {
     "_error_type": "error_type",
@@ -429,11 +431,11 @@ _CONTEXT = {
 
 def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) -> LogEntry:
     outer = _object(text)
-    given = outer.pop("data", None)
-    inner: Object = dict(given) if isinstance(given, dict) else {}
+    payload = outer.pop("data", None)
+    inner: Object = dict(payload) if isinstance(payload, dict) else {}
     envelope = _envelope(outer, inner)
     if "specversion" in outer and "_event_id" not in envelope:
-        raise ValueError(f"is a CloudEvent, and those before are {format}; put each format into a file of its own")
+        raise ValueError(f"is a CloudEvent, and those before are {format}; put each format into a separate file")
     name = next((str(outer.pop(field)) for field in _NAMES if isinstance(outer.get(field), str)), None)
     name = name or _text(envelope, "_event_name") or ""
     times = ((envelope, "_event_timestamp"), (outer, "timestamp"), (outer, "time"))
@@ -445,9 +447,9 @@ def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) 
         envelope["_session_id"] = session.get("id")
     context = {ours: _text(envelope, theirs, label=True) for theirs, ours in _CONTEXT.items()}
     is_error = bool(envelope.get("_error")) or outer.get("error") is True
-    data, rest = (inner, outer) if isinstance(given, dict) else (outer, {})
-    if given is not None and not isinstance(given, dict):
-        data["data"] = given
+    data, rest = (inner, outer) if isinstance(payload, dict) else (outer, {})
+    if payload is not None and not isinstance(payload, dict):
+        data["data"] = payload
     for theirs, ours in _DATA.items():
         if theirs in envelope and ours not in data:
             data[ours] = envelope.pop(theirs)
@@ -462,59 +464,59 @@ def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) 
         data=data,
         context=EMPTY.with_(labels=None, **context),
         error=is_error,
-        left=rest | envelope,
+        remaining=rest | envelope,
     )
 
 
 def _envelope(outer: Object, inner: Object) -> Object:
-    """Removes the system fields from a record, nested or flat, and returns them."""
-    found: Object = {}
+    """Remove the system fields from a record, nested or flat, and return them."""
+    envelope: Object = {}
     for place in (inner, outer):
         context = place.pop(_KSI, None)
         if isinstance(context, str):
             raise ValueError(f"names its context {context!r}, which is not in the file; export with embedded contexts")
         if context is not None and not isinstance(context, dict):
-            raise ValueError(f"has {_called(context)} as its {_KSI}, not an object")
-        found |= context or {}
+            raise ValueError(f"has {_json_type(context)} as its {_KSI}, not an object")
+        envelope |= context or {}
     for place in (inner, outer):
         for field in _ENVELOPE:
-            if field in place and found.setdefault(field, place[field]) == place[field]:
+            if field in place and envelope.setdefault(field, place[field]) == place[field]:
                 del place[field]
-    for field, meant in _OUTER.items():
-        if field in outer and found.setdefault(meant, outer[field]) == outer[field]:
+    for field, name in _OUTER.items():
+        if field in outer and envelope.setdefault(name, outer[field]) == outer[field]:
             del outer[field]
-    return found
+    return envelope
 
 
 # -- CloudEvents ----------------------------------------------------------------------------------------------
 
 
 def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
-    left = _object(text)
+    remaining = _object(text)
     for field in ("id", "source", "type"):
-        if not isinstance(left.get(field), str) or not left[field]:
-            raise ValueError(f"is no CloudEvent: {field} is missing or no text")
-    if not str(left.pop("specversion", "")).startswith("1."):
-        raise ValueError("is no CloudEvent of version 1")
-    made_by = str(left.pop("source"))
-    trace = _TRACE.fullmatch(str(left.get("traceparent", "")))
-    correlation = _text(left, "correlationid", label=True) or (trace[1] if trace else None)
-    given = left.pop("data", None)
-    data: Object = given if isinstance(given, dict) else {} if given is None else {"data": given}
-    if "data_base64" in left:
-        data = {"data_base64": left.pop("data_base64")}
-    cause = _text(left, "causationid")
+        if not isinstance(remaining.get(field), str) or not remaining[field]:
+            raise ValueError(f"is not a CloudEvent: {field} is missing or not a string")
+    if not str(remaining.pop("specversion", "")).startswith("1."):
+        raise ValueError("is not a CloudEvent of version 1")
+    made_by = str(remaining.pop("source"))
+    trace = _TRACE.fullmatch(str(remaining.get("traceparent", "")))
+    correlation = _text(remaining, "correlationid", label=True) or (trace[1] if trace else None)
+    payload = remaining.pop("data", None)
+    data: Object = payload if isinstance(payload, dict) else {} if payload is None else {"data": payload}
+    if "data_base64" in remaining:
+        data = {"data_base64": remaining.pop("data_base64")}
+    cause = _text(remaining, "causationid")
     return _entry(
         line,
         format="cloudevents",
         writer=writer_named(f"cloudevents {made_by}"),
-        key=f"{made_by}\n{left.pop('id')}",
+        key=f"{made_by}\n{remaining.pop('id')}",
         parent=None if cause is None else f"{made_by}\n{cause}",
-        name=str(left.pop("type")),
-        at=None if left.get("time") is None else _moment(left.pop("time")),
+        name=str(remaining.pop("type")),
+        at=None if remaining.get("time") is None else _moment(remaining.pop("time")),
         data=data,
         context=EMPTY.with_(correlation=correlation, labels={"source": made_by}),
-        left=left | {"source": made_by},
+        remaining=remaining | {"source": made_by},
     )
 
 
@@ -523,7 +525,7 @@ def _last(key: str) -> str:
     return key.rpartition("\n")[2]
 
 
-# -- What foreign formats share -------------------------------------------------------------------------------
+# -- Parts of all foreign formats -------------------------------------------------------------------------------
 
 
 def _entry(
@@ -537,15 +539,15 @@ def _entry(
     at: datetime | None,
     data: Object,
     context: Context,
-    left: Object,
+    remaining: Object,
     error: bool = False,
 ) -> LogEntry:
     """An entry whose data holds all remaining fields of the record, with secrets redacted."""
     if not name:
         raise ValueError("has no name: an event, event_name, name or type")
     usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
-    usable = f"imported.{usable}"[:NAME_CHARACTERS_MAX] if _OURS.fullmatch(usable) else usable
-    fields = {field: value for field, value in left.items() if value is not None}
+    usable = f"imported.{usable}"[:NAME_CHARACTERS_MAX] if _RESERVED.fullmatch(usable) else usable
+    fields = {field: value for field, value in remaining.items() if value is not None}
     imported: Object = {"format": format, "id": _last(key)}
     imported |= {"parent": _last(parent)} if parent else {}
     imported |= {"name": name} if usable != name else {}
@@ -575,7 +577,7 @@ def _redacted(record: Object) -> Object:
 
 
 def _text(record: Object, field: str, *, label: bool = False) -> str | None:
-    """Removes a text field from a record; a value that cannot be a label stays."""
+    """Remove a text field from a record and return it; with `label`, a value too long for a label stays."""
     value = record.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -591,7 +593,7 @@ def _moment(value: object) -> datetime:
         try:
             at = datetime.fromisoformat(value)
         except ValueError as error:
-            raise ValueError(f"has the time {value[:60]!r}, which is none; give it in ISO 8601 or seconds") from error
+            raise ValueError(f"has the time {value[:60]!r}, which is not a time; use ISO 8601 or seconds") from error
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("has no time: a timestamp, time or _event_timestamp")
@@ -599,7 +601,7 @@ def _moment(value: object) -> datetime:
     try:
         return EPOCH + timedelta(seconds=value * unit_s)
     except OverflowError as error:
-        raise ValueError(f"has the time {value}, which is none") from error
+        raise ValueError(f"has the time {value}, which is out of range") from error
 
 
 _Reader: TypeAlias = Callable[[JsonLine, bytes, str], LogEntry]
@@ -611,14 +613,14 @@ _READERS: Mapping[Format, _Reader] = {
 }
 
 
-# -- Who descends from whom -----------------------------------------------------------------------------------
+# -- Parents, roots and depths -----------------------------------------------------------------------------------
 
 
-def verified(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
+def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
     """The complete events of a log. `known` has the references of parents that are in the space.
 
-    Raises InvalidInput naming the lines whose parent is nowhere, descends from them or does not fit. With
-    `allow_orphans` foreign ones become roots, which keep the parent's name in their data; our own stay as they are.
+    Raises InvalidInput with the lines whose parent is unknown, descends from them or does not match. With
+    `allow_orphans`, foreign ones become roots with the parent's id in their data; our own stay unchanged.
     """
     places = dict(known) | {
         identifier: entry.ref for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.ref
@@ -626,10 +628,10 @@ def verified(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool 
     cut = _place_all(log, places)
     if not allow_orphans:
         inside = set(log.ids)
-        _raise(log.path, [(log.entries[number].line, _lost(log, number, inside)) for number in sorted(cut)])
+        _raise(log.path, [(log.entries[number].line, _describe_orphan(log, number, inside)) for number in sorted(cut)])
     events = [_event(log, number, places, is_cut=number in cut) for number in range(len(log.entries))]
     pairs = zip(log.entries, events, strict=True)
-    _raise(log.path, [(entry.line, told) for entry, event in pairs if (told := _misfit(event, places))])
+    _raise(log.path, [(entry.line, problem) for entry, event in pairs if (problem := _describe_misfit(event, places))])
     return VerifiedLog(events=tuple(events), orphans=len(cut))
 
 
@@ -660,10 +662,10 @@ def _place_all(log: LogFile, places: dict[EventId, Ref]) -> set[int]:
     return cut
 
 
-def _lost(log: LogFile, number: int, inside: Collection[EventId]) -> str:
+def _describe_orphan(log: LogFile, number: int, inside: Collection[EventId]) -> str:
     entry = log.entries[number]
     why = "descends from it" if log.parent_id(entry) in inside else "is neither in the file nor in this space"
-    return f"names the parent {_last(entry.parent or '')!r}, which {why} (--allow-orphans takes it all the same)"
+    return f"names the parent {_last(entry.parent or '')!r}, which {why} (--allow-orphans imports it anyway)"
 
 
 def _event(log: LogFile, number: int, places: Mapping[EventId, Ref], *, is_cut: bool) -> Event:
@@ -683,11 +685,11 @@ def _event(log: LogFile, number: int, places: Mapping[EventId, Ref], *, is_cut: 
     )
 
 
-def _misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
-    """A description of what is wrong with the lineage in a line of an export."""
+def _describe_misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
+    """A description of a wrong root or depth in a line of an export; None if both are right."""
     if event.parent_id is None:
         fits = event.root_id == event.id and event.depth == 0
     else:
         parent = places.get(event.parent_id)
         fits = parent is None or (event.root_id == parent.root_id and event.depth == parent.depth + 1)
-    return None if fits else f"has a root or a depth that does not fit its parent {event.parent_id}"
+    return None if fits else f"has a root or a depth that does not match its parent {event.parent_id}"

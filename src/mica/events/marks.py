@@ -13,19 +13,19 @@ from mica.redact import redact
 
 OBSERVED_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # an older time comes from a clock that was never set
 _MILESTONE_IN_TEXT = re.compile(rf"(?<![\w#&/.-])#{MILESTONE}(?![\w-])", re.IGNORECASE)
-AHEAD = timedelta(days=3_653)  # clocks of machines differ, and simulations have their own; none by ten years
+AHEAD = timedelta(days=3_653)  # clocks differ and simulations run ahead, but not by ten years
 
 
 def check_mark_time(at: object, *, now: datetime) -> None:
-    """Raise InvalidInput unless something can have been observed at this time."""
+    """Raise InvalidInput unless this is a plausible time of an observation."""
     if not isinstance(at, datetime):
-        raise InvalidInput(f"a mark of {at!r} has no time; give an aware datetime")
+        raise InvalidInput(f"a mark cannot be dated {at!r}; use an aware datetime")
     if at.tzinfo is None:
-        raise InvalidInput(f"a mark of {at.isoformat()} has no time zone; use an aware datetime")
+        raise InvalidInput(f"a mark dated {at.isoformat()} has no time zone; use an aware datetime")
     if at < OBSERVED_FIRST:
-        raise InvalidInput(f"a mark of {at.isoformat()} is older than {OBSERVED_FIRST.year}; give when it was observed")
+        raise InvalidInput(f"a mark dated {at.isoformat()} is before {OBSERVED_FIRST.year}; use the observation time")
     if at > now + AHEAD:
-        raise InvalidInput(f"a mark of {at.isoformat()} is still to come; give when it was observed")
+        raise InvalidInput(f"a mark dated {at.isoformat()} is in the future; use the observation time")
 
 
 def mark_data(
@@ -36,7 +36,7 @@ def mark_data(
     *,
     check: Callable[..., None],
 ) -> dict[str, object]:
-    """The data of a mark, with secrets redacted. Raises InvalidInput for an empty text; `check` sees all texts.
+    """The data of a mark, with secrets redacted. Raises InvalidInput for an empty text. `check` receives all texts.
 
     `#milestone` in the text is a tag too. Other words after a `#` are not: they are mostly numbers, colours and code.
     """
@@ -57,11 +57,11 @@ def mark_data(
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:
-    """Raise InvalidInput for an unknown relation, and for one that lacks its parent."""
+    """Raise InvalidInput for an unknown relation, or one without a parent."""
     if relation not in RELATIONS:
         raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
     if relation != "causes" and not has_parent:
-        raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
+        raise InvalidInput(f"a mark that {relation} something needs a parent; pass the event that it {relation}")
 
 
 def check_parent(
@@ -75,16 +75,16 @@ def check_parent(
     """Raise unless a mark of this time may follow from this parent.
 
     `times` are those of marks made here, by writer and sequence; `spaces` are those of the writers in this process. A
-    parent that is known to be of another space raises InvalidInput, because nothing leads from one space to another.
+    parent that is known to be of another space raises InvalidInput.
     """
     if not isinstance(parent, Event | Ref):
-        raise InvalidEvent(f"parent {parent!r} of a mark is no event; give what emit, mark or event returned")
+        raise InvalidEvent(f"parent {parent!r} of a mark is not an event; pass the result of emit, mark or event")
     writer = parent.writer if isinstance(parent, Ref) else split_id(parent.id)[0]
     if spaces.get(writer, space) != space:
         raise InvalidInput(
-            f"{parent.id} belongs to another space, and nothing leads from one to another; "
+            f"{parent.id} belongs to another space, and events cannot have a parent in another space; "
             "leave out the parent, or mark it in its own space"
         )
     caused_at = parent.at if isinstance(parent, Event) else times.get((parent.writer, parent.sequence))
     if caused_at is not None and marked_at < caused_at:
-        raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {caused_at.isoformat()}")
+        raise InvalidInput(f"a mark cannot be older than its parent: {parent.id} is dated {caused_at.isoformat()}")

@@ -18,32 +18,32 @@ POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 Reference: TypeAlias = str | int | Event | Ref
 
 
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedEvents(msgspec.Struct, frozen=True, kw_only=True):
     """The events of several references, in their order, and the references that do not exist."""
 
-    found: tuple[Event, ...]
+    events: tuple[Event, ...]
     missing: tuple[str, ...] = ()
 
 
 def as_list(references: Reference | Iterable[Reference]) -> list[Reference]:
     """One or several references as a list. Raises InvalidInput if there are too many."""
-    asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
-    if len(asked) > REFERENCES_MAX:
-        raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
-    return asked
+    listed = [references] if isinstance(references, str | int | Event | Ref) else list(references)
+    if len(listed) > REFERENCES_MAX:
+        raise InvalidInput(f"{len(listed):,} references at once; pass {REFERENCES_MAX} or fewer, or use a query")
+    return listed
 
 
-def check_number(name: str, given: object) -> None:
+def check_number(name: str, value: object) -> None:
     """Raise InvalidInput unless this is a whole number of 0 or more."""
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 10**POSITION_DIGITS_MAX:
-        raise InvalidInput(f"{name} is {given!r:.80}; give a whole number, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**POSITION_DIGITS_MAX:
+        raise InvalidInput(f"{name} is {value!r:.80}; use a whole number, 0 or more")
 
 
-def match_references(references: Sequence[Reference], found: Sequence[Event | None]) -> Resolved:
+def match_references(references: Sequence[Reference], events: Sequence[Event | None]) -> ResolvedEvents:
     """The references matched with the events that were read for them."""
-    return Resolved(
-        found=tuple(event for event in found if event is not None),
-        missing=tuple(_called(reference) for reference, event in zip(references, found, strict=True) if event is None),
+    return ResolvedEvents(
+        events=tuple(event for event in events if event is not None),
+        missing=tuple(_as_text(each) for each, event in zip(references, events, strict=True) if event is None),
     )
 
 
@@ -51,18 +51,18 @@ async def find_event(
     reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
 ) -> Event | None:
     """The event of a reference. For a position, waiting events are stored first."""
-    text = _called(reference)
+    text = _as_text(reference)
     if not text.isdecimal():
         return await reads.log.get(EventId(text))
     if len(text) > POSITION_DIGITS_MAX:
         return None
-    found = await stored.at(int(text))
-    if found is None and reads.log is not stored:
+    event = await stored.at(int(text))
+    if event is None and reads.log is not stored:
         await flush()
-        found = await stored.at(int(text))
-    return found
+        event = await stored.at(int(text))
+    return event
 
 
-def _called(reference: Reference) -> str:
+def _as_text(reference: Reference) -> str:
     """A reference as text: an id, or the digits of a position."""
     return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")

@@ -3,10 +3,10 @@
     header | spine | heap
     spine[i] = scope << 32 | end of frame i; 0 = not written
 
-One word of the spine is commit mark, offset and context at once. A frame is a MessagePack array: time, name, flags,
-data and, for a child, its lineage. A context is written once, as a frame with scope 0: its number and itself. Frames
-lie end to end, so that a thousand of them are read as one array. Two slots of the header hold the last sync marks with
-a checksum of the heap: one that power loss tore falls back to the other.
+One word of the spine is the commit mark, the offset and the context number. A frame is a MessagePack array: time, name,
+flags, data and, for a child, its lineage. A context is written once, as a frame with scope 0: its number and itself.
+Frames lie end to end, so that a thousand of them are read as one array. Two slots of the header hold the last sync
+marks with a checksum of the heap: if power loss damages one, the other is used.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ VERSION = 2
 HEADER_BYTES = 4_096  # one page, so that the spine is aligned
 SCOPE_SHIFT = 32
 END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
-ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; who said it; its time is far away
-SUFFIX, UNNAMED = ".segment", ".unnamed"  # the other while it is made
-UNREADABLE = (ValueError, KeyError, RecursionError)  # what reading a damaged frame raises
+ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; its origin; time in microseconds
+SUFFIX, UNNAMED = ".segment", ".unnamed"  # complete; still being made
+UNREADABLE = (ValueError, KeyError, RecursionError)  # raised by reading a damaged frame
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
-READ_FRAMES = 1_024  # decoded in one call, which holds the interpreter for a fraction of a millisecond
+READ_FRAMES = 1_024  # decoded in one call, which blocks the interpreter for a fraction of a millisecond
 
 _HEADER = struct.Struct("<8sIIQ26s")  # magic, version, capacity, base sequence, writer
 _MARK = struct.Struct("<QQI")  # frames synced, end of the last, checksum of the heap up to it
 _MARKS_AT = 256, 512
 _FOLDED = struct.Struct("<Q")
 _FOLDED_AT = 768
-PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)  # of the heap made ready at once: a quiet process writes little for
-# nothing, a busy one makes pages for 2,700 events in a tenth of a millisecond
+# The share of the heap that is allocated at once, and its limits: a quiet process allocates little in vain, a busy one
+# allocates pages for 2,700 events in a tenth of a millisecond.
+PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)
 PACE_S = 0.005  # between two syncs; otherwise most writes hit pages that are being synced
 _ZEROS = memoryview(bytes(PIECE_BYTES[1]))
 
-_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: where a frame ends, and its scope
-_ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, with their number
+_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: the end of a frame, and its scope
+_ARRAY = b"\xdd"  # with a count, the prefix that turns consecutive frames into one MessagePack array
 
 
 Body = dict[str, object]
@@ -85,7 +86,7 @@ class FrameLineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class SegmentFrame(msgspec.Struct, array_like=True, gc=False):
     """An event with its data still encoded, or a context with its number."""
 
-    at: int  # nanoseconds since 1970; microseconds where a flag says so, before 1678 and after 2262; a context's number
+    at: int  # nanoseconds since 1970, or microseconds before 1678 and after 2262 (see flags); or a context's number
     name: str | Context
     flags: int = 0
     data: msgspec.Raw = msgspec.Raw(b"\x80")
@@ -117,7 +118,7 @@ class FrameHead(msgspec.Struct, array_like=True, gc=False):
 
 
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
-check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
+check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises if a field has a wrong type
 _bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
 _frames = msgspec.msgpack.Decoder(list[SegmentFrame])
 _wholes = msgspec.msgpack.Decoder(list[DecodedFrame])
@@ -161,12 +162,12 @@ class Segment:
     def prepare(self, end: int) -> int:
         """Allocate pages for frames up to this offset and some more; returns the new end. They must not be in use yet.
 
-        Pages that come into being in one piece and are mapped at once cost a quarter of what touching each one does.
+        Allocating and mapping pages in one piece costs a quarter of touching each one.
         """
         with self._preparing:
             while self.ready < end <= self.size_bytes:
                 piece = min(self._piece, self.size_bytes - self.ready)
-                with suppress(OSError):  # then pages are made when they are touched: the disk has room for them
+                with suppress(OSError):  # then pages are allocated when touched; disk space is reserved
                     if self.descriptor >= 0:
                         os.pwrite(self.descriptor, _ZEROS[:piece], self.ready)
                         self.area.madvise(POPULATE_WRITE, self.ready, piece)
@@ -174,12 +175,12 @@ class Segment:
             return self.ready
 
     def _prepare_again(self, before: int) -> None:
-        """After a sync of the frames behind `before`, allocate the pages for the time until the next.
+        """After a sync of the frames behind `before`, prepare the pages for writes until the next sync.
 
-        A sync leaves its pages, those ahead too, so that the next write to each has to ask the file system. In `emit`
-        that happens page by page; here it is one call, and nobody waits for it.
+        A sync write-protects its pages and those ahead, so that the next write to each page faults. In `emit` that
+        happens page by page; here it is one call, and no caller waits for it.
         """
-        count = self.refreshed()
+        count = self.count_committed()
         end = self.spine[count - 1] & END_MASK
         ahead = max(2 * (end - before), PIECE_BYTES[0])
         if count == self.capacity or ahead > PIECE_BYTES[1]:
@@ -192,10 +193,10 @@ class Segment:
                 self.area.madvise(POPULATE_WRITE, start, last - start)
 
     def events_in(self, first: int, last: int) -> int:
-        """The number of frames that are events; the others define contexts."""
+        """The number of frames that are events; the others are contexts."""
         return sum(1 for word in self.spine[first:last] if word >> SCOPE_SHIFT)
 
-    def refreshed(self) -> int:
+    def count_committed(self) -> int:
         """The number of committed frames, read from the spine. Thread-safe."""
         first, last = self.count, self.capacity
         while first < last:  # words are written in order, so a binary search finds the first unwritten one
@@ -212,25 +213,25 @@ class Segment:
         last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
 
-    def salvaged(self, limit: int, count: int) -> Batch:
+    def salvage(self, limit: int, count: int) -> Batch:
         """Like `batch`, frame by frame; an unreadable frame becomes an event with the reason and its bytes."""
         last = min(count, self.folded + limit)
-        found: list[Event] = []
+        events: list[Event] = []
         for index in range(self.folded, last):
             try:
-                found += self.read(index, index + 1)
+                events += self.read(index, index + 1)
             except UNREADABLE as error:
                 start = self.spine[index - 1] & END_MASK if index else self.heap_at
                 frame = self.area[start : self.spine[index] & END_MASK].decode(errors="backslashreplace")
-                told = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame}
+                data = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame}
                 identifier = event_id(self.writer, self.base + index)
-                found.append(
-                    make_event(identifier, REFUSED, told, at=self._time_before(index), context=EMPTY, error=True)
+                events.append(
+                    make_event(identifier, REFUSED, data, at=self._time_before(index), context=EMPTY, error=True)
                 )
-        return Batch(self, found, last)
+        return Batch(self, events, last)
 
     def _time_before(self, index: int) -> datetime:
-        """The time of the nearest readable event before a frame; the same at every reading."""
+        """The time of the nearest readable event before a frame, so that every reading gives the same result."""
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -241,10 +242,10 @@ class Segment:
         """The events of some frames, without contexts. Raises ValueError if a frame is damaged."""
         try:
             return self._read_together(first, last)
-        except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or holds what JSON cannot
+        except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or has data that JSON cannot hold
             scoped = zip(self.scopes(first, last), self.frames(first, last), strict=True)
-            found = [self._event_or_context(index, *each) for index, each in enumerate(scoped, first)]
-            return [event for event in found if event is not None]
+            events = [self._event_or_context(index, *each) for index, each in enumerate(scoped, first)]
+            return [event for event in events if event is not None]
 
     def _event_or_context(self, index: int, scope: int, frame: SegmentFrame) -> Event | None:
         if scope:
@@ -256,7 +257,7 @@ class Segment:
         """The fast form of `read` for usual frames: one call decodes all, one encodes all as JSON."""
         frames = _wholes.decode(self._array(first, last))
         lines = iter(_as_lines([frame.data for frame in frames if type(frame.data) is dict]).split(b"\n"))
-        found = []
+        events = []
         writer, base, contexts, known = self.writer, self.base, self.contexts, self._line
         for index, (scope, frame) in enumerate(zip(self.scopes(first, last), frames, strict=True), first):
             if not scope:
@@ -264,7 +265,7 @@ class Segment:
                 continue
             name, data, line, flags = frame.name, frame.data, frame.lineage, frame.flags
             if type(name) is not str:
-                raise ValueError("a frame with a context is no event")
+                raise ValueError("a frame with a context is not an event")
             if type(data) is dict:
                 body = next(lines)
                 check_encoded(name, data, body)
@@ -277,7 +278,7 @@ class Segment:
                     above = event_id(line.parent_writer or writer, line.parent)
                     known = self._line = line, event_id(line.root_writer or writer, line.root), above
                 _, root, parent = known
-            found.append(
+            events.append(
                 Event(
                     id=identifier,
                     name=name,
@@ -291,7 +292,7 @@ class Segment:
                     error=bool(flags & ERROR),
                 )
             )
-        return found
+        return events
 
     def scopes(self, first: int, last: int) -> list[int]:
         """The numbers of the contexts of some frames; 0 for a frame that is a context."""
@@ -314,7 +315,7 @@ class Segment:
         """The event of a frame; if JSON cannot hold its data, a refusal with its name and the reason."""
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
-            raise ValueError("a frame with a context is no event")
+            raise ValueError("a frame with a context is not an event")
         identifier = event_id(self.writer, self.base + index)
         root, parent = identifier, None
         if line.depth:
@@ -327,8 +328,8 @@ class Segment:
         try:
             encoded = body if isinstance(body, bytes) else encode_data(name, cast(Body, body))
         except InvalidEvent as error:
-            told = {"name": name, "text": str(error), "data": repr(body)}
-            return make_event(identifier, REFUSED, told, at=frame.moment, context=EMPTY, error=True)
+            refusal = {"name": name, "text": str(error), "data": repr(body)}
+            return make_event(identifier, REFUSED, refusal, at=frame.moment, context=EMPTY, error=True)
         return Event(
             id=identifier,
             name=name,
@@ -360,7 +361,7 @@ class Segment:
 
     def _learn(self, frame: SegmentFrame | DecodedFrame) -> None:
         if not isinstance(frame.name, Context):
-            raise ValueError("a frame without a context is no context")
+            raise ValueError("a frame without a context is not a context")
         self.contexts[frame.at] = frame.name
 
     def mark_folded(self, index: int) -> None:
@@ -369,7 +370,7 @@ class Segment:
 
     def sync(self) -> None:
         """Write every committed frame to disk, with a sync mark."""
-        count = self.refreshed()
+        count = self.count_committed()
         if self.descriptor < 0 or count == self.synced:
             return
         is_paced = monotonic() - self._synced_at > PACE_S
@@ -383,8 +384,8 @@ class Segment:
         _MARK.pack_into(self.area, slot, count, end, self.checksum)
         full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that are complete
         if full[0] < full[1]:
-            # A page that is mapped is taken from every core by itself before it is written out. These come back when
-            # they are read.
+            # Unmap complete pages together: otherwise each is unmapped from every core separately before it is written.
+            # They are mapped again when they are read.
             self.area.madvise(mmap.MADV_DONTNEED, full[0], full[1] - full[0])
         os.fdatasync(self.descriptor)
         self.synced = count
@@ -395,7 +396,7 @@ class Segment:
     def recover(self) -> str | None:
         """Count the frames committed before a crash. Returns a description of visible damage, if any.
 
-        What a kill leaves is whole. What power loss has torn is found when it is read: see `cut`.
+        A killed process leaves whole frames. Frames damaged by power loss are detected when they are read: see `cut`.
         """
         ends = [self.heap_at, *self._halves[_LOW::2].tolist()]
         self.count = (ends.index(0) if 0 in ends else len(ends)) - 1
@@ -413,8 +414,8 @@ class Segment:
         if (magic, base) != (MAGIC, self.base):
             problem = problem or "its header is damaged"
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
-        if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
-            problem = problem or "what was synced does not have the checksum of that moment"
+        if marks and not any(count <= self.count and self._matches(end, checksum) for count, end, checksum in marks):
+            problem = problem or "the synced frames do not match their checksum"
         return problem
 
     def cut(self) -> str:
@@ -429,12 +430,12 @@ class Segment:
         while last - 1 in damaged:
             last -= 1
         self.count, torn = last, self.count - last
-        told = f"frame {first} is damaged: {damaged[first]}"
+        problem = f"frame {first} is damaged: {damaged[first]}"
         if inside := len(damaged) - torn:
-            told += f"; in place of {inside:,} damaged frames events named {REFUSED} are stored, with their bytes"
-        return f"{told}; the last {torn:,} frames are damaged, and not stored" if torn else told
+            problem += f"; events named {REFUSED} replace {inside:,} damaged frames and hold their bytes"
+        return f"{problem}; the last {torn:,} frames are damaged and not stored" if torn else problem
 
-    def _holds(self, end: int, checksum: int) -> bool:
+    def _matches(self, end: int, checksum: int) -> bool:
         return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
 
     def close(self) -> None:
@@ -466,7 +467,7 @@ class Stretch(NamedTuple):
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
-    """A new segment. It is named when it is complete, so that a named file that is no segment is damaged."""
+    """A new segment. Its file is renamed when it is complete, so a file with the final name is a segment or damaged."""
     size = HEADER_BYTES + 8 * capacity + heap_bytes
     header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
     if folder is None:
@@ -476,7 +477,7 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
         path = folder / f"{base:016x}{SUFFIX}"
         unnamed = path.with_suffix(UNNAMED)
         try:
-            unnamed.unlink(missing_ok=True)  # left by an interrupted attempt: it is empty
+            unnamed.unlink(missing_ok=True)  # empty, from an interrupted attempt
             descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
@@ -490,36 +491,36 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
                 raise
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some"
+                reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some space"
                 raise StoreFull(reason) from error
-            reason = f"cannot make a segment in {folder}: {error.strerror}; the event was not taken"
+            reason = f"cannot create a segment in {folder}: {error.strerror}; the event was not recorded"
             raise StoreUnavailable(reason) from error
-    area.madvise(mmap.MADV_RANDOM)  # or the first touch of a page reads many that are to be written, from nowhere
+    area.madvise(mmap.MADV_RANDOM)  # no read-ahead: pages are written before they are read
     return Segment(area, descriptor, path)
 
 
 def load_segment(path: Path) -> Segment | None:
     """A segment of another process; None if power was lost before anything reached the disk.
 
-    Raises StoreUnavailable for another version, and OSError or ValueError when it is no segment at all.
+    Raises StoreUnavailable for another version, and OSError or ValueError if it is not a segment.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         if (size := os.fstat(descriptor).st_size) < HEADER_BYTES:
-            raise ValueError(f"it has {size:,} bytes, and a segment begins with {HEADER_BYTES:,}")
+            raise ValueError(f"it has {size:,} bytes, and a segment has at least {HEADER_BYTES:,}")
         area = mmap.mmap(descriptor, 0)
         if not any(area[: HEADER_BYTES + 8]):  # no frame was committed either
             os.close(descriptor)
             return None
         magic, version, capacity, base, _ = _HEADER.unpack_from(area)
         if magic != MAGIC and base != int(path.stem, 16):
-            raise ValueError(f"it begins with {magic!r}, and a segment with {MAGIC!r}")
+            raise ValueError(f"it begins with {magic!r} instead of {MAGIC!r}")
         if version != VERSION:
             raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
         if HEADER_BYTES + 8 * capacity > len(area):
-            raise ValueError(f"it says that it holds {capacity:,} frames, and is too short for them")
+            raise ValueError(f"its header declares {capacity:,} frames, and it is too short for them")
         segment = Segment(area, descriptor, path)
-        segment.base = int(path.stem, 16)  # as its header says, where that is whole
+        segment.base = int(path.stem, 16)  # the same as in its header, unless that is damaged
         return segment
     except BaseException:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The working tree that a space is about: where its latest session worked, if files there may be read."""
+"""The working tree of a space: the directory of its latest session, if files there may be read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mica.store.space import Space, space_of
 class WorkingTrees:
     """Finds working trees on this machine.
 
-    `is_ours` decides whether files of a directory may be read. A server needs it, because its writers are not the
-    owners of its files; without it every directory may be read.
+    `is_ours` returns True if files of a directory may be read. A server needs it, because its clients do not own its
+    files; without it every directory may be read.
     """
 
     def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:
@@ -34,11 +34,11 @@ class WorkingTrees:
         return self._is_ours is None or self._is_ours(directory)
 
     def latest_directory(self, events: Iterable[Event]) -> Path | None:
-        """The directory of the latest session among these events; None if there is none, or it may not be read."""
-        found = latest_directory(events)
-        return found if found is not None and self.is_readable(found) else None
+        """The directory of the latest session among these events; None without a session, or if it may not be read."""
+        directory = latest_directory(events)
+        return directory if directory is not None and self.is_readable(directory) else None
 
     def latest(self, events: Iterable[Event]) -> Path | None:
         """The root of the working tree around `latest_directory`."""
-        found = self.latest_directory(events)
-        return None if found is None else self.around(found)
+        directory = self.latest_directory(events)
+        return None if directory is None else self.around(directory)

@@ -1,1 +1,1 @@
-"""Pure functions from values to text: lines, documents, fences, trees."""
+"""Pure functions that turn values into text: lines, documents, fences, trees, charts."""

@@ -1,6 +1,6 @@
 """Charts as SVG, without a library or a script.
 
-`lines` and `bars` are pictures of their own: they carry their colours, for light and dark backgrounds. `columns`,
+`lines` and `bars` are complete pictures with their own colours, for light and dark backgrounds. `columns`,
 `timeline` and `treemap` are parts of a page: their shapes have class names, and the page's style sheet colours them.
 """
 
@@ -262,7 +262,7 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
     is_column = box.width >= box.height
     short, long = (box.height, box.width) if is_column else (box.width, box.height)
     total = sum(row)
-    # What is left of a box may be so flat that rounding would push its row beyond the edge.
+    # The rest of a box may be so flat that rounding would push its row beyond the edge.
     depth = min(long, total / short) if short else 0.0
     at = 0.0
     for area in row:
@@ -302,7 +302,7 @@ def _legend(series: Sequence[tuple[str, str]], *, y: float) -> list[str]:
 
 def _part(title: str, shapes: Sequence[str], *, height: int, width: int = PART_WIDTH) -> str:
     body = "".join(shapes)
-    role = "group" if "<a " in body else "img"  # an image has nothing inside that can be clicked
+    role = "group" if "<a " in body else "img"  # the role img hides links inside from screen readers
     named = f'role="{role}" aria-label="{escape(title)}"'
     return f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {named}>{body}</svg>'
 

@@ -48,18 +48,18 @@ def server_sent(data: bytes, *, id: str | int | None = None, event: str | None =
 def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
     """The fields of a bundle and a list together; all fields if neither is given. Raises InvalidInput."""
     if bundle is not None and bundle not in BUNDLES:
-        raise InvalidInput(f"there is no bundle {bundle!r}; there are {', '.join(BUNDLES)}")
+        raise InvalidInput(f"there is no bundle {bundle!r}; the bundles are {', '.join(BUNDLES)}")
     bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
-    wanted = tuple(dict.fromkeys([*bundled, *fields]))
-    for field in wanted:
+    selected = tuple(dict.fromkeys([*bundled, *fields]))
+    for field in selected:
         _check(field)
-    return wanted or FULL
+    return selected or FULL
 
 
 def event_document(event: Event, fields: Fields = FULL) -> Document:
     """The selected fields of an event; missing ones are left out.
 
-    With all fields, `mica events import-log` makes an equal event of it.
+    With all fields, `mica events import-log` restores an equal event from it.
     """
     whole: Document = {name: getattr(event, name) for name in OWN}
     whole["context"] = _context(event)
@@ -124,7 +124,7 @@ def _check(field: str) -> None:
     if field not in known and not any(field.startswith(start) and field != start for start in OPEN):
         listed = ", ".join((*OWN, *DERIVED))
         below = ", ".join(f"context.{name}" for name in CONTEXT)
-        raise InvalidInput(f"there is no field {field!r}; there are {listed}, {below}, context.labels.NAME, data.NAME…")
+        raise InvalidInput(f"there is no field {field!r}; use {listed}, {below}, context.labels.NAME or data.NAME")
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
@@ -135,16 +135,16 @@ def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
     name, _, rest = field.partition(".")
     inner = value.get(name)
     if rest and isinstance(inner, Mapping):
-        found: Document = {}
-        _pick(inner, rest, into=found)
-        if found:
-            _merge(into, {name: found})
+        picked: Document = {}
+        _pick(inner, rest, into=picked)
+        if picked:
+            _merge(into, {name: picked})
 
 
-def _merge(into: Document, found: Document) -> None:
-    for name, value in found.items():
-        there = into.get(name)
-        if isinstance(there, dict) and isinstance(value, dict):
-            _merge(there, value)
+def _merge(into: Document, picked: Document) -> None:
+    for name, value in picked.items():
+        present = into.get(name)
+        if isinstance(present, dict) and isinstance(value, dict):
+            _merge(present, value)
         else:
             into[name] = value

@@ -6,7 +6,7 @@ import re
 from contextvars import ContextVar
 from datetime import datetime, tzinfo
 
-HANDLES_MAX = 3  # of one line in a document that names its sources
+HANDLES_MAX = 3  # event numbers cited in one line of a document
 
 # Characters that control a terminal, or change the order in which it shows others.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -28,11 +28,11 @@ def one_line(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
-ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for showing times; None: that of this machine
+ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for shown times; None: that of this machine
 
 
 def to_user_zone(at: datetime) -> datetime:
-    """A time in the user's time zone, which a surface sets once; unchanged at the end of the calendar."""
+    """Convert a time to the user's zone, which a surface sets once. The last day of the calendar stays unchanged."""
     try:
         return at.astimezone(ZONE.get())
     except OverflowError:

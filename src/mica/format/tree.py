@@ -1,4 +1,4 @@
-"""Trees of crystals and of events: the order they are shown in, and a chain as a Mermaid flowchart."""
+"""Trees of crystals and of events in display order, and chains as Mermaid flowcharts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """The crystals as trees, highest level and latest first; the roots are crystals that no other covers."""
+    """The crystals as trees, highest level and latest first; the roots are not the source of another crystal."""
     known = {crystal.id: crystal for crystal in crystals}
     covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
     return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
@@ -35,7 +35,7 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """The descendants of an event, or of none, in depth-first order; siblings keep their order."""
+    """The descendants of an event in depth-first order; siblings keep their order. None is the parent of roots."""
     children: dict[str | None, list[Event]] = {}
     for event in below:
         children.setdefault(event.parent_id, []).append(event)
@@ -60,7 +60,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
 
 
 def flowchart(chain: Sequence[Event]) -> str:
-    """A chain as a Mermaid flowchart, top down, failures marked; a last node counts what exceeds its limits."""
+    """A chain as a Mermaid flowchart, top down, failures marked. A last node counts the events beyond the limits."""
     numbers = {event.id: f"n{number}" for number, event in enumerate(chain, start=1)}
     lines = ["flowchart TD", "    classDef failed stroke:#c00,stroke-width:2px"]
     size = sum(map(len, lines))
@@ -81,7 +81,7 @@ def node_label(event: Event) -> str:
     """The label of a node: position, name, and agent, user or origin."""
     who = event.context.agent or event.context.user or event.origin
     text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
-    return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))
+    return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))
 
 
 def _cut(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Costs of models by agent, tier and model, and budgets that no call may exceed.
+"""Costs of model calls by agent, tier and model, and budgets that no call may exceed.
 
-A call reserves its worst case before it is made and settles the real cost afterwards. Both are passed to `record`, so
-that they can be logged. A ledger restored from these records knows what was spent; a call without a recorded end,
-because the process died, counts with its worst case.
+Before a call its highest possible cost is reserved; after it the real cost is settled. Both are passed to `record`, so
+that they can be logged. A ledger restored from these records counts a call without a recorded end, because the process
+died, at its highest possible cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Record: TypeAlias = Callable[[str, Mapping[str, object]], object]
 
 
 class Payer(NamedTuple):
-    """The agent, tier and model of a call; a budget may be limited to the first two."""
+    """The agent, tier and model of a call. A budget may be limited to one agent or one tier."""
 
     agent: str | None
     tier: Tier
@@ -36,7 +36,10 @@ class Payer(NamedTuple):
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """Tokens and dollars of calls; `unpriced` calls count in the tokens but not in the dollars."""
+    """Tokens, dollars and number of model calls.
+
+    `unpriced` counts the calls without a known price; their dollars count as 0.
+    """
 
     tokens: int = 0
     dollars: float = 0.0
@@ -53,7 +56,7 @@ class ModelCost(msgspec.Struct, frozen=True):
 
 
 class Reservation:
-    """The part of the budgets that is reserved for one call."""
+    """The highest possible cost of one call, reserved in the budgets while the call runs."""
 
     def __init__(self, payer: Payer, cost: ModelCost, at: datetime) -> None:
         self.id = uuid4().hex
@@ -63,12 +66,12 @@ class Reservation:
         self.settled: tuple[ModelUsage, float | None] | None = None
 
     def settle(self, usage: ModelUsage, dollars: float | None) -> None:
-        """Record the real cost. Without it the reservation is released and nothing counts as spent."""
+        """Record the real cost of the call. If it is never called, nothing counts as spent."""
         self.settled = (usage, dollars)
 
 
 class Ledger:
-    """Spent and reserved amounts. Thread-safe."""
+    """The amounts that model calls have spent and reserved, checked against the budgets. Thread-safe."""
 
     def __init__(
         self, budgets: Sequence[BudgetSettings] = (), *, now: Clock = utc_now, record: Record | None = None
@@ -82,9 +85,9 @@ class Ledger:
 
     @contextmanager
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
-        """A block with a reservation for a call of at most this cost. Raises BudgetExceeded before it begins.
+        """Reserve this cost in the budgets for the duration of a `with` block, even if the block fails.
 
-        The reservation ends with the block, also after a failure or cancellation.
+        Raises BudgetExceeded, before the block begins, if a budget has not enough left.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         held = Reservation(payer, worst, self._now())
@@ -101,7 +104,7 @@ class Ledger:
     def spent(
         self, *, agent: str | None = None, tier: Tier | None = None, model: str | None = None, since: date | None = None
     ) -> ModelCost:
-        """The cost of all calls that match; days are in UTC."""
+        """The total cost of the calls of this agent, tier and model, since a day in UTC. None matches every call."""
         total = ModelCost()
         with self._lock:
             for (day, payer), cost in self._spent.items():
@@ -111,7 +114,7 @@ class Ledger:
         return total
 
     def by_payer(self) -> dict[Payer, ModelCost]:
-        """The total cost by agent, tier and model."""
+        """The total cost of all calls by agent, tier and model."""
         totals: defaultdict[Payer, ModelCost] = defaultdict(ModelCost)
         with self._lock:
             for (_, payer), cost in self._spent.items():
@@ -119,7 +122,10 @@ class Ledger:
         return dict(totals)
 
     def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
-        """Add one record of an earlier run; call it oldest first. Other events are ignored."""
+        """Add a reservation or cost that an earlier run recorded.
+
+        Call it with the oldest first; other events are ignored.
+        """
         if name not in (RESERVED, SPENT):
             return
         entry = msgspec.convert(data, SpendData)
@@ -182,7 +188,7 @@ class Ledger:
 
 
 class SpendData(msgspec.Struct):
-    """The data of a recorded reservation or cost."""
+    """The data of the events `model.reserved` and `model.spent`."""
 
     call: str
     agent: str | None

@@ -1,8 +1,7 @@
-"""Embeddings, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
+"""Embeddings of texts, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
 
-The weights are data: their package is never imported, and their hash is checked before they are loaded. Texts are
-encoded one at a time, because an int8 vector depends on the other texts in its batch; so a text always gets the same
-vector.
+The package with the weights is never imported: its file is read, and its hash is checked first. Texts are encoded one
+at a time, because an int8 vector depends on the other texts in its batch; so a text always gets the same vector.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ REMEDY = "run: pip install 'mica[semantic]'"
 
 
 class Encoder(Protocol):
-    """Computes the vectors of texts."""
+    """A model that computes the embedding vectors of texts."""
 
     @property
     def model(self) -> str:
-        """The name and version of the model, stored with every vector."""
+        """The name and version of the embedding model, stored with every vector."""
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector per text. It takes milliseconds per text, so do not call it in an event loop."""
+        """One vector of length 1 per text. It takes milliseconds per text, so do not call it in an event loop."""
 
 
 def is_installed() -> bool:
-    """True if the extra `semantic` is installed."""
+    """True if the extra `semantic` and the weights of the model are installed."""
     return all(find_spec(name) is not None for name in NEEDED) and _weights() is not None
 
 
 def _weights() -> Path | None:
-    """The path of the weights, from the installer's records; None if they are not installed."""
+    """The path of the file with the model's weights; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -63,7 +62,10 @@ def _weights() -> Path | None:
 
 
 def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
-    """The encoder for a setting, None if it is off. Raises InvalidSettings if it is on but not installed."""
+    """The encoder for the setting `semantic`; None if it is "off", or "auto" and the extra is not installed.
+
+    Raises InvalidSettings if it is "on" and the extra is not installed.
+    """
     if setting == "off" or (setting == "auto" and not is_installed()):
         return None
     if not is_installed():
@@ -72,7 +74,7 @@ def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
 
 
 class MiniLM:
-    """The MiniLM model, loaded at first use. Not thread-safe."""
+    """The embedding model all-MiniLM-L6-v2, loaded at first use. Not thread-safe."""
 
     model = MODEL
 
@@ -94,7 +96,7 @@ class MiniLM:
 
 
 def _load() -> tuple[Any, Any]:
-    """The model and its tokenizer. Raises InvalidSettings if they are missing or have another hash."""
+    """The ONNX session and the tokenizer. Raises InvalidSettings if a file is missing or has an unexpected hash."""
     weights = _weights()
     if weights is None or not is_installed():
         raise InvalidSettings(f"semantic search is not installed; {REMEDY}")
@@ -123,14 +125,17 @@ def _check(content: bytes, expected: str, path: Path) -> None:
 
 
 def pack(matrix: Matrix) -> list[bytes]:
-    """Vectors as they are stored, in half precision; the ranking does not suffer from it."""
+    """The vectors as bytes for the store, one per row, in half precision.
+
+    The ranking does not suffer from the rounding.
+    """
     import numpy
 
     return [row.tobytes() for row in matrix.astype(numpy.float16)]
 
 
 def unpack(vectors: Sequence[bytes]) -> Matrix:
-    """The matrix of stored vectors."""
+    """The matrix of vectors from the bytes in the store, one row each."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

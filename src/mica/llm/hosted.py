@@ -1,4 +1,7 @@
-"""Models behind an API, called through pydantic-ai: one call, errors translated to ours, no retries."""
+"""Models behind an API, called through pydantic-ai.
+
+Each request is one call: errors become mica's, and nothing is retried.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class HostedModel:
         )
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """The price by the table of genai-prices; a self-hosted server has none."""
+        """The dollars for this usage and the price table's name, by genai-prices; None if unknown or self-hosted."""
         if self._access.base_url:
             return None
         import genai_prices
@@ -209,14 +212,14 @@ class HostedModel:
         return ModelUnavailable(f"{self.name} sent an unreadable answer: {detail}", model=self.name)
 
     def _clean(self, text: str) -> str:
-        """A provider's message, shortened and without the key, which some providers repeat."""
+        """A provider's error message, shortened and without the API key, which some providers repeat."""
         if self._key is not None:
             text = text.replace(self._key.reveal(), "[key]")
         text = " ".join(redact(text).split())
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
     def _safe_cause(self, error: BaseException | None) -> BaseException | None:
-        """The error as a cause; None if it or one of its own causes contains the key."""
+        """The error, if it may be shown as a cause; None if it or one of its own causes contains the API key."""
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

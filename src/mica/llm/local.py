@@ -20,7 +20,7 @@ _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
 
 class LocalModel:
-    """A model from a file of weights, loaded at the first request, which takes about a second."""
+    """A model from a GGUF file. It is loaded at the first request, which takes about a second."""
 
     def __init__(self, path: str | Path, *, threads: int = 1, window_tokens: int | None = None) -> None:
         self._path = Path(path).expanduser()
@@ -35,11 +35,11 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """A grammar forces answers into a schema. Models of this size do not call tools reliably."""
+        """JSON by a grammar, but no tools and no images: models of this size do not call tools reliably."""
         return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Free: it runs on your own machine."""
+        """Always 0 dollars, because the model runs on the user's machine."""
         return 0.0, "local"
 
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
@@ -85,7 +85,7 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Release the memory of the weights."""
+        """Free the memory that the weights take."""
         self._server = None
 
     def _body(self, request: Request) -> dict[str, Any]:

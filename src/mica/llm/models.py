@@ -1,4 +1,4 @@
-"""The models of a space: which one is asked, how often, what it may cost, and which answers are cached."""
+"""The models of a space: which model answers a request, with retries, budgets and a cache of answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ INPUT_MARGIN = 1.25  # estimates are off by at most 11 % on 95 % of texts; a res
 
 
 class Models:
-    """The models of each tier, in order. Use as `async with`, or call `close`."""
+    """Answers requests with the models of a tier, in order, until one succeeds.
+
+    Use as `async with`, or call `close`.
+    """
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class Models:
     async def _tries(
         self, model: Model, request: Request, made: CallTotals, came: list[str], *, streamed: bool
     ) -> AsyncGenerator[str | ModelUsage, None]:
-        """The pieces of the first successful attempt; texts are also appended to `came`."""
+        """The texts, then the usage, of a model's first successful attempt. Texts are also appended to `came`."""
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
             try:
@@ -184,7 +187,7 @@ class Models:
         return self._chains[tier]
 
     def _capabilities(self, model: Model) -> Capabilities:
-        """The detected capabilities, corrected by the settings and earlier refusals."""
+        """The capabilities of a model, as detected, then corrected by the settings and by refusals of a schema."""
         able = model.capabilities
         known = self._settings.known.get(model.name)
         if known is not None:
@@ -194,7 +197,7 @@ class Models:
         return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
 
     def _shapes(self, model: Model, request: Request) -> list[Request]:
-        """The forms of a request to try: with a schema if the model supports it, then with the schema in the prompt."""
+        """The forms of a request to try in turn: with a schema if the model supports one, then with it as text."""
         if request.schema is None:
             return [request]
         words = (
@@ -219,7 +222,10 @@ class Models:
         return self._priced(model, usage)
 
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
-        """The usage with its price: from the settings, the provider, or a table, in this order; else unknown."""
+        """The usage with its cost in dollars, which stays None if no price is known.
+
+        Prices in the settings come first, then the cost that the provider reported, then the model's price table.
+        """
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:
             dollars = (usage.input_tokens * known.dollars_in + usage.output_tokens * known.dollars_out) / 1_000_000
@@ -262,7 +268,7 @@ class Models:
 
 
 class CallTotals:
-    """Attempts and failures of one request so far, over all models."""
+    """The number of attempts and the failures of one request so far, over all models of its tier."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -270,7 +276,7 @@ class CallTotals:
 
 
 def _all(answers: Iterable[bool | None]) -> bool | None:
-    """False if one is False, None if one is unknown, else True."""
+    """False if any answer is False, else None if any is None, else True."""
     every = set(answers)
     return False if False in every else None if None in every else True
 
@@ -286,7 +292,7 @@ def _check(request: Request) -> None:
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """The only failure, or one error that names all of them."""
+    """The only failure itself, or one error that names all failures."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)
@@ -304,14 +310,14 @@ _NOT_SEEN_BY_THE_MODEL = {"tier": "routine", "agent": None}
 
 
 def key_of(request: Request, *, space: str, model: str) -> str:
-    """The cache key of a request to one model in one space; agent and tier are not part of it."""
+    """The cache key of a request to one model in one space. Requests that differ only in agent or tier share a key."""
     seen = msgspec.structs.replace(request, **_NOT_SEEN_BY_THE_MODEL)
     content = msgspec.json.encode([space, model, seen], order="deterministic")
     return hashlib.sha256(content).hexdigest()
 
 
 class AnswerCache:
-    """The latest answers, bounded in number, size and age."""
+    """A cache of the latest complete answers, bounded in number, bytes and age."""
 
     def __init__(self, timing: Timing, *, entries_max: int = ENTRIES_MAX, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
         self._timing = timing
@@ -321,7 +327,7 @@ class AnswerCache:
         self._size_bytes = 0
 
     def get(self, key: str) -> Answer | None:
-        """The cached answer, marked as cached and at no cost; None if there is none."""
+        """The answer under this key, marked as cached and with a cost of 0; None if there is none or it is too old."""
         if key not in self._entries:
             return None
         at, answer = self._entries[key]
@@ -334,7 +340,7 @@ class AnswerCache:
         )
 
     def put(self, key: str, answer: Answer) -> None:
-        """Cache a complete answer; a truncated one is not cached."""
+        """Cache an answer if the model finished it; one that was cut off is not cached."""
         if not answer.is_whole or not self._entries_max:
             return
         self._drop(key)

@@ -1,4 +1,4 @@
-"""A dated table of token prices. A model that is not in it has no price; none is guessed (K-04)."""
+"""A dated table of token prices. A model that is not in the table has no price; none is guessed (K-04)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """US dollars per million tokens.
+    """The price of a model in US dollars per million tokens.
 
-    If long prompts cost more, the lower price is used; if filling the cache is free, the price of reading is used.
+    Where long prompts cost more, it is the lower price. Where writing to the cache is free, `cache_write` is the price
+    of reading.
     """
 
     read: float
@@ -25,30 +26,30 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_read: float
     cache_write: float
 
-    def of_kept(self, tokens: int, *, requests: int) -> float:
-        """Dollars for tokens that enter the window once and are read from the cache by each later request."""
+    def of_cached_tokens(self, tokens: int, *, requests: int) -> float:
+        """Dollars for tokens that are written to the cache once and read from it by this many later requests."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
-        """Dollars for the token counts of a provider."""
+        """Dollars for a call with these token counts."""
         costs = (read * self.read, written * self.written, cache_read * self.cache_read, cache_write * self.cache_write)
         return math.fsum(costs) / MILLION
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A price table with its date and origin."""
+    """A price table with its date and its origin."""
 
     at: str
     source: str
     models: dict[str, Price]
 
     def of(self, model: str | None) -> Price | None:
-        """The price of a model, a dated snapshot included; None if it is unknown."""
+        """The price of a model; None if it is not in the table. A dated snapshot has the price of its model."""
         name = (model or "").rpartition("/")[2].lower()
         return self.models.get(_SNAPSHOT.sub("", name))
 
 
 @cache
 def prices() -> Prices:
-    """The table that is shipped with mica."""
+    """The price table that is shipped with mica."""
     return msgspec.json.decode(files("mica.llm").joinpath("prices.json").read_bytes(), type=Prices)

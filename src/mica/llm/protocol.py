@@ -20,21 +20,21 @@ MESSAGE_TOKENS = 8  # that a chat template adds to each message
 
 
 class ModelMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of a conversation."""
+    """One message of a conversation with a model."""
 
     role: Literal["user", "assistant"] = "user"
     text: str
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that is sent with the last message."""
+    """An image that is sent to a model with the last message."""
 
     media_type: str
     content: bytes
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. The model sees everything but `tier` and `agent`."""
+    """A request to a model. The model sees everything but `tier` and `agent`."""
 
     messages: tuple[ModelMessage, ...]
     system: str = ""
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None  # None: the model's default
 
     def input_tokens(self) -> int:
-        """The estimated tokens of the input, schema and images included."""
+        """The estimated tokens of the whole input: messages, system prompt, schema and images."""
         texts = [self.system, *(message.text for message in self.messages)]
         if self.schema is not None:
             texts.append(msgspec.json.encode(self.schema).decode())
@@ -62,7 +62,7 @@ Finish = Literal["stop", "length", "filter", "unknown"]
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The token counts of a call, by its provider; `dollars` only if the provider reports a price."""
+    """The token counts of a call as the provider reports them, and its price in `dollars` if that is known."""
 
     input_tokens: int
     output_tokens: int
@@ -82,7 +82,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a model with its cost. A cached answer has no cost and no attempts."""
+    """The text that a model answered, with its cost. A cached answer has a cost of 0 and no attempts."""
 
     text: str
     model: str
@@ -102,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the model finished, and was not cut off at a limit."""
+        """True if the model finished its answer and was not cut off at a limit."""
         return self.finish == "stop"
 
 
@@ -111,33 +111,35 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """`provider:model`."""
+        """The name of the model, as `provider:model`."""
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """The price of this usage and the name of the price table; None if it is unknown."""
+        """The dollars for this usage and the name of the price table; None if the price is unknown."""
 
     def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
-        """The text in one or more pieces, then the usage.
+        """Yield the text of the answer in one or more pieces, then the usage.
 
-        Raises ModelUnavailable if a retry may help, ModelRefused if it will not, and PromptTooLong.
+        Raises ModelUnavailable if a retry may help, ModelRefused if it will not, and PromptTooLong if the window is too
+        small.
         """
 
     async def close(self) -> None: ...
 
 
 class LLM(Protocol):
-    """All models of a space, behind four tiers."""
+    """All models of a space. Callers name a tier, not a model."""
 
     async def ask(self, request: Request) -> Answer:
-        """The answer of the first model of the tier that succeeds. Raises ModelError."""
+        """The answer of the first model of the tier that succeeds. Raises ModelError if none does."""
 
     def stream(self, request: Request) -> AsyncGenerator[str | Answer, None]:
-        """The text in pieces, then the whole answer.
+        """Yield the text of the answer in pieces, then the whole answer.
 
-        After the first piece no other model is tried; StreamBroken holds the text that arrived.
+        If a model fails after its first piece, no other model is tried: StreamBroken is raised, with the text that
+        arrived.
         """
 
     def capabilities(self, tier: Tier) -> Capabilities:

@@ -20,7 +20,7 @@ OPEN_S_MAX = 300.0
 
 
 class Timing(NamedTuple):
-    """Clocks, sleep and random numbers, so that tests can replace them."""
+    """Clocks, sleep and random numbers as functions, so that tests can replace them."""
 
     now: Clock = utc_now
     monotonic: Callable[[], float] = time.monotonic
@@ -29,14 +29,20 @@ class Timing(NamedTuple):
 
 
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
-    """Seconds to wait after this many failures; None if the provider asks for more than BACKOFF_S_MAX."""
+    """Seconds to wait before the next attempt, after `failed` failures in a row.
+
+    None means to give up, because the provider asked to wait longer than BACKOFF_S_MAX.
+    """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
     return retry_after_s if retry_after_s <= BACKOFF_S_MAX else None
 
 
 class ModelBreaker:
-    """A circuit breaker: after several failures in a row it rejects calls, and later lets a single one probe."""
+    """A circuit breaker for one model: after several failures in a row it rejects all calls for a while.
+
+    Then it lets a single call through as a test.
+    """
 
     def __init__(self, name: str, timing: Timing) -> None:
         self._name = name
@@ -48,14 +54,17 @@ class ModelBreaker:
 
     @property
     def state(self) -> str:
-        """`closed`, `open` or `half-open`."""
+        """`closed` if calls pass, `open` if they are rejected, or `half-open` if one test call may pass."""
         if self._failures < FAILURES_MAX:
             return "closed"
         return "open" if self._timing.monotonic() < self._open_until else "half-open"
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A block around one call. Raises ModelUnavailable at once while the breaker is open."""
+        """Wrap one call in a `with` block and count its failure.
+
+        Raises ModelUnavailable if the breaker rejects calls.
+        """
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):
             left_s = max(0.0, self._open_until - self._timing.monotonic())
@@ -85,7 +94,7 @@ class ModelBreaker:
 
 
 class RateLimit:
-    """At most so many calls a minute to one provider, evenly spaced."""
+    """Limits the calls to one provider to a number per minute, evenly spaced."""
 
     def __init__(self, per_minute: float | None, timing: Timing) -> None:
         self._interval_s = 60.0 / per_minute if per_minute else 0.0
@@ -93,7 +102,7 @@ class RateLimit:
         self._next = float("-inf")
 
     async def turn(self) -> None:
-        """Wait until a call may be made."""
+        """Wait until the next call may be made."""
         now = self._timing.monotonic()
         at = max(now, self._next)
         self._next = at + self._interval_s
@@ -101,5 +110,5 @@ class RateLimit:
             await self._timing.sleep(at - now)
 
     def pause(self, seconds: float) -> None:
-        """Delay all calls, as a provider requests with Retry-After."""
+        """Delay all calls by this many seconds, as a provider requests with Retry-After."""
         self._next = max(self._next, self._timing.monotonic() + seconds)

@@ -1,4 +1,4 @@
-"""Answers of a given type: the model gets a schema, its answer is validated, and it may correct itself once."""
+"""Gets answers of a given Python type: the model gets a JSON schema, and one chance to correct an invalid answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^\W{0,3}(?:error|exception|traceback|internal server error
 
 
 class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A validated value, and all answers that were needed for it."""
+    """A validated value, and the one or two answers that the model gave for it."""
 
     value: T
     answers: tuple[Answer, ...]
@@ -29,9 +29,10 @@ class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 async def ask_for(
     llm: LLM, kind: type[T], request: Request, *, schema: Mapping[str, Any] | None = None
 ) -> Structured[T]:
-    """A value of this type. `schema` may be narrower than the type's own, with limits and enumerations.
+    """Ask for a value of this type; `schema` replaces the type's own, for example with limits and enumerations.
 
-    Raises InvalidAnswer, with a description of the answer, if the second answer is invalid too.
+    An invalid answer is returned to the model once for correction. Raises InvalidAnswer, with the reason, if the second
+    answer is invalid too.
     """
     request = msgspec.structs.replace(request, schema=schema or schema_of(kind))
     first = await llm.ask(request)
@@ -51,7 +52,7 @@ async def ask_for(
 
 
 def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
-    """The value in an answer. Raises InvalidAnswer with a description of what the answer is instead."""
+    """The value of this type in an answer. Raises InvalidAnswer, with a description of the text that came instead."""
     text = answer.text.strip()
     found = _json_in(text)
     try:
@@ -64,7 +65,7 @@ def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """The JSON schema of a type without references, which small models and grammars do not follow."""
+    """The JSON schema of a type. References are replaced by their content, because small models do not follow them."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 
@@ -82,7 +83,7 @@ def schema_of(kind: type[object]) -> dict[str, Any]:
 
 
 def _json_in(text: str) -> str | None:
-    """The JSON inside an answer, without a fence or remarks around it; None if there is none."""
+    """The JSON in an answer's text, without a code fence or remarks around it; None if the text has no JSON."""
     if fenced := _FENCED.search(text):
         return fenced[1]
     start, end = text.find("{"), text.rfind("}")

@@ -1,4 +1,4 @@
-"""Opens the models that the settings name: a chain per tier, one model per name."""
+"""Opens the models that the settings name: a list of models per tier, tried in order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOCAL = "local"
 def open_models(
     settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
 ) -> Models:
-    """The models that the settings name. Nothing is imported, loaded or called yet.
+    """The models that the settings name, not yet loaded.
 
     `record` is called with every reservation and cost; `Models.ledger.restore` reads such records of earlier runs.
-    Raises InvalidSettings for a name that cannot be a model.
+    Raises InvalidSettings for a name that is not of the form `provider:model`.
     """
     timing = timing or Timing()
     opened: dict[str, Model] = {}
@@ -37,7 +37,10 @@ def open_models(
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """The model of a name: `local:<path of a GGUF file>`, or `provider:model`."""
+    """The model of this name: `local:<path of a GGUF file>`, or `provider:model`.
+
+    Raises InvalidSettings for another form.
+    """
     provider, _, model = name.partition(":")
     if not provider or not model:
         raise InvalidSettings(

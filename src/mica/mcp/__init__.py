@@ -1,1 +1,1 @@
-"""MCP over standard input and output: the six tools and the prompts by which a coding agent asks its memory."""
+"""The MCP server: six tools, prompts and resources, over standard input and output and over HTTP."""

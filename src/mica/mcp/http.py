@@ -96,11 +96,11 @@ class McpSession:
     def __init__(self, owner: SpaceOwner, *, session: str | None, beat_s: float) -> None:
         self.id = secrets.token_hex(24)
         self.owner = owner
-        self.standing = Stream("0")  # messages that the client did not request
+        self.unrequested = Stream("0")  # messages that the client did not request
         named = session or f"mcp-{self.id[:12]}"  # a client without a named session gets one of its own
-        self.server = McpServer(owner, owner.watch, self.standing.put, session=named, beat_s=beat_s)
+        self.server = McpServer(owner, owner.watch, self.unrequested.put, session=named, beat_s=beat_s)
         self.used_at = time.monotonic()
-        self.streams = {self.standing.name: self.standing}
+        self.streams = {self.unrequested.name: self.unrequested}
         self._count = 0
 
     @property
@@ -271,7 +271,7 @@ class Endpoint:
             if name not in session.streams or not number.isdecimal() or len(number) > DIGITS_MAX:
                 raise RequestRefused(404, f"there is no stream to resume after {last[:60]!r}; start again")
             after = int(number)
-        elif session.standing.is_read:
+        elif session.unrequested.is_read:
             raise RequestRefused(409, "this session has an open stream already")
         return event_stream(session.streams[name].events(after))
 
@@ -369,7 +369,7 @@ def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
 
         async def events() -> AsyncIterator[bytes]:
             yield server_sent(f"{path}/messages?{urlencode(query)}".encode(), event="endpoint")
-            async for event in session.standing.events():
+            async for event in session.unrequested.events():
                 yield event
 
         answer = event_stream(events())
@@ -383,7 +383,7 @@ def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
         except RequestRefused as refused:
             return refused.response()
         if message.is_request:
-            task = session.server.begin(message, session.standing.put)
+            task = session.server.begin(message, session.unrequested.put)
             if message.method == "initialize":  # it must be answered before later messages
                 await task
         else:

@@ -67,7 +67,7 @@ FIXED = (
         uri=BRIEFING,
         name="brief",
         title="Brief",
-        description="What an agent needs to know now: decisions, gotchas, open ends. Reading it leaves a receipt.",
+        description="What an agent needs to know now: decisions, gotchas, open ends. Reading it records a receipt.",
     ),
     Resource(
         uri=CRYSTALS, name="crystals", title="Crystals", description="What earlier sessions, days and weeks meant."
@@ -132,11 +132,11 @@ async def read(memory: Memory, uri: str) -> str:
         case "mica", "brief", task:
             return (await memory.brief(task)).text or NOTHING
         case "mica", "crystals", "":
-            return await _listed_crystals(memory)
+            return await _crystal_list(memory)
         case "mica", "crystals", reference:
             return await _crystal(memory, reference)
         case "mica", "trails", "":
-            return await _listed_trails(memory)
+            return await _trail_list(memory)
         case "mica", "trails", slug:
             return await _trail(memory, slug)
         case "mica", "receipts", reference if reference:
@@ -170,14 +170,14 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
 def change_of(event: Event) -> ResourceChange:
-    """The resources an event changed. Uses and receipts change none, or reading would cause reading."""
+    """The resources an event changed. Uses and receipts change none, or reading would trigger reading."""
     change = _CHANGES.get(event.name, ResourceChange())
-    gone: tuple[object, ...] = ()
+    removed: tuple[object, ...] = ()
     if event.name == CRYSTAL:
-        gone = crystal_of(event).supersedes
+        removed = crystal_of(event).supersedes
     elif event.name == RETRACTED:
-        gone = (event.data.get("mark"),)
-    return change | ResourceChange(uris=frozenset(f"{CRYSTALS}/{each}" for each in gone))
+        removed = (event.data.get("mark"),)
+    return change | ResourceChange(uris=frozenset(f"{CRYSTALS}/{each}" for each in removed))
 
 
 # -- Texts ----------------------------------------------------------------------------------------------------
@@ -190,34 +190,34 @@ async def _crystallized(memory: Memory) -> list[Trail]:
     )
 
 
-async def _listed_crystals(memory: Memory) -> str:
+async def _crystal_list(memory: Memory) -> str:
     lines = [
         f"- #{crystal.position} {crystal.level} {one_line(crystal.label or crystal.period, 80)} "
         f"({crystal.end_at:%Y-%m-%d}): {one_line(crystal.text, TEXT_CHARACTERS_MAX)}"
         for crystal in await memory.crystals.list(limit=LATEST)
     ]
-    return fence(lines) if lines else "There is no crystal yet."
+    return fence(lines) if lines else "There are no crystals yet."
 
 
 async def _crystal(memory: Memory, reference: str) -> str:
     crystal = await memory.crystals.get(_reference(reference))
     head = f"{crystal.level} {one_line(crystal.label or crystal.period, 200)}, #{crystal.position}"
     during = f"{crystal.start_at:%Y-%m-%d %H:%M} to {crystal.end_at:%Y-%m-%d %H:%M}"
-    beneath = f"{plural(crystal.marks, 'mark')} beneath, {len(crystal.dropped)} of its sources not cited"
+    counts = f"{plural(crystal.marks, 'mark')}, {len(crystal.dropped)} of its sources not cited"
     [why] = await memory.why(crystal.id)
-    return fence([f"{head}: {during}, {beneath}, made by {crystal.method}", *_because(why)])
+    return fence([f"{head}: {during}, {counts}, made by {crystal.method}", *_reason_lines(why)])
 
 
 async def _receipt(memory: Memory, reference: str) -> str:
     [why] = await memory.why(_reference(reference))
     if why.name != BRIEF:
-        raise InvalidEvent(f"event {why.id} is no brief, it is a {why.name}")
+        raise InvalidEvent(f"event {why.id} is not a brief but a {why.name}")
     title = f"A brief about {one_line(why.text, 200)!r}" if why.text else "A brief"
     missing = [f"- missing: {name} ({reason})" for name, reason in sorted(why.missing.items())]
-    return fence([f"{title}, {why.at:%Y-%m-%d %H:%M}", *_because(why), *missing])
+    return fence([f"{title}, {why.at:%Y-%m-%d %H:%M}", *_reason_lines(why), *missing])
 
 
-def _because(why: Why) -> list[str]:
+def _reason_lines(why: Why) -> list[str]:
     return [
         f"- {one_line(line.text, TEXT_CHARACTERS_MAX)} ({' '.join(each.number for each in line.evidence)})"
         + "".join(
@@ -229,14 +229,14 @@ def _because(why: Why) -> list[str]:
     ]
 
 
-async def _listed_trails(memory: Memory) -> str:
+async def _trail_list(memory: Memory) -> str:
     lines = [
         f"- {trail.name} ({trail.state}, {plural(trail.runs, 'run')}"
         + (f", {trail.success:.0%} success" if trail.success is not None else "")
         + f"): {one_line(trail.description, DESCRIPTION_CHARACTERS_MAX)} [{', '.join(trail.paths)}]"
         for trail in await memory.trails.list()
     ]
-    return fence(lines) if lines else "There is no trail yet: they are learned from what agents open."
+    return fence(lines) if lines else "There are no trails yet; they are learned from the files that agents open."
 
 
 async def _trail(memory: Memory, slug: str) -> str:
@@ -246,7 +246,7 @@ async def _trail(memory: Memory, slug: str) -> str:
         await memory.trails.track(trail)
         return command_text(trail).partition("\n---\n\n")[2]
     loaded = await memory.trails.load(slug, root=root)
-    return loaded.text or "None of its files is here any more."
+    return loaded.text or "None of its files exist any more."
 
 
 def _reference(text: str) -> str:

@@ -62,8 +62,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def fields(self) -> dict[str, object]:
         """The subscription as the protocol writes it."""
         lists = {"promptsListChanged": self.prompts, "resourcesListChanged": self.resources}
-        wanted: dict[str, object] = {name: True for name, is_wanted in lists.items() if is_wanted}
-        return wanted | ({"resourceSubscriptions": list(self.uris.values())} if self.uris else {})
+        fields: dict[str, object] = {name: True for name, is_subscribed in lists.items() if is_subscribed}
+        return fields | ({"resourceSubscriptions": list(self.uris.values())} if self.uris else {})
 
 
 class McpServer:
@@ -93,7 +93,7 @@ class McpServer:
         return task
 
     def notice(self, message: RpcMessage) -> None:
-        """Take a notification or a response. Neither is answered; unknown ones are ignored."""
+        """Handle a notification or a response. Neither is answered; unknown ones are ignored."""
         match message.method:
             case None if message.id == ROOTS and self._roots is not None and not self._roots.done():
                 self._roots.set_result(message.result)
@@ -107,7 +107,7 @@ class McpServer:
                         task.cancel()
 
     async def drain(self, timeout_s: float = 0.0) -> None:
-        """End: running requests have this long to finish, and subscriptions are closed."""
+        """Close subscriptions, and wait this long for running requests before they are cancelled."""
         if self._leave is not None:
             self._leave()
             self._leave = None
@@ -143,7 +143,7 @@ class McpServer:
             raise RpcError(protocol.INVALID_PARAMS, f"call initialize first, or send {protocol.VERSION} in _meta")
         match message.method:
             case "initialize":
-                return self._initialized(message.params)
+                return self._initialize(message.params)
             case "ping" if not message.is_stateless:
                 return {}
             case "server/discover":
@@ -152,13 +152,13 @@ class McpServer:
             case "tools/list":
                 return {"tools": [tool.listing() for tool in TOOLS]}
             case "tools/call":
-                return await self._called(message, send)
+                return await self._call_tool(message, send)
             case "prompts/list":
                 await self._notify_changes(message)
                 listed = await prompts(await self._home.memory(makes=False))
                 return {"prompts": [each.listing() for each in listed]}
             case "prompts/get":
-                return await self._prompted(message)
+                return await self._get_prompt(message)
             case "resources/list":
                 await self._notify_changes(message)
                 return {"resources": await resources(await self._home.memory(makes=False))}
@@ -175,11 +175,11 @@ class McpServer:
 
     @staticmethod
     def _refuse_unknown(message: RpcMessage) -> None:
-        """A client that probes before a handshake relies on this code."""
+        """Raise RpcError for an unknown method. Clients that probe before a handshake rely on its code."""
         if message.method not in METHODS:
             raise RpcError(protocol.UNKNOWN_METHOD, "Method not found", message.method)
 
-    def _initialized(self, params: Fields) -> Fields:
+    def _initialize(self, params: Fields) -> Fields:
         offered = params.get("capabilities")
         self._offers_roots = isinstance(offered, dict) and "roots" in offered
         self._client = _name(params.get("clientInfo")) or self._client
@@ -198,12 +198,12 @@ class McpServer:
         if message.is_stateless or self._leave is not None:
             return
 
-        def heard(change: ResourceChange | None) -> None:
-            wanted = Subscription(prompts=True, resources=True, uris=self._subscribed)
-            for notification in () if change is None else _notifications(change, wanted):
+        def on_change(change: ResourceChange | None) -> None:
+            subscription = Subscription(prompts=True, resources=True, uris=self._subscribed)
+            for notification in () if change is None else _notifications(change, subscription):
                 self._notify(notification)
 
-        self._leave = await self._watch.listen(heard)
+        self._leave = await self._watch.listen(on_change)
 
     async def _subscribe(self, message: RpcMessage) -> Fields:
         uri = _uri(message)
@@ -220,26 +220,30 @@ class McpServer:
         """Send changes on this request's stream until the client disconnects or the watch ends."""
         if sum(each.method == message.method for each in self._running.values()) > LISTENING_MAX:
             raise RpcError(protocol.INVALID_REQUEST, f"a client may have {LISTENING_MAX} subscriptions open")
-        wanted = await self._wanted(message)
+        subscription = await self._parse_subscription(message)
         tag = {protocol.SUBSCRIPTION: message.id}
         over = asyncio.Event()
 
-        def heard(change: ResourceChange | None) -> None:
+        def on_change(change: ResourceChange | None) -> None:
             if change is None:
                 over.set()
                 return
-            for notification in _notifications(change, wanted, tag):
+            for notification in _notifications(change, subscription, tag):
                 send(notification)
 
-        leave = await self._watch.listen(heard)
+        leave = await self._watch.listen(on_change)
         try:
-            send(protocol.notification("subscriptions/acknowledged", {"_meta": tag, "notifications": wanted.fields}))
+            send(
+                protocol.notification(
+                    "subscriptions/acknowledged", {"_meta": tag, "notifications": subscription.fields}
+                )
+            )
             await over.wait()
         finally:
             leave()
         return {"_meta": tag}
 
-    async def _wanted(self, message: RpcMessage) -> Subscription:
+    async def _parse_subscription(self, message: RpcMessage) -> Subscription:
         """The subscription that a client asks for. Tools never change, so it has no field for them."""
         requested = message.params.get("notifications")
         requested = requested if isinstance(requested, dict) else {}
@@ -270,7 +274,7 @@ class McpServer:
 
     # -- Tools and prompts ------------------------------------------------------------------------------------
 
-    async def _called(self, message: RpcMessage, send: Send) -> Fields:
+    async def _call_tool(self, message: RpcMessage, send: Send) -> Fields:
         tool = BY_NAME.get(str(message.params.get("name")))
         if tool is None:
             raise RpcError(protocol.INVALID_PARAMS, f"Unknown tool: {message.params.get('name')}")
@@ -310,7 +314,7 @@ class McpServer:
         session = memory.here.context.session or self._session or await _only_session(memory, client)
         blocks.enter_context(memory.context(session=session, client=client))
 
-    async def _prompted(self, message: RpcMessage) -> Fields:
+    async def _get_prompt(self, message: RpcMessage) -> Fields:
         memory = await self._home.memory(makes=False)
         with ExitStack() as blocks:
             await self._enter(blocks, memory, message.meta)
@@ -334,15 +338,20 @@ METHODS = frozenset(
 NOT_FOUND = (InvalidInput, InvalidEvent, UnknownEvent, UnknownTrail)
 
 
-def _notifications(change: ResourceChange, wanted: Subscription, meta: Fields | None = None) -> list[dict[str, object]]:
-    """The notifications of a change that a subscription wants."""
+def _notifications(
+    change: ResourceChange, subscription: Subscription, meta: Fields | None = None
+) -> list[dict[str, object]]:
+    """The notifications of a change for a subscription."""
     tag: dict[str, object] = {} if meta is None else {"_meta": meta}
-    lists = [("prompts", change.prompts and wanted.prompts), ("resources", change.resources and wanted.resources)]
+    lists = [
+        ("prompts", change.prompts and subscription.prompts),
+        ("resources", change.resources and subscription.resources),
+    ]
     return [
-        *(protocol.notification(f"{name}/list_changed", tag or None) for name, is_wanted in lists if is_wanted),
+        *(protocol.notification(f"{name}/list_changed", tag or None) for name, is_sent in lists if is_sent),
         *(
             protocol.notification("resources/updated", {**tag, "uri": named})
-            for known, named in wanted.uris.items()
+            for known, named in subscription.uris.items()
             if change.touches(known)
         ),
     ]

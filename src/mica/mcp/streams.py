@@ -110,7 +110,7 @@ class McpResponse(Response):
         self.stream = stream
         self.task = task
         self._statuses = statuses
-        self._named = dict(headers)
+        self._extra_headers = dict(headers)
         self._ends_with_client = ends_with_client
         self._primed = primed
 
@@ -121,12 +121,12 @@ class McpResponse(Response):
                 error = first.get("error")
                 status = self._statuses.get(error["code"], 200) if isinstance(error, dict) else 200
                 body = msgspec.json.encode(first)
-                plain = Response(body, status_code=status, media_type="application/json", headers=self._named)
+                plain = Response(body, status_code=status, media_type="application/json", headers=self._extra_headers)
                 await plain(scope, receive, send)
             elif first is not None:
-                await event_stream(self.stream.events(primed=self._primed), self._named)(scope, receive, send)
+                await event_stream(self.stream.events(primed=self._primed), self._extra_headers)(scope, receive, send)
             else:  # cancelled, or the client has disconnected
-                await Response(status_code=202, headers=self._named)(scope, receive, send)
+                await Response(status_code=202, headers=self._extra_headers)(scope, receive, send)
         finally:
             if self._ends_with_client:
                 self.task.cancel()

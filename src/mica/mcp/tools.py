@@ -92,7 +92,7 @@ NUMBER: Schema = {"type": "integer"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 
 
-def described(schema: Schema, words: str) -> Schema:
+def with_description(schema: Schema, words: str) -> Schema:
     return {**schema, "description": words}
 
 
@@ -134,7 +134,7 @@ class SearchArguments(msgspec.Struct):
     tags: tuple[str, ...] = ()
 
 
-class _FoundText(msgspec.Struct, frozen=True):
+class _SearchHit(msgspec.Struct, frozen=True):
     """A hit as the tool shows it."""
 
     number: str
@@ -163,7 +163,7 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
     results = await memory.search(arguments.query, limit=4 * limit, since=since, until=until, tags=arguments.tags)
     return _search_result(
         [
-            _FoundText(
+            _SearchHit(
                 f"#{hit.position}",
                 one_line(hit.text, TEXT_CHARACTERS_MAX),
                 (hit.crystal.level,) if isinstance(hit, CrystalHit) else hit.mark.tags,
@@ -175,12 +175,12 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
     )
 
 
-async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_FoundText]:
+async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_SearchHit]:
     """The marks nearest to a moment, in order of time."""
     events = await memory.events.query(EventQuery(names=(MARK,), since=at - AROUND, until=at + AROUND, limit=1_000))
     nearest = sorted(events, key=lambda event: abs(event.at - at))[:limit]
     return [
-        _FoundText(
+        _SearchHit(
             event.number,
             one_line(mark_of(event).text, TEXT_CHARACTERS_MAX),
             mark_of(event).tags,
@@ -191,7 +191,7 @@ async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_Foun
     ]
 
 
-def _search_result(hits: Sequence[_FoundText]) -> ToolResult:
+def _search_result(hits: Sequence[_SearchHit]) -> ToolResult:
     text = fence(hit.line() for hit in hits) if hits else "Nothing matches."
     return ToolResult(text=text, content={"hits": msgspec.to_builtins(hits)})
 
@@ -360,14 +360,14 @@ TOOLS = (
         "Call it once when a task begins.",
         takes=BriefArguments,
         inputs={
-            "task": described(TEXT, "the task, in its own words"),
-            "budget_tokens": described(NUMBER, "the most tokens"),
+            "task": with_description(TEXT, "the task, in its own words"),
+            "budget_tokens": with_description(NUMBER, "the most tokens"),
         },
         required=(),
         outputs={
             "text": TEXT,
             "tokens": NUMBER,
-            "receipt": described(TEXT, "id for `why`"),
+            "receipt": with_description(TEXT, "id for `why`"),
             "missing": {"type": "object"},
         },
         run=_brief,
@@ -378,10 +378,10 @@ TOOLS = (
         description="Find what was said, decided, asked or committed earlier in this project, best first.",
         takes=SearchArguments,
         inputs={
-            "query": described(TEXT, "optional with `around`"),
-            "around": described(TEXT, "number of an event: only the hour before and after it"),
+            "query": with_description(TEXT, "optional with `around`"),
+            "around": with_description(TEXT, "number of an event: only the hour before and after it"),
             "limit": NUMBER,
-            "since": described(TEXT, "a time or phrase: 2026-11-03, last Tuesday"),
+            "since": with_description(TEXT, "a time or phrase: 2026-11-03, last Tuesday"),
             "until": TEXT,
             "tags": TEXTS,
         },
@@ -396,17 +396,17 @@ TOOLS = (
         "a trap. Not what the code says by itself. Answers with what was stored.",
         takes=MarkArguments,
         inputs={
-            "text": described(TEXT, "one or two sentences"),
-            "tags": described(TEXTS, "such as gotcha, decision, question, next"),
-            "why": described(TEXT, "why it matters"),
-            "parent": described(TEXT, "number of the mark it follows from"),
-            "steps": described(
+            "text": with_description(TEXT, "one or two sentences"),
+            "tags": with_description(TEXTS, "such as gotcha, decision, question, next"),
+            "why": with_description(TEXT, "why it matters"),
+            "parent": with_description(TEXT, "number of the mark it follows from"),
+            "steps": with_description(
                 {"type": "array", "items": {"type": "object"}},
                 "of a workflow whose task is `text`: path, operation, start_line, end_line",
             ),
-            "outcome": described(TEXT, "of steps or trail: success, failure"),
-            "trail": described(TEXT, "the one followed"),
-            "workflow": described(TEXT, "such as adw_build"),
+            "outcome": with_description(TEXT, "of steps or trail: success, failure"),
+            "trail": with_description(TEXT, "the one followed"),
+            "workflow": with_description(TEXT, "such as adw_build"),
         },
         required=("text",),
         outputs={"id": TEXT, "number": TEXT, "text": TEXT},
@@ -419,12 +419,12 @@ TOOLS = (
         description="Files and line ranges that a task will most likely need, learned from earlier sessions, best "
         "first. Call it before searching the code.",
         takes=NavigateArguments,
-        inputs={"task": described(TEXT, "the task, in its own words"), "limit": NUMBER},
+        inputs={"task": with_description(TEXT, "the task, in its own words"), "limit": NUMBER},
         required=("task",),
         outputs={
             "files": array_of(
                 path=TEXT,
-                lines=described(TEXT, "empty: the whole file"),
+                lines=with_description(TEXT, "empty: the whole file"),
                 probability={"type": "number"},
                 reason=TEXT,
             ),
@@ -450,7 +450,12 @@ TOOLS = (
             "topics": TEXTS,
         },
         required=("statements",),
-        outputs={"text": TEXT, "number": described(TEXT, "of the crystal"), "marks": NUMBER, "not_cited": NUMBER},
+        outputs={
+            "text": TEXT,
+            "number": with_description(TEXT, "of the crystal"),
+            "marks": NUMBER,
+            "not_cited": NUMBER,
+        },
         run=_handoff,
         writes=True,
     ),
@@ -459,7 +464,7 @@ TOOLS = (
         title="Why",
         description="Where something recalled comes from.",
         takes=WhyArguments,
-        inputs={"id": described(TEXT, "a receipt, a number such as #12, or a line that ends in one")},
+        inputs={"id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")},
         required=("id",),
         outputs={"because": array_of(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
         run=_why,

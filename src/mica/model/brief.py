@@ -26,7 +26,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str = MARK  # shown to the reader: prompt, commit, files …
     handle: str = ""  # by which a person can look it up
     stands_for: frozenset[EventId] = frozenset()  # events that it makes redundant; if empty, the first of `sources`
-    origins: tuple[tuple[str, str], ...] = ()  # of statements by other systems: each source, and the place in it
+    origins: tuple[tuple[str, str], ...] = ()  # of statements from other systems: source and place in it
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0  # number of passages that did not fit
     missing: dict[str, str] = {}  # sources that could not answer, and why
     receipt: EventId | None = None  # the event that records this brief
-    concepts: tuple[str, ...] = ()  # whose statements by other systems it contains
+    concepts: tuple[str, ...] = ()  # concepts with statements from other systems in this brief
     coherence: float | None = None  # how far those statements agree, from 0 to 1
-    conflicts: tuple[str, ...] = ()  # statements that lost against another, in words
-    lost: tuple[Passage, ...] = ()  # the same as passages
+    conflicts: tuple[str, ...] = ()  # descriptions of statements that another one overruled
+    lost: tuple[Passage, ...] = ()  # the overruled statements as passages
     is_compressed: bool = False
     is_off: bool = False  # nothing was sent: a control for comparison

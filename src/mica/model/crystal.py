@@ -92,9 +92,9 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def join_statements(texts: Iterable[str]) -> str:
     """Distinct statements as one text, each ending with a punctuation mark."""
-    said = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
-    ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said[:-1]]
-    return " ".join([*ended, *said[-1:]])
+    distinct = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
+    ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in distinct[:-1]]
+    return " ".join([*ended, *distinct[-1:]])
 
 
 class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,7 +167,7 @@ def crystal_data(draft: CrystalDraft) -> dict[str, object]:
 
 
 def crystal_of(event: Event) -> Crystal:
-    """The crystal that an event records. Raises InvalidEvent if it records none."""
+    """The crystal that an event records. Raises InvalidEvent if it does not record one."""
     try:
         recorded = _decode(event.body)
     except msgspec.ValidationError as error:
@@ -179,7 +179,7 @@ def crystal_of(event: Event) -> Crystal:
 class CrystalData(CrystalDraft, frozen=True, kw_only=True):
     """The data of a crystal's event; `text` repeats the insight for readers of that field."""
 
-    again: object = msgspec.field(name="text", default=None)
+    text_copy: object = msgspec.field(name="text", default=None)
 
 
 _decode = msgspec.json.Decoder(CrystalData).decode
@@ -237,10 +237,10 @@ def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
     for identifier, fact in facts.items():
         if fact.level != crystal.number - 1:
             below = "marks" if crystal.number == 0 else f"{LEVELS[crystal.number - 1]} crystals"
-            found = "a mark" if fact.level == OF_MARKS else f"a {LEVELS[fact.level]} crystal"
-            raise LawBroken("levels", f"a {crystal.level} crystal is made of {below} only; {identifier} is {found}")
+            actual = "a mark" if fact.level == OF_MARKS else f"a {LEVELS[fact.level]} crystal"
+            raise LawBroken("levels", f"a {crystal.level} crystal is made of {below} only; {identifier} is {actual}")
     if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
-        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
+        raise LawBroken("provenance", f"{own[0]} is its source; a crystal cannot supersede its own source")
     for moment in (crystal.start_at, crystal.end_at):
         if moment.tzinfo is None:
             raise LawBroken("time", f"{moment.isoformat()} has no time zone; use aware datetimes")
@@ -254,25 +254,25 @@ def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
     if crystal.estimator != ESTIMATOR:
         raise LawBroken("compression", f"its tokens are counted by {crystal.estimator!r}, which is unknown here")
     if crystal.tokens < count_tokens(crystal.statements):
-        raise LawBroken("compression", f"it says {crystal.tokens} tokens and has {count_tokens(crystal.statements)}")
+        raise LawBroken("compression", f"it claims {crystal.tokens} tokens and has {count_tokens(crystal.statements)}")
     whole = sum(fact.tokens for fact in facts.values())
     if crystal.source_tokens != whole:
-        raise LawBroken("compression", f"it says {crystal.source_tokens:,} tokens of its sources, which have {whole:,}")
+        raise LawBroken("compression", f"it claims {crystal.source_tokens:,} source tokens and has {whole:,}")
     if not 0 < crystal.tokens < whole:
         raise LawBroken("compression", f"it has {crystal.tokens:,} tokens, its sources {whole:,}; it must have fewer")
 
 
 def _check_provenance(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
     if not crystal.sources:
-        raise LawBroken("provenance", "a crystal has at least one source")
+        raise LawBroken("provenance", "a crystal needs at least one source")
     if len(set(crystal.sources)) < len(crystal.sources):
-        raise LawBroken("provenance", "a source is named once")
+        raise LawBroken("provenance", "a source may be named only once")
     if unknown := [identifier for identifier in crystal.sources if identifier not in facts]:
         raise no_source(unknown[0])
-    if gone := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
-        raise LawBroken("provenance", f"{gone[0]} was retracted or superseded; use what stands in its place")
+    if ended := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
+        raise LawBroken("provenance", f"{ended[0]} was retracted or superseded; use its replacement")
     if not crystal.insight:
-        raise LawBroken("provenance", "a crystal says something; its insight is empty")
+        raise LawBroken("provenance", "a crystal needs an insight; this one is empty")
     beneath = frozenset[EventId]().union(*(facts[identifier].cites for identifier in crystal.sources))
     for statement in crystal.statements:
         if not statement.sources or not beneath.issuperset(statement.sources):
@@ -283,13 +283,13 @@ def _check_provenance(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> N
     dropped = {each.id for each in crystal.dropped}
     for identifier in crystal.sources:
         if not (facts[identifier].cites & cited) and identifier not in dropped:
-            raise LawBroken("provenance", f"{identifier} is neither cited nor named among what was dropped")
+            raise LawBroken("provenance", f"{identifier} is neither cited nor listed as dropped")
 
 
 def no_source(identifier: str) -> LawBroken:
     """The error for an id that cannot be a source."""
-    why = "there is no such event, it is of another kind, only repeats what was recalled, or was purged"
-    return LawBroken("provenance", f"{identifier} is no mark or crystal of this space that can be a source: {why}")
+    why = "there is no such event, it is of another kind, it only repeats recalled text, or it was purged"
+    return LawBroken("provenance", f"{identifier} cannot be a source: {why}")
 
 
 def overlap(crystal: CrystalDraft) -> LawBroken:

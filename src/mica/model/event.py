@@ -23,7 +23,7 @@ EventId = NewType("EventId", str)
 ContextId = NewType("ContextId", str)
 WriterId = NewType("WriterId", str)
 
-Origin = Literal["user", "agent", "tool", "recalled", "imported"]  # who said it; recalled text is never evidence
+Origin = Literal["user", "agent", "tool", "recalled", "imported"]  # its author; recalled text is never evidence
 ORIGINS: tuple[Origin, ...] = ("user", "agent", "tool", "recalled", "imported")
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -43,7 +43,7 @@ KNOWN_BYTES_MAX = 512  # of contexts up to this size: two megabytes in all
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge; every tombstone contains it
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
-NESTING_MAX = 400  # levels of data; a reader may decode it deep in its own stack, which Python limits to 1,000
+NESTING_MAX = 400  # levels of data; a reader may decode it deep in a call stack, which Python limits to 1,000
 PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in lower case
@@ -93,7 +93,7 @@ def event_id(writer: WriterId, sequence: int) -> EventId:
 
 @remember_texts(16_384)
 def split_id(identifier: str) -> tuple[WriterId, int]:
-    """The writer and sequence number in an event id. Raises InvalidEvent if it is none."""
+    """The writer and sequence number in an event id. Raises InvalidEvent if the id is not valid."""
     match = _EVENT_ID.fullmatch(str(identifier))
     if match is None:
         raise InvalidEvent(f"{identifier!r} is not an event id; ids look like {event_id(new_writer(), 1)!r}")
@@ -102,11 +102,11 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
 
 def split_ids(identifiers: Iterable[str]) -> list[tuple[WriterId, int]]:
     """`split_id` for many ids, without its cache: twice as fast for ids that are used once."""
-    found = []
+    parts = []
     for identifier in identifiers:
         match = _EVENT_ID.fullmatch(str(identifier))
-        found.append(split_id(identifier) if match is None else (WriterId(match[1]), int(match[2], 16)))
-    return found
+        parts.append(split_id(identifier) if match is None else (WriterId(match[1]), int(match[2], 16)))
+    return parts
 
 
 def is_id(text: str) -> bool:
@@ -158,7 +158,7 @@ class Context(
                 _check_label(name, value)
             raise
 
-    def with_(  # noqa: PLR0917 - by place: a block is opened for every few events
+    def with_(  # noqa: PLR0917 - positional for speed
         self,
         labels: Mapping[str, str] | None = None,
         session: str | None = None,
@@ -190,7 +190,7 @@ class Context(
                     correlation=correlation,
                     labels=_known_labels[pairs],
                 )
-            except (KeyError, TypeError):  # not seen before; or not hashable, so no text
+            except (KeyError, TypeError):  # not cached, or not hashable and so not a string
                 pass
         return _checked(pairs, (session, agent, user, task, correlation))
 
@@ -199,15 +199,15 @@ def _as_text(value: object) -> str:
     """An instance of a subclass of `str` as plain `str`."""
     if isinstance(value, str):
         return str.__str__(value)
-    raise TypeError(f"a {type(value).__name__} is no text")
+    raise TypeError(f"a {type(value).__name__} is not a string")
 
 
 FIELDS = ("session", "agent", "user", "task", "correlation")
 EMPTY = Context()
 # Values that were checked before; usually only the correlation of a context is new.
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
-_known_labels: dict[_Pairs, _Pairs] = {}  # sorted pairs, by pairs in the given order
-_known_values: dict[str | None, str | None] = {}  # the value as plain `str`, by itself
+_known_labels: dict[_Pairs, _Pairs] = {}  # sorted pairs, keyed by the pairs in any order
+_known_values: dict[str | None, str | None] = {}  # the value as plain `str`, keyed by the value
 _encode_context = msgspec.msgpack.Encoder(enc_hook=_as_text).encode
 _decode_context = msgspec.msgpack.Decoder(Context).decode
 
@@ -220,14 +220,14 @@ def _context_id(context: Context) -> ContextId:
 def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
     """A valid context with these labels and fields. Raises InvalidContext on a bad value."""
     session, agent, user, task, correlation = fields
-    given = Context(
+    unchecked = Context(
         session=session, agent=agent, user=user, task=task, correlation=correlation, labels=tuple(sorted(labels))
     )
     try:
-        encoded = _encode_context(given)
+        encoded = _encode_context(unchecked)
         context = _decode_context(encoded)
     except (TypeError, ValueError):
-        given.check()  # raises with the details
+        unchecked.check()  # raises with the details
         raise
     if len(encoded) <= KNOWN_BYTES_MAX:
         if max(len(_known_labels), len(_known_values)) > KNOWN_MAX:
@@ -242,8 +242,8 @@ def _check_label(name: str, value: object) -> None:
     if not isinstance(value, str) or not isinstance(name, str):
         if isinstance(value, Mapping):
             keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
-            raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
-        raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
+            raise InvalidContext(f"context {name}={value!r} is a mapping; pass labels as keywords: context({keywords})")
+        raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; pass a string")
     if not value or len(value) > LABEL_CHARACTERS_MAX:
         raise InvalidContext(
             f"context {name} has {len(value):,} characters; 1 to {LABEL_CHARACTERS_MAX:,} are allowed, "
@@ -388,18 +388,18 @@ def decode_data(encoded: bytes) -> dict[str, object]:
 
 @remember_texts(4_096)
 def check_name(name: object) -> None:
-    """Raise InvalidEvent if an event name is not usable."""
+    """Raise InvalidEvent if an event name is not valid."""
     if not isinstance(name, str):
-        raise InvalidEvent(f"event name {name!r} is a {type(name).__name__}; give a text")
+        raise InvalidEvent(f"event name {name!r} is a {type(name).__name__}; pass a string")
     if len(name) > NAME_CHARACTERS_MAX or not _EVENT_NAME.fullmatch(name):
         raise InvalidEvent(
-            f"event name {name[:60]!r} is not usable; give 1 to {NAME_CHARACTERS_MAX} characters without blanks, * or ?"
+            f"event name {name[:60]!r} is not valid; use 1 to {NAME_CHARACTERS_MAX} characters without spaces, * or ?"
         )
 
 
 def check_time(name: str, at: datetime) -> None:
     if not isinstance(at, datetime):
-        raise InvalidEvent(f"event {name!r} is dated {at!r:.80}, which is no time; give an aware datetime")
+        raise InvalidEvent(f"event {name!r} is dated {at!r:.80}, which is not a time; use an aware datetime")
     if at.tzinfo is None:
         raise InvalidEvent(f"event {name!r} is dated {at.isoformat()} without a time zone; use an aware datetime")
 
@@ -416,7 +416,7 @@ def origin_number(name: str, origin: Origin) -> int:
 def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     """The data of an event as JSON. Raises InvalidEvent if JSON would lose or change something."""
     if type(data) is not dict and not isinstance(data, Mapping):
-        raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; give a mapping with text keys")
+        raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; pass a mapping with string keys")
     check_keys(name, data)
     try:
         encoded = msgspec.json.encode(data)
@@ -433,25 +433,23 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
 
 def _describe_bad_unicode(error: UnicodeEncodeError) -> str:
     """A description of the character that cannot be encoded, with advice."""
-    found = ord(error.object[error.start])
-    byte = f"the byte 0x{found - 0xDC00:02x}" if 0xDC80 <= found <= 0xDCFF else f"half of a character, U+{found:04X},"
-    return (
-        f"a text with {byte} at character {error.start + 1:,}, which is not UTF-8; decode it by its own encoding first"
-    )
+    code = ord(error.object[error.start])
+    byte = f"the byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"half of a character, U+{code:04X},"
+    return f"a text with {byte} at character {error.start + 1:,}, which is not UTF-8; decode it correctly first"
 
 
 def check_keys(name: str, data: Mapping[str, object]) -> None:
     """Raise InvalidEvent if a key is not a string."""
     for key in data:
         if not isinstance(key, str):
-            raise InvalidEvent(f"data of event {name!r} has the key {key!r}; keys are texts")
+            raise InvalidEvent(f"data of event {name!r} has the key {key!r}; keys must be strings")
 
 
 def check_encoded(name: str, data: Mapping[str, object], encoded: bytes) -> None:
     """Raise InvalidEvent if encoding lost a number, or the data is too large or too deeply nested."""
     if b"null" in encoded and (path := not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
-            f"data of event {name!r} has a number that JSON cannot hold at {path}; give it as text or leave it out"
+            f"data of event {name!r} has a number that JSON cannot hold at {path}; pass it as a string or leave it out"
         )
     if len(encoded) > NESTING_MAX:  # each level takes a byte at least
         check_nesting(name, data)
@@ -482,7 +480,7 @@ def check_nesting(name: str, data: Mapping[str, object]) -> None:
         ]
         if not level:
             return
-    raise InvalidEvent(f"data of event {name!r} is nested more than {NESTING_MAX} deep; flatten it, or give it as text")
+    raise InvalidEvent(f"data of event {name!r} is nested over {NESTING_MAX} levels deep; flatten it, or pass a string")
 
 
 def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
@@ -504,14 +502,14 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
     )
 
 
-def check_several(field: str, given: object) -> None:
-    """Raise InvalidInput for one string where a collection is expected; its letters would be taken for the items."""
-    if isinstance(given, str | bytes):
-        raise InvalidInput(f"{field} is {given!r:.80}, one text; give several, as {field}=[{given!r:.80}]")
+def check_several(field: str, value: object) -> None:
+    """Raise InvalidInput for one string where a collection is expected; its letters would count as elements."""
+    if isinstance(value, str | bytes):
+        raise InvalidInput(f"{field} is {value!r:.80}, a single string; pass a list: {field}=[{value!r:.80}]")
 
 
 def check_unicode(field: str, text: str) -> None:
-    """Raise InvalidInput if a text cannot be encoded as UTF-8, like bytes of another encoding on a command line."""
+    """Raise InvalidInput if a text cannot be encoded as UTF-8, such as command-line bytes in another encoding."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -521,13 +519,13 @@ def check_unicode(field: str, text: str) -> None:
 def check_reason(reason: str) -> None:
     """Raise InvalidInput when the reason for a retraction is empty."""
     if not reason.strip():
-        raise InvalidInput("say why it does not hold any more; the reason is empty")
+        raise InvalidInput("the reason is empty; say why it no longer holds")
 
 
 def check_budget(what: str, budget_tokens: object) -> None:
     """Raise InvalidInput unless this is a positive whole number of tokens."""
     if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
-        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 1 or more")
+        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; use a whole number, 1 or more")
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -550,19 +548,19 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
         check_several("names", self.names)
         for pattern in self.names:
             if not isinstance(pattern, str):
-                raise InvalidInput(f"names hold {pattern!r:.80}, which is no pattern; give texts, as 'file.*'")
+                raise InvalidInput(f"names has {pattern!r:.80}, which is not a pattern; use strings such as 'file.*'")
         for field, text in (("session", self.session), ("agent", self.agent), ("user", self.user), ("text", self.text)):
             if text is not None and not isinstance(text, str):
-                raise InvalidInput(f"{field} is {text!r:.80}, which is no text")
+                raise InvalidInput(f"{field} is {text!r:.80}, which is not a string")
             if text is not None and not text.isascii():
                 check_unicode(field, text)
         for field, at in (("since", self.since), ("until", self.until)):
             if at is not None and not isinstance(at, datetime):
-                raise InvalidInput(f"{field} is {at!r:.80}, which is no time; give an aware datetime")
+                raise InvalidInput(f"{field} is {at!r:.80}, which is not a time; use an aware datetime")
             if at is not None and at.tzinfo is None:
                 raise InvalidInput(f"{at.isoformat()} has no time zone; use an aware datetime")
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
-            raise InvalidInput(f"a limit of {self.limit!r:.80} is not possible; give 0 or more, or None for all")
+            raise InvalidInput(f"a limit of {self.limit!r:.80} is not possible; use 0 or more, or None for all")
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -588,13 +586,13 @@ def is_tombstone(event: Event) -> bool:
     return event.name == PURGED
 
 
-def make_tombstone(event: Event, told: Tombstone) -> Event:
+def make_tombstone(event: Event, tombstone: Tombstone) -> Event:
     """The event that replaces a purged one: same id, time and position, no content."""
-    body = msgspec.json.encode(_without_content(event, told))
+    body = msgspec.json.encode(_without_content(event, tombstone))
     return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
 
 
-def _without_content(event: Event, told: Tombstone) -> Tombstone:
+def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
     """The tombstone's data with the ids that the event superseded or retracted; nothing else of its content."""
     ended = EndedData()
     if event.name in (CRYSTAL, RETRACTED, PURGED):
@@ -602,23 +600,23 @@ def _without_content(event: Event, told: Tombstone) -> Tombstone:
             ended = _ended_decoder.decode(event.body)
     retracts = {RETRACTED: ended.mark, PURGED: ended.retracts}.get(event.name)
     return msgspec.structs.replace(
-        told,
+        tombstone,
         supersedes=tuple(filter(is_id, ended.supersedes)),
         retracts=retracts if retracts is not None and is_id(retracts) else None,
     )
 
 
 def tombstone_of(event: Event) -> Tombstone:
-    """The decoded data of a tombstone. Raises InvalidEvent if the event is none, or has content."""
+    """The decoded data of a tombstone. Raises InvalidEvent if the event is not a tombstone, or has content."""
     try:
-        told = _tombstone_decoder.decode(event.body)
+        tombstone = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:
-        raise InvalidEvent(f"event {event.id!r} is no tombstone: {error}") from error
-    for identifier in (told.purge, *told.supersedes, *([told.retracts] if told.retracts else ())):
+        raise InvalidEvent(f"event {event.id!r} is not a tombstone: {error}") from error
+    for identifier in (tombstone.purge, *tombstone.supersedes, *([tombstone.retracts] if tombstone.retracts else ())):
         split_id(identifier)
     if event.context != EMPTY:
         raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone has no content")
-    return told
+    return tombstone
 
 
 class EndedData(msgspec.Struct):

@@ -36,7 +36,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def position(self) -> int:
-        assert self.mark.position is not None, "what is found is stored"
+        assert self.mark.position is not None, "a hit is always stored"
         return self.mark.position
 
 
@@ -62,5 +62,5 @@ class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> int:
-        assert self.crystal.position is not None, "what is found is stored"
+        assert self.crystal.position is not None, "a hit is always stored"
         return self.crystal.position

@@ -15,7 +15,7 @@ from mica.model.event import CRYSTAL, MARK, Event, EventId, Origin
 SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a longer one is stored whole, but only its beginning is indexed
 
 Relation = Literal["causes", "continues", "branches", "fulfills"]
-RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
+RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # the default first
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -36,7 +36,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mark_of(event: Event) -> Mark:
-    """The mark that an event records. Raises InvalidEvent if it records none."""
+    """The mark that an event records. Raises InvalidEvent if it does not record one."""
     body = decode_mark(event)
     return Mark(
         id=event.id,
@@ -55,7 +55,7 @@ def mark_of(event: Event) -> Mark:
 
 
 def decode_mark(event: Event) -> _MarkData:
-    """The data of a mark's event. Raises InvalidEvent if it is none."""
+    """The data of a mark's event. Raises InvalidEvent if it is not a mark."""
     try:
         return _mark_decoder.decode(event.body)
     except msgspec.DecodeError as error:
@@ -71,8 +71,8 @@ def check_mark(data: Mapping[str, object]) -> None:
         for tag in tags if isinstance(tags, list | tuple) else ():
             if isinstance(tag, str) and not re.search(TAG, tag):
                 raise InvalidEvent(
-                    f"{tag!r:.80} is no tag; a tag is one word of 1 to {TAG_CHARACTERS_MAX} letters, digits and signs "
-                    "among _ . : / + -"
+                    f"{tag!r:.80} is not a tag; a tag is one word of 1 to {TAG_CHARACTERS_MAX} letters, digits and "
+                    "signs among _ . : / + -"
                 ) from error
         raise InvalidEvent(f"this is not a mark: {error}; `memory.mark(text)` makes one") from error
 

@@ -1,8 +1,8 @@
-"""Teachings: crystals that a person or a rule promoted, so that every brief may carry them until they are withdrawn.
+"""Teachings: crystals that a person or a rule promoted; briefs include them until they are withdrawn.
 
-A teaching is an event with the statements of its crystal and the marks they cite. Whether it still holds follows from
-the log: it ends when it is withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is
-superseded it still holds, because its marks do, and names the successor.
+A teaching is an event with the statements of its crystal and the marks they cite. It ends when it is withdrawn, or
+when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching still holds, because
+its marks do, and names the successor.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object
 
 
 def teaching_of(event: Event) -> Teaching:
-    """The teaching that an event records. Raises InvalidEvent if it records none."""
+    """The teaching that an event records. Raises InvalidEvent if it does not record one."""
     try:
         promotion = msgspec.json.decode(event.body, type=_Promotion)
     except msgspec.DecodeError as error:
@@ -129,7 +129,7 @@ def resolve_teachings(
 ) -> list[Teaching]:
     """The teachings with `ended` and `superseded_by` filled in."""
     reasons = {each.teaching: each.reason for each in withdrawals}
-    found = []
+    resolved = []
     for teaching in teachings:
         ended = None
         if teaching.id in reasons:
@@ -139,8 +139,8 @@ def resolve_teachings(
         elif teaching.cites & retracted:
             ended = "a mark that it cites was retracted"
         successor = (successors or {}).get(teaching.crystal)
-        found.append(msgspec.structs.replace(teaching, ended=ended, superseded_by=successor))
-    return found
+        resolved.append(msgspec.structs.replace(teaching, ended=ended, superseded_by=successor))
+    return resolved
 
 
 # -- The gate -------------------------------------------------------------------------------------------------
@@ -178,12 +178,12 @@ def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[st
     MARKS_MIN counts the marks beneath a crystal at every level, because a week has at most seven direct sources.
     """
     known = set(besides)
-    found = [
+    scored = [
         Candidate(crystal=crystal, score=score(crystal), share=round(score(crystal) / score_max(crystal.level), 6))
         for crystal in crystals
         if (crystal.level, crystal.period) not in known
         and crystal.confidence >= CONFIDENCE_MIN
         and crystal.marks >= MARKS_MIN
     ]
-    passed = [candidate for candidate in found if candidate.share >= SHARE_MIN]
+    passed = [candidate for candidate in scored if candidate.share >= SHARE_MIN]
     return sorted(passed, key=lambda each: (-each.share, -each.score, each.crystal.id))

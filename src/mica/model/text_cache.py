@@ -1,6 +1,6 @@
 """Caches of pure functions over texts that people or agents wrote, and the one place that empties them.
 
-A purge must leave no copy of a text in the process, so a function that remembers texts is registered here.
+A purge must leave no copy of a text in the process, so every function that caches texts is registered here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mica.words import forget_terms
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # re keeps patterns that were made of a text
+_clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # re caches patterns built from texts
 
 
 def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -23,7 +23,7 @@ from mica.settings import TrailSettings
 State = Literal["observed", "hot", "crystallized", "cooling", "archived"]
 STATES: tuple[State, ...] = ("observed", "hot", "crystallized", "cooling", "archived")
 By = Literal["rule", "user"]
-Match = Literal["exact", "shape", "words"]  # by name or the same files, by similar files, by words
+Match = Literal["exact", "shape", "words"]  # same name or same files; similar files; words in common
 MATCHES: tuple[Match, ...] = ("exact", "shape", "words")  # the surest first
 
 CREATED = "trail.created"  # by a person: {"slug", "description", "shape", "steps"}
@@ -36,7 +36,7 @@ USED = "trail.used"  # it was loaded or followed: {"key", "outcome", "tokens"}
 MEASURED = "trail.measured"  # what it saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
 LEARNING = "trail.learning"  # switched by a person: {"on"}
 PUBLISHED = (
-    "trail.published"  # where files were written, for a purge to find: {"root", "host", "commands", "skills", …}
+    "trail.published"  # where files were written, so that a purge finds them: {"root", "host", "commands", "skills", …}
 )
 EVOLVED = "trail.evolved"  # what a day's evolution changed
 # The events, besides walks, that trails are learned from.
@@ -57,7 +57,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """Measured savings of a trail, from a replay or a logged comparison; never from a formula (TA-05, TA-06)."""
 
     method: str
@@ -94,7 +94,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     drifted: bool = False  # later walks differ; the next evolution makes a new version
     suspended: str | None = None  # the reason, if it is not suggested
     merged: tuple[str, ...] = ()  # keys of trails that were merged into it
-    measured: Measured | None = None
+    measured: Measurement | None = None
     state: State = "observed"  # filled in by `with_state`
     score: float = 0.0
 
@@ -114,19 +114,19 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int | None:
-        """The tokens of its steps, as far as known; None if none is."""
+        """The known tokens of its steps; None if no step has a count."""
         known = [step.tokens for step in self.steps if step.tokens is not None]
         return sum(known) if known else None
 
     @property
     def success(self) -> float | None:
-        """The share of known outcomes that were successes; None while none is known (TA-09)."""
+        """The share of known outcomes that were successes; None while there are none (TA-09)."""
         known = self.successes + self.failures
         return self.successes / known if known else None
 
     @property
     def is_offered(self) -> bool:
-        """True if it may be suggested unasked."""
+        """True if it may be suggested without a request."""
         return self.state in ("hot", "crystallized") and self.suspended is None
 
 
@@ -156,7 +156,7 @@ class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 0:
-            raise InvalidInput(f"a limit of {self.limit} is not possible; give 0 or more, or None for all")
+            raise InvalidInput(f"a limit of {self.limit} is not possible; use 0 or more, or None for all")
 
 
 # -- Keys -----------------------------------------------------------------------------------------------------
@@ -201,15 +201,15 @@ def matches_step(step: str, path: str) -> bool:
 def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
     """The share of a trail's paths and patterns that these files cover."""
     files = set(paths)
-    met = sum(step in files or ("*" in step and any(matches_step(step, path) for path in files)) for step in trail)
-    return met / len(trail) if trail else 0.0
+    covered = sum(step in files or ("*" in step and any(matches_step(step, path) for path in files)) for step in trail)
+    return covered / len(trail) if trail else 0.0
 
 
 # -- The gate -------------------------------------------------------------------------------------------------
 
 
 def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
-    """The share of successes, smoothed towards the suspension limit while few outcomes are known; 0 if none is.
+    """The share of successes, smoothed towards the suspension limit while few outcomes are known; 0 without any.
 
     A trail starts with as many virtual tasks at the limit as a candidate needs, and never exceeds the observed share.
     So 3 of 3 gives 0.90, which is just hot, 9 of 9 gives 0.95, and one failure among four is below 0.80. A true 95 %
@@ -256,11 +256,11 @@ def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
     """The trail with its state and score at a moment. Without use it becomes cooling, then archived."""
     state: State = "observed"
     suspended = trail.suspended
-    left, unused = freshness(trail.last_at, now=now, gates=gates), now - trail.last_at
+    remaining, unused = freshness(trail.last_at, now=now, gates=gates), now - trail.last_at
     known = trail.successes + trail.failures
     if trail.version and suspended is None and known and trust(trail, gates) < gates.suspend:
         suspended = f"{trail.successes} of {known} tasks succeeded, which is too few"
-    if left < gates.cold or unused >= timedelta(days=gates.archive_days):
+    if remaining < gates.cold or unused >= timedelta(days=gates.archive_days):
         state = "archived"
     elif unused >= timedelta(days=gates.half_life_days) or (trail.version and suspended is not None):
         state = "cooling"
@@ -277,8 +277,8 @@ def rank_trails(trails: Iterable[Trail]) -> list[Trail]:
 
 
 def resolve(reference: str, trails: Iterable[Trail]) -> Trail | None:
-    """The trail with this name, slug or key, merged keys included; None if there is none."""
+    """The trail with this name, slug or key, merged keys included; None if no trail matches."""
     slug = reference.removeprefix("/").removeprefix(PREFIX)
-    held = list(trails)
-    by: Mapping[str, Trail] = {key: each for each in held for key in (*each.merged, each.key)}
-    return next((each for each in held if each.slug == slug), None) or by.get(reference)
+    candidates = list(trails)
+    by: Mapping[str, Trail] = {key: each for each in candidates for key in (*each.merged, each.key)}
+    return next((each for each in candidates if each.slug == slug), None) or by.get(reference)

@@ -1,4 +1,4 @@
-"""Walks: the files an agent opened, searched and changed for one prompt, in order of access.
+"""Walks: the files that an agent opened, searched or changed for one prompt, in order of access.
 
 A walk is computed from the log and never stored. Trails, the training of `navigate` and replays all use walks, so they
 see the same steps (K-03).
@@ -116,7 +116,7 @@ def workflow_task(name: str) -> str:
 
 
 def step_of(event: Event) -> Step | None:
-    """The file access that an event records; None if it records none, or has no path."""
+    """The file access that an event records; None for other events and without a path."""
     operation = STEPS.get(event.name)
     if operation is None:
         return None
@@ -140,15 +140,15 @@ def step_of(event: Event) -> Step | None:
 
 
 def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
-    """The event name, data and failure flag that record a step. Raises InvalidInput if it is no step."""
+    """The event name, data and failure flag that record a step. Raises InvalidInput if it is not a step."""
     if isinstance(step, Step):
         step = {name: getattr(step, name) for name in _STEP_FIELDS}
     if not isinstance(step, Mapping):
-        raise InvalidInput(f"{step!r} is no step; give a mapping with `path` and `operation`")
+        raise InvalidInput(f"{step!r} is not a step; pass a mapping with `path` and `operation`")
     try:
         data = msgspec.convert(dict(step), StepData)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{dict(step)!r} is no step: {error}") from error
+        raise InvalidInput(f"{dict(step)!r} is not a step: {error}") from error
     fields = {
         name: value
         for name in _STEP_FIELDS
@@ -175,8 +175,8 @@ _STEP_FIELDS = StepData.__struct_fields__
 
 def _answer(event: Event) -> ModelReply:
     data = event.data
-    read = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
-    return ModelReply(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
+    counts = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
+    return ModelReply(at=event.at, model=_text(data.get("model")), context_tokens=sum(counts))
 
 
 def _offer(event: Event) -> Offer:
@@ -213,11 +213,11 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
     """The working directory of the latest session, if it still exists."""
-    found = None
+    latest = None
     for event in events:
         if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
-            found = cwd
-    path = None if found is None else Path(found)
+            latest = cwd
+    path = None if latest is None else Path(latest)
     return path if path is not None and path.is_absolute() and path.is_dir() else None
 
 

@@ -1,4 +1,4 @@
-"""`memory.trails`: learned paths through a project, the walks they are learned from, and whether they help."""
+"""`memory.trails`: learned paths through a project, the walks they are learned from, and reports on their use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from mica.model.walk import (
 from mica.navigation.navigator import learned_file, load_learned, save_learned
 from mica.navigation.predictor import render_places
 from mica.navigation.replay import Replay
-from mica.navigation.replay_predictor import TAUGHT_MAX, learn_from_events, replay_events
+from mica.navigation.replay_predictor import LEARNED_TASKS_MAX, learn_from_events, replay_events
 from mica.navigation.report import ARMS_SPAN, LENGTHS, Period, Report, make_report
 from mica.navigation.repository import COMMITS_MAX, commit_events, read_commits
 from mica.navigation.trails.co_reads import normalize_path
@@ -69,7 +69,7 @@ from mica.navigation.trails.learner import ending_of, run_of
 from mica.navigation.trails.library import COUNTED_FROM, TrailLibrary
 from mica.navigation.trails.loader import LOADED_TOKENS, LoadedTrail, load_trail
 from mica.navigation.trails.matcher import CHOICES, choose, match_path
-from mica.navigation.trails.publication import Publication, Republished, destination_of, remember, republish
+from mica.navigation.trails.publication import Publication, RepublishResult, destination_of, remember, republish
 from mica.navigation.trails.records import named_trails
 from mica.navigation.trails.task_kinds import slug_of
 from mica.navigation.walk_reports import parse_walks
@@ -80,8 +80,8 @@ from mica.store.protocol import EventLog, TrailTable
 
 RESERVED = ("help", "explore", "handoff")  # commands and skills that exist without any trail
 APPENDED_AT_ONCE = 1_000  # events
-WALKED_EVENTS = 500_000  # the latest that walks are read from: years of one person's work
-TAUGHT_DAILY = 60  # tasks that a daily evolution learns from, which takes some seconds
+WALK_EVENTS_MAX = 500_000  # the latest that walks are read from: years of one person's work
+DAILY_TASKS_MAX = 60  # tasks that a daily evolution learns from; takes a few seconds
 
 # Within the class, `list` is a method.
 ListOfTrails = list[Trail]
@@ -106,7 +106,7 @@ class Trails:
     ) -> None:
         """`home` is the data folder, None for a store that ends with the process.
 
-        `append_named` stores events with ids of their own, and leaves those that are stored already as they are.
+        `append_named` stores events that already have ids, and skips those that are stored already.
         """
         self._events = events
         self._log = log
@@ -130,18 +130,18 @@ class Trails:
     ) -> ListOfTrails:
         """The trails, most valuable first. Archived ones are included only on request."""
         await self._library.refresh()
-        found = [
+        trails = [
             trail
             for trail in await self._library.trails(shape=shape)
             if (trail.state == state if state is not None else with_archived or trail.state != "archived")
         ]
-        return rank_trails(found)[:limit]
+        return rank_trails(trails)[:limit]
 
     async def known(self) -> ListOfTrails:
         """Every trail, archived ones included, most valuable first, for a caller that must not wait.
 
         New events are learned first only if that is quick. A long log that was never learned from has no trails until
-        the daily evolution or any other method has learned it.
+        the daily evolution or another method has learned from it.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())
@@ -152,7 +152,7 @@ class Trails:
         return await self._library.get(reference)
 
     async def stats(self) -> TrailStatistics:
-        """How much was learned from what, and what tasks of each kind cost, counted from the log."""
+        """Statistics of trails and walks, and the cost of each kind of task, counted from the log."""
         await self._library.refresh()
         walks = await self._library.walks(COUNTED_FROM)
         known = sum(ending_of(walk) is not None for walk in walks)
@@ -161,7 +161,7 @@ class Trails:
     async def choose(
         self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
     ) -> Choices:
-        """The hot and crystallized trails that fit a task, surest first. An empty list is an answer."""
+        """The hot and crystallized trails that fit a task, surest first; empty if none fits."""
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
         who = agent or self._log.here.context.agent
@@ -170,17 +170,17 @@ class Trails:
     async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
         """The trails that lead to a path or fit a task, best first, including those that are only observed.
 
-        The result is recorded as offered. With an empty result, search as usual: what is opened is observed.
+        The result is recorded as offered. If it is empty, search as usual: trails are learned from the files opened.
         """
         await self._library.refresh()
-        held = [trail for trail in await self._library.trails() if trail.suspended is None]
+        trails = [trail for trail in await self._library.trails() if trail.suspended is None]
         path = normalize_path(about.strip()) if " " not in about.strip() else None
-        leading = [match_path(trail, path) for trail in held if path is not None]
-        found = sorted(filter(None, leading), key=lambda each: (-each.score, -each.trail.score, each.trail.key))
+        leading = [match_path(trail, path) for trail in trails if path is not None]
+        choices = sorted(filter(None, leading), key=lambda each: (-each.score, -each.trail.score, each.trail.key))
         gates = msgspec.structs.replace(self._gates, words=self._gates.words / 2)  # an explicit request shows more
-        found = found or choose(about, held, gates=gates, limit=limit)
-        self.offer(found[:limit])
-        return found[:limit]
+        choices = choices or choose(about, trails, gates=gates, limit=limit)
+        self.offer(choices[:limit])
+        return choices[:limit]
 
     # -- Making and changing
 
@@ -196,13 +196,13 @@ class Trails:
     ) -> Trail:
         """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths (K-03).
 
-        With a working tree at `root`, its files must exist and have the named lines, which are followed as the files
+        With a working tree at `root`, the files must exist there with these lines, which are followed as the files
         change. Raises InvalidInput if they do not, if the name is taken or invalid, if the files already have a name,
         or if there are no steps or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
-            raise InvalidInput(f"{slug!r} is a command of mica's own; give the trail another name")
+            raise InvalidInput(f"{slug!r} is a command of mica; choose another name for the trail")
         listed = tuple(map(_check_step, steps))
         if not 1 <= len({step.path for step in listed}) <= STEPS_MAX:
             raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
@@ -212,7 +212,9 @@ class Trails:
         key = key_of(step.pattern or step.path for step in listed)
         for other in await self._library.trails():
             if other.version and key in (other.key, *other.merged):
-                raise InvalidInput(f"these files are {other.name} already; `mica trails rename` gives it another name")
+                raise InvalidInput(
+                    f"these files are already the trail {other.name}; `mica trails rename` changes its name"
+                )
         data = {
             "key": key,
             "slug": slug,
@@ -228,13 +230,13 @@ class Trails:
         return await self._library.get(slug)
 
     async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
-        """Give a trail a permanent name, or its next version. A person may do so even if the gate is not passed."""
+        """Give a trail a permanent name, or its next version. A person may do so even if it does not pass the gate."""
         trail = await self.show(reference)
         if slug is not None and check_slug(slug) != trail.slug:
             await self._library.check_free(check_slug(slug))
-        is_given = slug is not None and by == "user"
+        is_chosen = slug is not None and by == "user"
         name = check_slug(slug) if slug is not None else trail.slug
-        self._library.crystallize(trail, slug=name, by=by, is_given=is_given)
+        self._library.crystallize(trail, slug=name, by=by, is_chosen=is_chosen)
         await self.learn()
         return await self._library.get(trail.key)
 
@@ -252,21 +254,23 @@ class Trails:
         """Offer a suspended trail again."""
         return await self._change(await self._crystallized(reference), RESUMED, {})
 
-    async def given_names(self) -> dict[str, str]:
+    async def chosen_names(self) -> dict[str, str]:
         """The names that people chose, by the keys of their trails."""
         await self._library.refresh()
         records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
-        return {named.key: named.slug for named in named_trails(records) if named.given}
+        return {named.key: named.slug for named in named_trails(records) if named.is_chosen}
 
     async def restore_names(self, names: Mapping[str, str], *, without: str | None) -> None:
-        """Name trails again that lost a chosen name with a purge, unless the name contains what was purged."""
+        """Restore chosen names that trails lost in a purge, unless the name contains the purged text."""
         await self.learn()
-        held = {trail.key: trail for trail in await self._library.trails()}
-        taken = {trail.slug for trail in held.values() if trail.version}
-        lost = {key: slug for key, slug in names.items() if key in held and not held[key].version and slug not in taken}
+        trails = {trail.key: trail for trail in await self._library.trails()}
+        used = {trail.slug for trail in trails.values() if trail.version}
+        lost = {
+            key: slug for key, slug in names.items() if key in trails and not trails[key].version and slug not in used
+        }
         for key, slug in lost.items():
             if without is None or slug_of(without) not in slug:
-                self._library.crystallize(held[key], slug=slug, by="user", is_given=True)
+                self._library.crystallize(trails[key], slug=slug, by="user", is_chosen=True)
         if lost:
             await self.learn()
 
@@ -283,8 +287,8 @@ class Trails:
     ) -> LoadedTrail:
         """The current text of a trail's ranges, in its order, within a budget. Records its use (A-16, TA-11, TA-13).
 
-        Ranges are found again in the working tree at `root`. The result says which have moved, and names those that
-        are gone and left out.
+        Ranges are found again in the working tree at `root`. The result lists the ranges that have moved and those
+        that are omitted because they no longer exist.
         """
         check_budget("loaded trail", budget_tokens)
         trail = await self.show(reference)
@@ -295,7 +299,7 @@ class Trails:
     async def track(
         self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
     ) -> EventId:
-        """Record in the current block that a trail was used, and how the task ended if that is known (A-07)."""
+        """Record in the current block that a trail was used, with the outcome of the task if known (A-07)."""
         _check_outcome(outcome)
         trail = reference.trail if isinstance(reference, Choice) else reference
         trail = await self.show(trail) if isinstance(trail, str) else trail
@@ -318,7 +322,7 @@ class Trails:
     ) -> Ref:
         """Record the files that were opened and changed for a task, in order; returns the reference of the walk.
 
-        This is for orchestrators and build workflows that watch an agent's work themselves. A step is a `Step` or a
+        This is for orchestrators and build workflows that observe an agent's work themselves. A step is a `Step` or a
         mapping with its fields: `path`, `operation`, and if known `start_line`, `end_line`, `total_lines`, `tokens`,
         `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for anything else,
         before anything is recorded.
@@ -327,7 +331,7 @@ class Trails:
         fields = [step_fields(step) for step in steps]
         kind = None if workflow is None else workflow_task(workflow)
         here = self._log.here.context.with_(session=session, agent=agent, task=kind)
-        with Scope(self._log.space, lambda: Here(here, None)):  # a walk is a chain of its own
+        with Scope(self._log.space, lambda: Here(here, None)):  # a walk is a separate chain
             walk = self._log.mark(task, tags=("prompt",), origin="user", at=at)
             for name, data, failed in fields:
                 self._log.emit(name, data, parent=walk, origin="tool", error=failed, at=at)
@@ -336,7 +340,7 @@ class Trails:
         return walk
 
     def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
-        """Record how a task ended. The latest record counts; without one the outcome is unknown."""
+        """Record the outcome of a task. The latest record counts; without one the outcome is unknown."""
         _check_outcome(outcome)
         data: dict[str, object] = {"outcome": outcome}
         if reason:
@@ -391,24 +395,24 @@ class Trails:
 
         Raises InvalidInput if the destination cannot be written.
         """
-        held = await self.list(with_archived=True, limit=None)
-        return await self._library.publish(held, destination, dry_run=dry_run)
+        trails = await self.list(with_archived=True, limit=None)
+        return await self._library.publish(trails, destination, dry_run=dry_run)
 
     async def publications(self) -> Sequence[Publication]:
         """The places where commands and skills of this space were written."""
         return await self._library.publications()
 
-    async def republish(self, publications: Iterable[Publication]) -> Republished:
-        """Update published files to the trails that are left, for example after a purge."""
-        held = await self.list(with_archived=True, limit=None)
-        return await asyncio.to_thread(republish, held, tuple(publications))
+    async def republish(self, publications: Iterable[Publication]) -> RepublishResult:
+        """Update published files to the current trails, for example after a purge."""
+        trails = await self.list(with_archived=True, limit=None)
+        return await asyncio.to_thread(republish, trails, tuple(publications))
 
-    async def keep_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> PublishedFiles:
-        """Update the commands on this machine, and publish in the working tree once there is a trail; what changed."""
-        held = await self.list(with_archived=True, limit=None)
+    async def update_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> PublishedFiles:
+        """Update the commands on this machine and, once there is a trail, in the working tree; returns the changes."""
+        trails = await self.list(with_archived=True, limit=None)
         places = [each.destination for each in await self.publications() if each.host == platform.node()]
         own = None if root is None or not self._gates.publish else destination_of(root, clients)
-        if own is not None and own not in places and any(trail.version and trail.is_offered for trail in held):
+        if own is not None and own not in places and any(trail.version and trail.is_offered for trail in trails):
             await asyncio.to_thread(remember, own, home=home)
             places.append(own)
         changed: PublishedFiles = []
@@ -429,18 +433,18 @@ class Trails:
         return await self._library.learn()
 
     async def is_learning(self) -> bool:
-        """True if trails are learned here: by the latest `switch`, else by the setting `[trails] learn`."""
+        """True if trails are learned in this space, by the latest `switch` or else by the setting `[trails] learn`."""
         return await self._library.is_learning()
 
     async def switch(self, *, on: bool) -> None:
-        """Start or stop learning; what was learned is kept (A-47)."""
+        """Start or stop learning. Existing trails are kept (A-47)."""
         self._log.emit(LEARNING, {"on": on}, origin="user")
         await self._log.stored()
 
     async def learn_commits(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
         """Store the latest commits of the repository around `root`: subjects, changed files and renames, each once.
 
-        Without `root`, of the current directory. Merges are left out, and subjects are redacted. Raises InvalidInput
+        `root` is by default the current directory. Merges are skipped, and subjects are redacted. Raises InvalidInput
         without git or history.
         """
         changes = await asyncio.to_thread(read_commits, self._trees.around(root), limit=limit)
@@ -453,17 +457,17 @@ class Trails:
         return total
 
     async def learn_tasks(self, *, root: Path | None = None, limit: int | None = None) -> int:
-        """Learn from new tasks how well each signal of `navigate` predicts here; returns how many were learned from.
+        """Learn from new tasks how well each signal of `navigate` predicts; returns the number of these tasks.
 
-        Each task is predicted with what was known at its time, over the files in the git history at `root`, by default
-        the directory of the latest session. Only numbers are learned; they are kept in the data folder.
+        Each task is predicted from earlier events, over the files in the git history at `root`, by default the
+        directory of the latest session. Only numbers are learned; they are saved in the data folder.
         """
         if self._home is None or not await self._log.query(EventQuery(names=tuple(STEPS), limit=1)):
             return 0
-        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALKED_EVENTS))
+        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALK_EVENTS_MAX))
         where = self._trees.latest_directory(events) if root is None else self._trees.around(root)
         file = learned_file(self._home, space=self._log.space)
-        learned, taught = await asyncio.to_thread(
+        learned, count = await asyncio.to_thread(
             learn_from_events,
             events,
             where,
@@ -471,18 +475,18 @@ class Trails:
             render=render_places,
             prices=prices(),
             now=self._clock(),
-            limit=TAUGHT_MAX if limit is None else limit,
+            limit=LEARNED_TASKS_MAX if limit is None else limit,
         )
-        if taught:
+        if count:
             await asyncio.to_thread(save_learned, file, learned)
-        return taught
+        return count
 
     async def evolve(self, *, root: Path | None = None) -> Evolution:
-        """Do the daily work: learn, merge, crystallize what passes the gate, follow changed files, measure, publish.
+        """Do the daily work: learn, merge, crystallize passing trails, follow changed files, measure, publish.
 
         In the working tree, by default that of the latest session, a crystallized trail whose lines moved or whose
-        files were renamed or deleted gets a new version; one of which nothing is left is suspended. After
-        `mica install` trails become commands there, and published commands are kept current. Nothing is changed while
+        files were renamed or deleted gets a new version; a trail without any remaining lines is suspended. After
+        `mica install` trails become commands there, and published commands are updated. Nothing is changed while
         learning is switched off. Repeating it changes nothing.
         """
         root = await self._latest_root() if root is None else root
@@ -493,7 +497,7 @@ class Trails:
         if self._home is None:
             return result
         clients = await asyncio.to_thread(read_record, self._home)
-        changed = await self.keep_published(root, [*clients.clients], home=self._home)
+        changed = await self.update_published(root, [*clients.clients], home=self._home)
         return msgspec.structs.replace(
             result,
             published=tuple(each.path for each in changed if each.fate == "written"),
@@ -504,7 +508,7 @@ class Trails:
         """The daily job: `evolve`, then `learn_tasks` for the day's tasks; returns how many trails changed."""
         result = await self.evolve()
         if await self.is_learning():
-            await self.learn_tasks(limit=TAUGHT_DAILY)
+            await self.learn_tasks(limit=DAILY_TASKS_MAX)
         return len(result.crystallized) + len(result.refreshed)
 
     # -- Measuring
@@ -516,13 +520,13 @@ class Trails:
         latest: int | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> Replay:
-        """What offering paths would have saved or cost over this space's own history, learning only from the past.
+        """Measure what offering paths would have saved or cost over this space's history, learning only from the past.
 
-        With `latest`, only that many of the last tasks are judged. Files are seen as they were in the git history at
-        `root`, by default the directory of the latest session. Without a history, a file can be offered once it was
-        opened; `missing` of the answer says so.
+        With `latest`, only that many of the last tasks are judged. Files are taken from the git history at `root`, by
+        default the directory of the latest session. Without a history, a file can be offered after it was opened once;
+        `missing` of the result reports that.
         """
-        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALKED_EVENTS))
+        events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALK_EVENTS_MAX))
         where = self._trees.latest_directory(events) if root is None else root
         return await asyncio.to_thread(
             replay_events, events, where, render=render_places, prices=prices(), latest=latest, on_progress=on_progress
@@ -540,7 +544,7 @@ class Trails:
         events = await self._log.query(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
         return await asyncio.to_thread(make_report, events, period=period, until=end, prices=prices())
 
-    # -- Within
+    # -- Internals
 
     async def _latest_root(self) -> Path | None:
         return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
@@ -567,7 +571,7 @@ def _check_outcome(outcome: str) -> None:
 def _check_step(step: object) -> Step:
     """The step with a normalized path. Raises InvalidInput for a bare path, or one outside the project."""
     if not isinstance(step, Step):
-        raise InvalidInput(f"{step!r} is not a step; give mica.model.walk.Step with a path and lines")
+        raise InvalidInput(f"{step!r} is not a step; use mica.model.walk.Step with a path and lines")
     path = normalize_path(step.path)
     if path is None:
         raise InvalidInput(f"{step.path!r} is not a path within the project; give it relative to its root")

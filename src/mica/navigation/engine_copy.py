@@ -1,6 +1,6 @@
 """A copy of the prompt engine for hooks: a small `mica` package with only the modules that answer a prompt.
 
-A hook cannot import the whole package, because that alone takes longer than a hook may take.
+A hook cannot import the whole package, because the import alone exceeds the time limit of a hook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTRY = f"{answer.__module__}:{answer.__name__}"  # the function that hooks call
 OLD_ENTRY = "inject/prompting.py"  # the module that launchers installed before ENTRY existed import
 FOLDERS = ("", "navigation", ENGINE, "inject")
 FOLDER = "engine"
-OLD_MAX = 3  # copies of other versions that stay, because hooks may be using them
+OLD_MAX = 3  # copies of other versions that are kept, because hooks may be using them
 
 
 def write_engine(home: Path) -> Path:
@@ -38,8 +38,8 @@ def write_engine(home: Path) -> Path:
 
 def find_stemmer() -> Path | None:
     """The folder of the stemmer, the only library that the engine needs; None if it is not installed."""
-    found = find_spec("Stemmer")
-    return None if found is None or found.origin is None else Path(found.origin).parent
+    spec = find_spec("Stemmer")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 _PACKAGE = Path(mica.events.__file__).parent.parent

@@ -22,11 +22,11 @@ from mica.navigation.precomputed import PrecomputedRanking
 from mica.search.search import Reorder
 from mica.store.protocol import EventLog, Store
 
-PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # what every text that names a file contains; 3.5 does not match
+PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # every text that names a file matches; 3.5 does not
 
 
 class FileRanking:
-    """Ranks the files of a space's working trees, and owns what was read for it."""
+    """Ranks the files of a space's working trees, and owns the caches for that."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class FileRanking:
     ) -> None:
         """`directory` finds the working tree that the space is about; `home` is the data folder, None without one.
 
-        With `reads_ahead`, a question may start to read the log for the next one. A command that ends with its answer
-        would have to wait for that.
+        With `reads_ahead`, a question may start to read the log in the background for the next one. A command should
+        not do so, since it would have to wait for the read before it exits.
         """
         self._store = store
         self._log = log
@@ -72,10 +72,10 @@ class FileRanking:
         folder = await self._directory() if root is None else self._trees.around(root)
         if folder is None:
             return Places(missing={"files": f"the directory of {self._store.location} is not on this machine"})
-        found = await self.navigator(folder).places(task, limit=limit, session=session, now=self._clock())
-        with suppress(MicaError, OSError):  # the answer is complete without it
-            await self._ranking.keep(folder)
-        return found
+        places = await self.navigator(folder).places(task, limit=limit, session=session, now=self._clock())
+        with suppress(MicaError, OSError):  # the answer does not depend on it
+            await self._ranking.save(folder)
+        return places
 
     def navigator(self, root: Path) -> Navigator:
         """The navigator of one working tree."""
@@ -86,7 +86,7 @@ class FileRanking:
         return self._navigators[root]
 
     async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
-        """The predicted files that were opened before, best first; None if that takes longer than `within_s`."""
+        """The predicted files that were opened before, best first; None if ranking takes longer than `within_s`."""
         return await self._rank_by(self._ranking, self._store.log, task, within_s)
 
     async def _rank_by(
@@ -99,7 +99,7 @@ class FileRanking:
 
     @asynccontextmanager
     async def at(self, past: Store, at: datetime) -> AsyncIterator[RankFiles]:
-        """`rank` as of a time: nothing learned since counts. The working tree is as it is now."""
+        """`rank` as of a past time, without anything learned since. The current working tree is used."""
 
         @cache
         def navigator(root: Path) -> Navigator:
@@ -120,18 +120,18 @@ class FileRanking:
             await ranking.close()
 
     async def reorder(self, query: str) -> Reorder | None:
-        """A function that raises search results that name files needed for the query; None without a working tree."""
+        """A function that moves up search results that name files needed for the query; None without a working tree."""
         root = self._trees.latest(await self._store.log.query(EventQuery(names=(STARTED,), limit=1)))
         if root is None or not query.strip():
             return None
 
-        async def reorder(found: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
-            texts = [hit.text for hit in found if PATHLIKE.search(hit.text)]
+        async def reorder(hits: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
+            texts = [hit.text for hit in hits if PATHLIKE.search(hit.text)]
             if not texts:
-                return found
+                return hits
             session = self._log.here.context.session
             likely = await self._ranking.likely(query, root=root, session=session, texts=texts)
-            return boost_named_files(found, likely) if likely else found
+            return boost_named_files(hits, likely) if likely else hits
 
         return reorder
 
@@ -139,14 +139,14 @@ class FileRanking:
         """The working tree of the latest session; None if there is none, or it is not on this machine."""
         return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
 
-    async def keep(self) -> None:
-        """Save what commands rank the files of the latest working tree by, unless that was done lately."""
+    async def save(self) -> None:
+        """Save the history and index of the latest working tree for other processes, unless that was done recently."""
         root = await self.latest_root()
         if root is not None:
-            await self._ranking.keep(root)
+            await self._ranking.save(root)
 
     def forget(self) -> None:
-        """Drop everything that was read from the log: some of it was purged or withdrawn."""
+        """Drop everything that was read from the log, after some of it was purged or withdrawn."""
         if self._home is not None:
             self._ranking.forget()
         for navigator in self._navigators.values():

@@ -1,4 +1,4 @@
-"""Predict files for a task in one space: from the history in its log and the files of a working tree."""
+"""Predict files for a task in one space, from the history in its log and the files of a working tree."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LogKnowledge(NamedTuple):
 
 
 class Navigator:
-    """Predicts files for one space and one working tree. What it has read is reused for the next question."""
+    """Predicts files for one space and one working tree. The history and the index are cached between questions."""
 
     def __init__(self, log: EventLog, trails: TrailTable, root: Path, *, space: str, home: Path | None) -> None:
         self._log = log
@@ -79,7 +79,7 @@ class Navigator:
         _, _, _, past, walks = await self._history(now)
         missing = await asyncio.to_thread(self._index.refresh)
         if not past.commit_count:
-            missing["history"] = "no commits are known here; `mica trails learn commits` takes them in"
+            missing["history"] = "no commits are known here; `mica trails learn commits` imports them"
         places = await asyncio.to_thread(self._answer, task, past, files_of_session(walks, session), limit)
         return Places(places, missing=missing)
 
@@ -97,7 +97,7 @@ class Navigator:
         return self._lock.locked()
 
     async def _exclusively(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Run this to its end while nothing else runs. It continues if the caller is cancelled."""
+        """Run `work` to its end under the lock. It continues if the caller is cancelled."""
 
         async def locked() -> R:
             async with self._lock:
@@ -117,12 +117,12 @@ class Navigator:
             await asyncio.wait(self._working)
 
     def forget(self) -> None:
-        """Drop the history: something in it was purged or withdrawn."""
+        """Drop the history, after something in it was purged or withdrawn."""
         self._past = None
 
     async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
         """True if a recent history was read and nothing was purged since; newer events may be missing from it."""
-        read = await self._unpurged()
+        read = await self._current_knowledge()
         return read is not None and read.is_fresh(now, timedelta(seconds=fresh_s))
 
     async def rank(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
@@ -133,22 +133,22 @@ class Navigator:
         return await self._exclusively(partial(self._rank, task, walked))
 
     async def _rank(self, task: str, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
-        read = await self._unpurged()
-        return None if read is None else await asyncio.to_thread(self._opened_before, task, read, walked)
+        read = await self._current_knowledge()
+        return None if read is None else await asyncio.to_thread(self._rank_opened_files, task, read, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Predicted files with their probabilities, by the history already read."""
         return await self._exclusively(partial(self._likely, task, walked))
 
     async def _likely(self, task: str, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        read = await self._unpurged()
+        read = await self._current_knowledge()
         if read is None:
             return {}
         predictor = Predictor(self._index.tree, read.past, learned=load_learned(self._learned))
         prediction = await asyncio.to_thread(predictor.predict, PromptQuestion(text=task, session=tuple(walked)))
         return dict(prediction.ranked[:LIKELY_MAX])
 
-    def _opened_before(self, task: str, read: LogKnowledge, walked: Sequence[tuple[str, ...]]) -> list[RankedFile]:
+    def _rank_opened_files(self, task: str, read: LogKnowledge, walked: Sequence[tuple[str, ...]]) -> list[RankedFile]:
         places = self._answer(task, read.past, walked, CONSIDERED)
         last = _last_steps(read.walks)
         return [
@@ -164,17 +164,17 @@ class Navigator:
             if place.path in last
         ]
 
-    async def _unpurged(self) -> LogKnowledge | None:
+    async def _current_knowledge(self) -> LogKnowledge | None:
         """The history already read, unless this or another process has purged something since."""
         read, generation = self._past, await self._generation()
         return read if read is not None and read.generation == generation else None
 
     async def _generation(self) -> int:
-        """The current number of purges. The store's own `generation` is that of its last write."""
+        """The current number of purges. The store's own `generation` may be older: it is that of its last write."""
         return (await self._trails.learned_up_to()).generation
 
     async def _history(self, now: datetime) -> LogKnowledge:
-        """The history up to now. It is reused while the log is unchanged and no task has become idle."""
+        """The history up to now, cached while the log is unchanged and no task has become idle."""
         position, generation = await self._log.last_position(), await self._generation()
         read = self._past
         if read is not None and (read.position, read.generation) == (position, generation) and read.is_fresh(now, IDLE):
@@ -239,7 +239,7 @@ def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, n
     """Tasks and commits in the order in which they ended, without tasks that are still running.
 
     A task has ended when its session has had another prompt since, or after half an hour. Commits come from git if they
-    were learned, otherwise from what the session recorded.
+    were learned, otherwise from the events of the session.
     """
     past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
@@ -285,14 +285,14 @@ def _entries(past: TaskHistory, walks: Sequence[Walk], learned: LearnedModel) ->
     for path, step in _last_steps(walks).items():
         yield "last", path, pack((step.event, step.at.timestamp()))
     latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
-    heard: dict[str | None, float] = {}
+    last_at: dict[str | None, float] = {}
     for walk in walks:
-        heard[walk.session] = max(
-            heard.get(walk.session, 0.0), *(each.timestamp() for each in (walk.at, walk.ended_at))
+        last_at[walk.session] = max(
+            last_at.get(walk.session, 0.0), *(each.timestamp() for each in (walk.at, walk.ended_at))
         )
     for session in list(latest)[:SESSIONS_MAX]:
         yield "sessions", session, pack(files_of_session(walks, session))
-        yield "heard", session, pack(heard[session])
+        yield "heard", session, pack(last_at[session])
 
 
 def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
@@ -327,23 +327,23 @@ def past_file(home: Path, *, space: str) -> Path:
 
 
 def saved_at(file: Path, *, generation: int) -> float | None:
-    """When a history was saved, in seconds since 1970; None without one, or if something was purged since."""
+    """The time a history was saved, in seconds since 1970; None without one, or if something was purged since."""
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
-        of_past = float(saved.get("kept", "of", (0, 0, 0.0))[2])
-        return of_past if saved.get("kept", "generation", -1) == generation else None
+        at = float(saved.get("kept", "of", (0, 0, 0.0))[2])
+        return at if saved.get("kept", "generation", -1) == generation else None
     except (OSError, ValueError, TypeError, EOFError):
         return None
 
 
 def learned_file(home: Path, *, space: str) -> Path:
-    """The file for the numbers learned from the tasks of a space. It contains no text."""
+    """The file for the model learned from the tasks of a space. It contains numbers, no text."""
     return home / "navigation" / f"{space}.learned.json"
 
 
 def load_learned(file: Path | None) -> LearnedModel | None:
-    """The learned numbers; None if there are none or they cannot be read. Then the prior is used."""
+    """The learned model; None if it is missing or cannot be read, in which case the prior is used."""
     if file is None:
         return None
     try:
@@ -356,17 +356,17 @@ def save_learned(file: Path, learned: LearnedModel) -> None:
     replace_file(file, msgspec.json.encode(learned))
 
 
-def boost_named_files(found: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
+def boost_named_files(hits: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
     """The same results, reordered: a result that names a likely file moves up.
 
     A result that was corrected is not moved, so that it stays behind its correction.
     """
     names = TreeNames(likely)
-    raised = [_raised(hit, names, likely) for hit in found]
-    return sorted(raised, key=lambda hit: -hit.score)  # a stable sort keeps the order of equal results
+    boosted = [_boost(hit, names, likely) for hit in hits]
+    return sorted(boosted, key=lambda hit: -hit.score)  # a stable sort keeps the order of equal results
 
 
-def _raised(hit: Hit | CrystalHit, names: TreeNames, likely: Mapping[str, float]) -> Hit | CrystalHit:
+def _boost(hit: Hit | CrystalHit, names: TreeNames, likely: Mapping[str, float]) -> Hit | CrystalHit:
     if isinstance(hit, Hit) and hit.corrected_by is not None:
         return hit
     named = find_mentions(hit.text[:TEXT_CHARACTERS_MAX], names).paths

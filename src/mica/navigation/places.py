@@ -10,7 +10,7 @@ import msgspec
 
 from mica.model.event import EventId
 
-Tier = Literal["named", "walked", "words"]  # how it was found: named in the prompt, by what was done, by words alone
+Tier = Literal["named", "walked", "words"]  # evidence: named in the prompt, earlier work, or words alone
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Places(list[Place]):
-    """Places, best first; `missing` names what could not be read, with the reason."""
+    """Places, best first. `missing` maps each part that could not be read to the reason."""
 
     missing: dict[str, str]
 

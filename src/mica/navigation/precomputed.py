@@ -1,8 +1,8 @@
-"""Predicted files for callers that cannot wait, from saved files or from what this process has already read.
+"""Predicted files for callers that cannot wait, from saved files or from the caches of this process.
 
 A brief has a tenth of a second, and reading a log and a working tree takes longer. With hooks, every ingest saves both.
-Otherwise the first question starts reading in the background, for the next one. A command ends with its answer, so it
-leaves that to `mica navigate`, `mica upkeep tick` and servers.
+Otherwise the first question starts reading in the background, for the next one. A short-lived command does not read in
+the background; `mica navigate`, `mica upkeep tick` and servers save the files for it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mica.navigation.places import RankedFile
 from mica.store.priority import observe_failure
 from mica.store.protocol import EventLog, TrailTable
 
-FRESH_S = 600.0  # for which a saved history is good enough; the session's own files are always read
+FRESH_S = 600.0  # age up to which a saved history is good enough; the session's own files are always read
 SESSION_EVENTS_MAX = 2_000  # the latest of a session that are read
-ASKED_MAX = 32  # questions whose files are cached: pages of one list, and repeated questions
+CACHED_QUESTIONS_MAX = 32  # questions with cached answers: pages of one list, and repeated questions
 CLOSE_S = 10.0  # to finish and save a read in progress
 
 
@@ -68,9 +68,9 @@ class PrecomputedRanking:
     async def rank(
         self, task: str, *, root: Path, session: str | None, within_s: float | None
     ) -> list[RankedFile] | None:
-        """The predicted files that were opened before, best first; None if they are not known in time."""
-        walked = await self._walked(session)
-        saved = await self._saved(root)
+        """The predicted files that were opened before, best first; None if they are not ready in time."""
+        walked = await self._session_files(session)
+        saved = await self._find_saved(root)
         if saved is not None:
             found = await asyncio.to_thread(
                 rank_from_files, task, session or "", root=str(root), tree=saved.tree, past=saved.past, walked=walked
@@ -88,20 +88,22 @@ class PrecomputedRanking:
             if not reading.done() or reading.cancelled() or reading.exception() is not None:
                 return None
         try:
-            return await asyncio.wait_for(navigator.rank(task, walked=walked), within_s)  # it may wait for another
+            return await asyncio.wait_for(
+                navigator.rank(task, walked=walked), within_s
+            )  # it may have to wait for the lock
         except TimeoutError:
             return None
 
     async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
-        """Predicted files with their probabilities, from what is already read; nothing is read for it.
+        """Predicted files with their probabilities, from data that is already in memory or saved.
 
-        Empty, at little cost, if none of the texts names a file of the tree.
+        Returns an empty dictionary quickly if none of the texts names a file of the tree.
         """
-        saved = await self._saved(root)
+        saved = await self._find_saved(root)
         if saved is not None:
             if not await asyncio.to_thread(names_any_file, texts, tree=saved.tree):
                 return {}
-            walked = await self._walked(session)
+            walked = await self._session_files(session)
             key = (task, session, walked, root, _written_ns(saved.tree), _written_ns(saved.past))
             found = self._likely.get(key)
             if found is None:
@@ -115,23 +117,23 @@ class PrecomputedRanking:
                     walked=walked,
                 )
             if found is not None:
-                self._likely = dict([*self._likely.items(), (key, found)][-ASKED_MAX:])
+                self._likely = dict([*self._likely.items(), (key, found)][-CACHED_QUESTIONS_MAX:])
                 return found
         navigator = self._navigator(root)
         if navigator.is_busy or not await navigator.is_ready(now=self._clock(), fresh_s=FRESH_S):
             return {}
-        return await navigator.likely(task, walked=await self._walked(session))
+        return await navigator.likely(task, walked=await self._session_files(session))
 
-    async def keep(self, root: Path) -> None:
-        """Save what is known now for the next process, unless that was done recently."""
+    async def save(self, root: Path) -> None:
+        """Save the history and the index for the next process, unless that was done recently."""
         if self._past is not None:
-            saved = await self._saved(root)
+            saved = await self._find_saved(root)
             if saved is None or not saved.is_fresh:
                 await self._navigator(root).save(self._past, now=self._clock())
 
-    async def _saved(self, root: Path) -> SavedFiles | None:
+    async def _find_saved(self, root: Path) -> SavedFiles | None:
         """The saved tree and history, written for hooks or by an earlier question; None without them."""
-        generation = (await self._trails.learned_up_to()).generation  # current: others purge too
+        generation = (await self._trails.learned_up_to()).generation  # from the store, since other processes purge too
         made = None if self._spools is None else self._spools.prompt_answer()
         if (
             made is not None
@@ -148,7 +150,7 @@ class PrecomputedRanking:
         is_fresh = 0 <= self._clock().timestamp() - at < FRESH_S
         return SavedFiles(tree=str(index), past=str(self._past), is_fresh=is_fresh)
 
-    async def _walked(self, session: str | None) -> tuple[tuple[str, ...], ...]:
+    async def _session_files(self, session: str | None) -> tuple[tuple[str, ...], ...]:
         """The files of the session so far. They count most, and saved files may not include them yet."""
         if session is None:
             return ()
@@ -159,18 +161,18 @@ class PrecomputedRanking:
         """Start reading the log and the tree, once at a time, and save both."""
         reading = self._reading.get(root)
         if reading is None or reading.done():
-            reading = self._reading[root] = asyncio.ensure_future(self._taken_in(root))
+            reading = self._reading[root] = asyncio.ensure_future(self._read_and_save(root))
             reading.add_done_callback(observe_failure)
         return reading
 
-    async def _taken_in(self, root: Path) -> None:
+    async def _read_and_save(self, root: Path) -> None:
         navigator = self._navigator(root)
         await navigator.prepare(now=self._clock())
         if self._past is not None:
             await navigator.save(self._past, now=self._clock())
 
     def forget(self) -> None:
-        """Delete the saved history: something in it was purged or withdrawn."""
+        """Delete the saved history, after something in it was purged or withdrawn."""
         self._likely = {}
         if self._past is not None:
             self._past.unlink(missing_ok=True)
@@ -197,7 +199,7 @@ def rank_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> list[RankedFile] | None:
     """The predicted files that were opened before, best first; None if the saved files cannot be read."""
-    prediction = _prompted(task, session, root=root, tree=tree, past=past, walked=walked)
+    prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     if prediction is None:
         return None
     known = [(place, *prediction.last(place.path)) for place in prediction.places]
@@ -229,11 +231,11 @@ def likely_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> dict[str, float] | None:
     """Predicted files with their probabilities; None if the saved files cannot be read."""
-    prediction = _prompted(task, session, root=root, tree=tree, past=past, walked=walked)
+    prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     return None if prediction is None else dict(prediction.likely)
 
 
-def _prompted(
+def _load_prediction(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]]
 ) -> PromptPrediction | None:
     try:

@@ -16,10 +16,15 @@ from mica.navigation.engine.tree import FileTree
 from mica.navigation.places import Lines, Place
 from mica.navigation.regression import LearnedModel, load_prior, make_training_task, update_model
 
-CHECKED = 20  # predictions of a task, from the best, that are compared with what was needed
+CHECKED = 20  # best predictions of a task that are compared with the files it needed
 
-HAND = {"content": 1.0, "prompts": 1.0, "session": 0.5, "walk": 0.3}  # each a share of its own best
-NAMED, CALLED = 10.0, 5.0  # more than all others together: what is named comes first
+UNTRAINED_WEIGHTS = {
+    "content": 1.0,
+    "prompts": 1.0,
+    "session": 0.5,
+    "walk": 0.3,
+}  # each signal is divided by its best score
+NAMED_PATH_WEIGHT, NAMED_FILE_WEIGHT = 10.0, 5.0  # more than all others together, so that named files come first
 
 
 class SessionFiles:
@@ -39,7 +44,7 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """The commits of a task, with the files that its session changed since the commit before."""
+        """The commits of a task, with the files that its session changed since its previous commit."""
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed
         if not walk.subjects or not changed:
@@ -107,11 +112,11 @@ class Predictor:
             model=update_model(model, rows),
             tenths=tenths.with_outcomes(outcomes),
             worth=self.learned.worth,
-            taught=self.learned.taught,
+            task_numbers=self.learned.task_numbers,
         )
 
     def learn_savings(self, kind: str, best: float, saved_tokens: int) -> None:
-        """Count what a list of paths would have saved for a task."""
+        """Add the tokens that a list of paths would have saved for a task."""
         worth = self.learned.worth.with_outcome(kind, best, saved_tokens)
         self.learned = msgspec.structs.replace(self.learned, worth=worth)
 
@@ -121,11 +126,11 @@ def render_places(places: Iterable[Place]) -> str:
     return render_offer((each.path, [(span.start, span.end) for span in each.lines], each.reasons) for each in places)
 
 
-def score_untrained(found: Signals) -> Scores:
+def score_untrained(signals: Signals) -> Scores:
     """Scores without any training: named files first, then a weighted sum of signals."""
-    total = weigh(found.scores, HAND)
-    for signal, weight in (("path_mention", NAMED), ("name_mention", CALLED)):
-        for path, share in found.scores[signal].items():
+    total = weigh(signals.scores, UNTRAINED_WEIGHTS)
+    for signal, weight in (("path_mention", NAMED_PATH_WEIGHT), ("name_mention", NAMED_FILE_WEIGHT)):
+        for path, share in signals.scores[signal].items():
             if share > 0.5:
                 total[path] = total.get(path, 0.0) + weight * share
     return total

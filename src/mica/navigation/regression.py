@@ -1,8 +1,8 @@
 """A logistic regression over the features of files that learns one task at a time and starts with a prior.
 
 After each task the weights move to the most probable ones given the prior, all tasks so far and this one; the more
-certain a weight is, the less it moves. Only a vector and a matrix are kept of earlier tasks, so learning costs the same
-after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
+certain a weight is, the less it moves. Earlier tasks are summarized in one vector and one matrix, so learning costs the
+same after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from mica.navigation.engine.signals import (
 )
 from mica.navigation.engine.signals import dot_product as _dot
 
-NEAR_MAX, FAR_MAX = 25, 15  # files of a task that were not needed: the best by hand, and some of the others
+NEAR_MAX, FAR_MAX = (
+    25,
+    15,
+)  # files of a task that were not needed: the best untrained scores, and a sample of the others
 STEPS = 2  # of Newton's method; more change nothing
 HALVINGS = 6
 VERSION = 1
@@ -40,8 +43,8 @@ class SignalModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     version: int
     names: tuple[str, ...]
-    scales: Vector  # by which features are divided
-    weights: Vector  # the first is that of being a candidate at all
+    scales: Vector  # divisors of the features
+    weights: Vector  # the first is the intercept
     precision: Matrix  # row by row, up to the diagonal
     tasks: int = 0
     source: str = ""
@@ -65,18 +68,18 @@ def load_prior() -> SignalModel:
 
 
 def make_training_task(
-    found: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]
+    candidates: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]
 ) -> TrainingTask:
     """All files that were needed, the best ones that were not, and every n-th of the others."""
-    order = sorted(range(len(found.paths)), key=lambda index: (-by_hand.get(found.paths[index], 0.0), index))
-    hits = [index for index in order if found.paths[index] in needed]
-    others = [index for index in order if found.paths[index] not in needed]
+    order = sorted(range(len(candidates.paths)), key=lambda index: (-by_hand.get(candidates.paths[index], 0.0), index))
+    hits = [index for index in order if candidates.paths[index] in needed]
+    others = [index for index in order if candidates.paths[index] not in needed]
     near, rest = others[:NEAR_MAX], others[NEAR_MAX:]
     far = rest[:: max(1, -(-len(rest) // FAR_MAX))]
     chosen = [*hits, *near, *far]
     share = len(rest) / len(far) if far else 1.0
     return TrainingTask(
-        rows=[[1.0, *(v / s for v, s in zip(found.rows[index], scales, strict=True))] for index in chosen],
+        rows=[[1.0, *(v / s for v, s in zip(candidates.rows[index], scales, strict=True))] for index in chosen],
         needed=[True] * len(hits) + [False] * (len(near) + len(far)),
         counts=[1.0] * (len(hits) + len(near)) + [share] * len(far),
     )
@@ -157,11 +160,11 @@ def solve(lower: Matrix, right: Vector) -> Vector:
     forward: Vector = []
     for index in range(size):
         forward.append((right[index] - _dot(root[index][:index], forward)) / root[index][index])
-    found = [0.0] * size
+    solution = [0.0] * size
     for index in reversed(range(size)):
-        later = sum(root[other][index] * found[other] for other in range(index + 1, size))
-        found[index] = (forward[index] - later) / root[index][index]
-    return found
+        later = sum(root[other][index] * solution[other] for other in range(index + 1, size))
+        solution[index] = (forward[index] - later) / root[index][index]
+    return solution
 
 
 class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,13 +185,13 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def corrections(self) -> tuple[float, ...]:
-        """By how much the predictions of each tenth were too low so far."""
+        """The amount by which the predictions of each tenth were too low so far."""
         known = zip(self.hits, self.sums, self.counts, strict=True)
         return tuple((hits - total) / (count + PSEUDO) for hits, total, count in known)
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What lists of paths would have saved so far, by kind of prompt, whether they were offered or not."""
+    """The tokens that lists of paths would have saved so far, by kind of prompt, offered or not."""
 
     expected: dict[str, float] = {}  # sum of the best places' probabilities
     saved_tokens: dict[str, int] = {}
@@ -204,21 +207,21 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def by_kind(self) -> dict[str, float]:
         """Tokens that a list saves if its best file is needed; 0 while this space has too few counts."""
-        found: dict[str, float] = {}
+        worth: dict[str, float] = {}
         for kind, first in FIRST_WORTH.items():
             expected = self.expected.get(kind, 0.0)
             saved = self.saved_tokens.get(kind, 0) + WORTH_PSEUDO * first
-            found[kind] = saved / (expected + WORTH_PSEUDO) if expected >= KNOWN_MIN else 0.0
-        return found
+            worth[kind] = saved / (expected + WORTH_PSEUDO) if expected >= KNOWN_MIN else 0.0
+        return worth
 
 
 class LearnedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything learned from tasks: weights, calibration and savings; no text of theirs."""
+    """Everything learned from tasks: weights, calibration and savings. It contains no text."""
 
     model: SignalModel
     tenths: Tenths = Tenths()
     worth: ListSavings = ListSavings()
-    taught: tuple[int, ...] = ()  # the tasks that did, as numbers
+    task_numbers: tuple[int, ...] = msgspec.field(default=(), name="taught")  # of the tasks it was learned from
 
     @property
     def weights(self) -> Weights:

@@ -1,7 +1,7 @@
 """Replay the tasks of the past, in order of time, to measure what offering files would have saved.
 
-Each task is predicted with what was known when it was asked, and learned from when it ended. A list of paths can only
-save searching: reading a file costs the same whether it was offered or found. Two rules say how much. The *careful*
+Each task is predicted from earlier events only, and learned from when it ends. A list of paths can only save searches:
+reading a file costs the same whether it was offered or found by a search. Two rules estimate the saving. The *careful*
 rule counts a search as saved if it led to new files and all of them had been offered. The *generous* rule counts all
 searches before the first edit if every file read until then had been offered. Verdicts use the careful rule.
 """
@@ -58,7 +58,7 @@ class TaskPredictor(Protocol):
 
 
 class WalkCall(msgspec.Struct, kw_only=True):
-    """One tool call of a walk: what it read or changed, and what it printed."""
+    """One tool call of a walk: the files it read, its size, and whether it searched or edited."""
 
     at: datetime
     tokens: int = 0
@@ -68,7 +68,7 @@ class WalkCall(msgspec.Struct, kw_only=True):
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """What a walk took before its first edit, or in total if it edits nothing."""
+    """The effort of a walk before its first edit, or in total if it edits nothing."""
 
     calls: int
     searches: int
@@ -80,7 +80,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task: what was offered, what was needed, and what the offer would have changed."""
+    """One task: the files offered, the files needed, and the effect that the offer would have had."""
 
     task: EventId
     prompt: str
@@ -95,9 +95,9 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
     saved_tokens: int  # by the careful rule
     saved_generous: int
     saved_calls: int
-    dollars: float | None  # saved less cost; unknown where the model has no price
+    dollars: float | None  # saved less cost; None if the model has no price
     rank: int | None  # of the first needed file among all guesses
-    found_10: float | None  # share of the needed files in the first ten guesses
+    recall_10: float | None = msgspec.field(name="found_10")  # share of the needed files in the first ten guesses
 
     @property
     def net_tokens(self) -> int:
@@ -119,7 +119,7 @@ class Bin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What tasks of one kind took before the first edit, without help."""
+    """The effort of tasks of one kind before the first edit, without an offer."""
 
     shape: str
     tasks: int
@@ -132,8 +132,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a replay, losses included."""
 
     rows: tuple[ReplayTask, ...]
-    spoke: int  # tasks with an offer
-    hits: int  # of them, tasks that needed something offered
+    offered_tasks: int = msgspec.field(name="spoke")  # tasks with an offer
+    hits: int  # of these, tasks that needed an offered file
     navigation_tokens: int
     cost_tokens: int
     saved_tokens: int
@@ -147,20 +147,20 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float | None
     unpriced: int  # tasks whose model has no price
     prices_at: str
-    found_10: float | None  # mean share of needed files in the first ten guesses
+    recall_10: float | None = msgspec.field(name="found_10")  # mean share of needed files in the first ten guesses
     error: float | None  # expected calibration error
     bins: tuple[Bin, ...]
     baselines: tuple[ReplayBaseline, ...]
-    missing: dict[str, str] = {}  # what could not be read, by name with the reason
+    missing: dict[str, str] = {}  # the reason by name for each part that could not be read
 
     @property
     def verdict(self) -> str:
-        """The result in one sentence, never better than the confidence interval."""
+        """The result in one sentence, which claims no more than the confidence interval supports."""
         if not self.rows:
             return "No task with a read, a search or an edit yet: there is nothing to measure."
-        if not self.spoke:
+        if not self.offered_tasks:
             return f"Nothing worth offering: in {plural(len(self.rows), 'task')} no offer was likely to pay."
-        offers = f"{self.spoke:,} of {len(self.rows):,} tasks would have had an offer"
+        offers = f"{self.offered_tasks:,} of {len(self.rows):,} tasks would have had an offer"
         if self.net_low is None or self.net_high is None:
             return f"Too little history for a verdict: {offers}."
         figures = f"{offers}, net {self.net_tokens:+,} tokens [{self.net_low:+,.0f}, {self.net_high:+,.0f}]"
@@ -180,7 +180,7 @@ def replay(
     judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task from its past alone. A task is learned from when its last event ended.
+    """Predict every task from earlier events only. A task is learned from when it ends.
 
     With `judged`, only those tasks are predicted; the others are still learned from.
     """
@@ -231,12 +231,12 @@ def summarize(rows: Sequence[ReplayTask], guesses: Sequence[tuple[float, bool]],
 
 def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: str) -> Replay:
     low, high = bootstrap_interval([row.net_tokens for row in rows])
-    found = [row.found_10 for row in rows if row.found_10 is not None]
+    recalls = [row.recall_10 for row in rows if row.recall_10 is not None]
     dollars = [row.dollars for row in rows if row.dollars is not None]
     total = sum(each.count for each in made)
     return Replay(
         rows=tuple(rows),
-        spoke=sum(bool(row.offered) for row in rows),
+        offered_tasks=sum(bool(row.offered) for row in rows),
         hits=sum(row.hit for row in rows),
         navigation_tokens=sum(row.spent.tokens for row in rows),
         cost_tokens=sum(row.cost_tokens for row in rows),
@@ -251,7 +251,7 @@ def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: st
         dollars=math.fsum(dollars) if dollars else None,
         unpriced=len(rows) - len(dollars),
         prices_at=prices_at,
-        found_10=math.fsum(found) / len(found) if found else None,
+        recall_10=math.fsum(recalls) / len(recalls) if recalls else None,
         error=sum(each.count * abs(each.mean - each.true) for each in made) / total if total else None,
         bins=tuple(made),
         baselines=tuple(_baselines(rows)),
@@ -263,15 +263,15 @@ def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: st
 
 def calls_of(walk: Walk) -> list[WalkCall]:
     """The tool calls of a walk that touched files, in order."""
-    found: dict[str, WalkCall] = {}
+    calls: dict[str, WalkCall] = {}
     for step in walk.steps:
-        call = found.setdefault(
+        call = calls.setdefault(
             step.call or step.event, WalkCall(at=step.at, tokens=walk.printed.get(step.call or "", 0))
         )
         if step.call not in walk.printed:
             call.tokens += step.tokens or 0
         _add(call, step)
-    return list(found.values())
+    return list(calls.values())
 
 
 def _add(call: WalkCall, step: Step) -> None:
@@ -286,7 +286,7 @@ def _add(call: WalkCall, step: Step) -> None:
 
 
 def measure_effort(walk: Walk) -> Effort:
-    """What a walk took until it first changed a file."""
+    """The effort of a walk until it first changed a file."""
     made = calls_of(walk)
     end = next((index for index, call in enumerate(made) if call.edited), len(made))
     until = made[:end]
@@ -304,7 +304,7 @@ def measure_effort(walk: Walk) -> Effort:
 
 
 def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
-    """Tokens and number of searches before the first edit that the offer makes unnecessary, by the careful rule."""
+    """The tokens and the number of searches before the first edit that the offer would save, by the careful rule."""
     names = frozenset(offered)
     seen: set[str] = set()
     tokens = count = 0
@@ -347,17 +347,17 @@ def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str)
         saved_calls=count,
         dollars=_dollars(walk, prices, saved_tokens=tokens, cost_tokens=cost),
         rank=next((rank for rank, path in enumerate(ranked, 1) if path in needed), None),
-        found_10=len(set(ranked[:10]) & set(needed)) / len(needed) if needed else None,
+        recall_10=len(set(ranked[:10]) & set(needed)) / len(needed) if needed else None,
     )
 
 
 def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int) -> float | None:
-    """Net dollars. Tokens stay in the window for the rest of the task, so later requests pay for them again."""
+    """Net dollars. Tokens stay in the context window for the rest of the task, so later requests pay for them again."""
     model = next((answer.model for answer in reversed(walk.answers) if answer.model), None)
     price = prices.of(model)
     if price is None:
         return None
-    return price.of_kept(saved_tokens - cost_tokens, requests=len(walk.answers) - 1)
+    return price.of_cached_tokens(saved_tokens - cost_tokens, requests=len(walk.answers) - 1)
 
 
 # -- Over tasks -----------------------------------------------------------------------------------------
@@ -374,26 +374,26 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 def bin_guesses(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
     """Guesses grouped by probability, with the share that came true."""
-    held: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+    by_bin: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for probability, true in guesses:
-        held[max(index for index, low in enumerate(BINS[:-1]) if probability >= low)].append((probability, true))
+        by_bin[max(index for index, low in enumerate(BINS[:-1]) if probability >= low)].append((probability, true))
     return [
         Bin(
             low=BINS[index],
             high=BINS[index + 1],
-            count=len(held[index]),
-            mean=math.fsum(probability for probability, _ in held[index]) / len(held[index]),
-            true=sum(true for _, true in held[index]) / len(held[index]),
+            count=len(by_bin[index]),
+            mean=math.fsum(probability for probability, _ in by_bin[index]) / len(by_bin[index]),
+            true=sum(true for _, true in by_bin[index]) / len(by_bin[index]),
         )
-        for index in sorted(held)
+        for index in sorted(by_bin)
     ]
 
 
 def _join_bins(several: Iterable[Sequence[Bin]]) -> list[Bin]:
-    held: dict[float, list[Bin]] = defaultdict(list)
+    by_low: dict[float, list[Bin]] = defaultdict(list)
     for each in several:
         for one in each:
-            held[one.low].append(one)
+            by_low[one.low].append(one)
     return [
         Bin(
             low=low,
@@ -402,7 +402,7 @@ def _join_bins(several: Iterable[Sequence[Bin]]) -> list[Bin]:
             mean=math.fsum(part.mean * part.count for part in parts) / count,
             true=math.fsum(part.true * part.count for part in parts) / count,
         )
-        for low, parts in sorted(held.items())
+        for low, parts in sorted(by_low.items())
     ]
 
 
@@ -410,7 +410,7 @@ def _baselines(rows: Sequence[ReplayTask]) -> list[ReplayBaseline]:
     shapes: dict[str, list[Effort]] = defaultdict(list)
     for row in rows:
         shapes[row.shape].append(row.spent)
-    found = [
+    baselines = [
         ReplayBaseline(
             shape=shape,
             tasks=len(took),
@@ -420,4 +420,4 @@ def _baselines(rows: Sequence[ReplayTask]) -> list[ReplayBaseline]:
         )
         for shape, took in shapes.items()
     ]
-    return sorted(found, key=lambda baseline: (-baseline.tasks, baseline.shape))
+    return sorted(baselines, key=lambda baseline: (-baseline.tasks, baseline.shape))

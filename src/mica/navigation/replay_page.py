@@ -52,12 +52,12 @@ def draw_charts(replay: Replay) -> dict[str, str]:
             up="tokens saved less tokens shown",
         ),
         "calibration": lines(
-            "Predicted probability and what came true",
+            "Predicted probability and actual share",
             [
                 Series(name="files", points=[(each.mean, each.true) for each in replay.bins], dots=True),
                 Series(name="perfect", points=[(0.0, 0.0), (1.0, 1.0)] if replay.bins else [], dashed=True),
             ],
-            across="probability given",
+            across="predicted probability",
             up="share that was needed",
         ),
         "baseline": bars(
@@ -98,7 +98,7 @@ def describe(replay: Replay) -> list[str]:
     )
     sentences = [
         f"{len(replay.rows):,} tasks took {replay.navigation_tokens:,} tokens before their first edit.",
-        f"{replay.spoke:,} would have had an offer; in {replay.hits:,} of them something offered was needed.",
+        f"{replay.offered_tasks:,} would have had an offer; {replay.hits:,} of them needed an offered file.",
         saved,
     ]
     if replay.dollars is not None:
@@ -106,8 +106,8 @@ def describe(replay: Replay) -> list[str]:
         sentences.append(f"Net in dollars, by prices of {replay.prices_at}: {replay.dollars:+.4f}{priced}.")
     else:
         sentences.append("Dollars are unknown: no price is known for the models of these tasks.")
-    if replay.found_10 is not None:
-        sentences.append(f"Of the files a task needed, {replay.found_10:.0%} are among the first ten guesses.")
+    if replay.recall_10 is not None:
+        sentences.append(f"Of the files a task needed, {replay.recall_10:.0%} are among the first ten guesses.")
     if replay.error is not None:
         sentences.append(f"Mean error of the probabilities: {replay.error:.3f}.")
     return sentences

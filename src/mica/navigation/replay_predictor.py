@@ -1,4 +1,4 @@
-"""Predict each task of a log as it would have been predicted at its time."""
+"""Predict each task of a log from the files and events that existed at its time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from mica.tokens import about
 REGULAR = ("100644", "100755")  # neither links nor submodules
 HISTORY_TIMEOUT_S = 120.0
 
-TAUGHT_MAX = 300  # tasks, the latest, of which is learned what signals are worth: some twenty seconds of a night
-NO_WALKS = "no session of a coding agent is in this space yet; `mica import` reads those that are over"
-ELSEWHERE = "the directory of these sessions is not here; only files once opened count"
-KNOWN_MAX = 50_000  # tasks that are known to have taught
+LEARNED_TASKS_MAX = 300  # the latest tasks that the weights are learned from; takes about twenty seconds
+NO_WALKS = "this space has no session of a coding agent yet; `mica import` reads past sessions"
+ELSEWHERE = "the directory of these sessions is not on this machine; only files that were opened before count"
+KNOWN_MAX = 50_000  # tasks that are remembered as learned
 GUESSES = 80  # files of one task whose probability is checked
 
 
@@ -68,7 +68,7 @@ class PastTrees:
         for _, at in line:  # clocks jump: a commit is never older than its parent
             self._times.append(max(int(at), self._times[-1] if self._times else 0))
         self._here: str | None = None
-        self._names: dict[str, str] = {}  # of the contents of each file
+        self._names: dict[str, str] = {}  # the blob name of each file
         self._objects: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PastTrees:
@@ -86,7 +86,7 @@ class PastTrees:
             self._objects = None
 
     def move(self, at: datetime) -> TreeChange:
-        """The changes between the last requested time and this one, which must not be earlier."""
+        """The changes since the last requested time. `at` must not be earlier than that time."""
         index = bisect_right(self._times, int(at.timestamp()))
         commit = self._commits[index - 1] if index else None
         if commit is None or commit == self._here:
@@ -96,20 +96,20 @@ class PastTrees:
         self._names.update(changed)
         for path in removed:
             self._names.pop(path, None)
-        return TreeChange([self._past(path, name) for path, name in changed], removed)
+        return TreeChange([self._version(path, name) for path, name in changed], removed)
 
     def text(self, path: str) -> str | None:
         """The text of a file at the last requested time; None if it was missing or not text."""
         name = self._names.get(path)
-        return None if name is None else self._past(path, name).text
+        return None if name is None else self._version(path, name).text
 
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
         """Changed paths with the names of their blobs, and deleted paths."""
         if self._here is None:
             listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
             rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
-            found = [(path, head.split()[2]) for head, _, path in rows if head.split()[0] in REGULAR]
-            return found[:FILES_MAX], []
+            files = [(path, head.split()[2]) for head, _, path in rows if head.split()[0] in REGULAR]
+            return files[:FILES_MAX], []
         changed: list[tuple[str, str]] = []
         removed: list[str] = []
         output = git(self._root, "diff-tree", "-r", "-z", "--raw", "--no-renames", self._here, commit).split(b"\0")
@@ -121,7 +121,7 @@ class PastTrees:
                 removed.append(path)
         return changed, removed
 
-    def _past(self, path: str, name: str) -> FileVersion:
+    def _version(self, path: str, name: str) -> FileVersion:
         if is_secret(path):
             return FileVersion(path, 0, None)
         content, size_bytes = self._content(name)
@@ -145,7 +145,7 @@ class PastTrees:
         if len(head) != 3:
             if not head:
                 raise OSError("git stopped answering")
-            return None, 0  # a shallow or partial clone has not every blob
+            return None, 0  # a shallow or partial clone lacks some blobs
         size_bytes = int(head[2])
         read = b""
         for part in _parts(size_bytes + 1):
@@ -163,8 +163,8 @@ def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:
 class ReplayPredictor:
     """The engine of `navigate` as a predictor that learns task by task.
 
-    With past trees, words and names are those of the files at the time. Without, a file can be predicted once it was
-    opened.
+    With past trees, words and names are those of the files at the time. Without them, a file can be predicted after it
+    was opened once.
     """
 
     def __init__(
@@ -188,15 +188,15 @@ class ReplayPredictor:
                 self.predictor.tree.put(file.path, index_text(file.text, size_bytes=file.size_bytes))
         prediction = self.predictor.predict(PromptQuestion(text=walk.prompt, session=self._sessions.begin(walk)))
         places = self.predictor.places(prediction, limit=GUESSES)
-        could = [add_lines(place, self._text(place.path), walk.prompt, prediction) for place in shortlist(places)]
-        text = self._render(could)
-        self._predictions[walk.id] = prediction, kind_of(places), could
+        candidates = [add_lines(place, self._text(place.path), walk.prompt, prediction) for place in shortlist(places)]
+        text = self._render(candidates)
+        self._predictions[walk.id] = prediction, kind_of(places), candidates
         worth = self.predictor.learned.worth.by_kind
-        is_said = bool(select_offer(walk.prompt, places, cost_tokens=about(text), worth=worth))
+        is_offered = bool(select_offer(walk.prompt, places, cost_tokens=about(text), worth=worth))
         return ReplayPrediction(
             guesses=tuple(map(_guess, places)),
-            offered=tuple(map(_guess, could)) if is_said else (),
-            text=text if is_said else "",
+            offered=tuple(map(_guess, candidates)) if is_offered else (),
+            text=text if is_offered else "",
             named=any(place.tier == "named" for place in places),
         )
 
@@ -209,11 +209,11 @@ class ReplayPredictor:
                 if step.operation != "list" and not step.failed and step.path not in self.predictor.tree:
                     self.predictor.tree.put(step.path, IndexedFile())
         if walk.id not in self._predictions:
-            self._sessions.begin(walk)  # not predicted; later prompts of its session know of it all the same
-        prediction, kind, could = self._predictions.pop(walk.id, (None, "open", []))
-        if could:
-            tokens, _ = count_savings(walk, [place.path for place in could])
-            self.predictor.learn_savings(kind, could[0].probability, tokens)
+            self._sessions.begin(walk)  # not predicted, but later prompts of its session need its files
+        prediction, kind, candidates = self._predictions.pop(walk.id, (None, "open", []))
+        if candidates:
+            tokens, _ = count_savings(walk, [place.path for place in candidates])
+            self.predictor.learn_savings(kind, candidates[0].probability, tokens)
         self.predictor.learn(Task(text=walk.prompt, files=walk.touched), prediction)
         for commit in self._sessions.end(walk):
             self.predictor.past.learn_commit(commit)
@@ -228,14 +228,14 @@ def replay_events(
     latest: int | None,
     on_progress: Callable[[int], None],
 ) -> Replay:
-    """The replay of all walks in these events, over the repository at `root` as it was at each of them."""
+    """Replay all walks in these events, with the repository at `root` as it was at the time of each walk."""
     walks = walks_of(events)
     try:
         trees = None if root is None else PastTrees(root)
         missing = {} if walks else {"tasks": NO_WALKS}
         missing |= {"files": ELSEWHERE} if walks and not trees else {}
     except (OSError, subprocess.SubprocessError):
-        trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
+        trees, missing = None, {"git": f"{root} has no git history; only files that were opened before can be offered"}
     try:
         predictor = ReplayPredictor(trees, render=render)
         judged = latest_of(walks, latest)
@@ -254,18 +254,18 @@ def learn_from_events(
     render: Callable[[Sequence[Place]], str],
     prices: Prices,
     now: datetime,
-    limit: int = TAUGHT_MAX,
+    limit: int = LEARNED_TASKS_MAX,
 ) -> tuple[LearnedModel, int]:
     """The model after learning from new tasks, and the number of tasks it learned from.
 
     A task is new if it is not in `before`, even if it is older than tasks learned before: a transcript may be imported
     late. Each is predicted over the files as they were. If there are many, the latest are used. A task that may still
-    be running is left for the next time.
+    be running is skipped until the next call.
     """
     over = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
     walks = [walk for walk in over if walk.prompt and walk.touched]
     before = before if before is not None and before.model.fits() else None
-    known = frozenset(() if before is None else before.taught)
+    known = frozenset(() if before is None else before.task_numbers)
     new = [walk for walk in walks if task_number(walk.id) not in known]
     judged = latest_of(new, limit) or frozenset()
     try:
@@ -281,8 +281,8 @@ def learn_from_events(
     finally:
         if trees is not None:
             trees.close()
-    taught = (*known, *(task_number(walk.id) for walk in new))[-KNOWN_MAX:]
-    return msgspec.structs.replace(predictor.predictor.learned, taught=taught), len(judged)
+    task_numbers = (*known, *(task_number(walk.id) for walk in new))[-KNOWN_MAX:]
+    return msgspec.structs.replace(predictor.predictor.learned, task_numbers=task_numbers), len(judged)
 
 
 def task_number(task: EventId) -> int:

@@ -1,7 +1,7 @@
-"""A day or a week of agents' work: what it took, what was offered, and whether offers helped.
+"""Reports on a day or a week of agents' work: its effort, the offers made, and whether they helped.
 
-No formula says whether offers helped: some offers are held out at random, and the report compares what tasks with and
-without an offer took before their first edit (TA-06).
+Whether offers help is measured, not calculated: some offers are held out at random, and the report compares the effort
+of tasks with and without an offer before their first edit (TA-06).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ARMS_SPAN = timedelta(weeks=8)  # of the comparison, because one period has too 
 DRAWS = 1_000  # with a fixed seed: the same tasks give the same interval
 SESSIONS_MIN = 8  # in each arm; fewer give no useful interval
 
-Arm = Sequence[tuple[str, float]]  # what each task came to, with its session
+Arm = Sequence[tuple[str, float]]  # session and value of each task
 
 
 class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tasks of a period took before their first edit."""
+    """The effort of the tasks of a period before their first edit."""
 
     tasks: int = 0
     sessions: int = 0
@@ -47,9 +47,9 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
 
     offered: int = 0
     held_out: int = 0
-    hits: int = 0  # offers of which something was used
+    hits: int = 0  # offers with a file that was used
     cost_tokens: int = 0
-    tokens: float | None = None  # held out less offered, per task, the offer's own cost counted
+    tokens: float | None = None  # held out less offered, per task, including the cost of the offer
     tokens_low: float | None = None
     tokens_high: float | None = None
     calls: float | None = None
@@ -71,7 +71,7 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What model answers cost, by the dated price table. A model without a price is named, not guessed."""
+    """The cost of model answers, by the dated price table. Models without a price are listed in `unpriced`."""
 
     answers: int = 0
     tokens: int = 0
@@ -90,7 +90,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     before: WorkTotals
     arms: Arms
     spending: Spending
-    events: dict[str, int]  # what happened to trails and crystals, by name
+    events: dict[str, int]  # counts of events about trails and crystals, by name
 
 
 def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
@@ -134,23 +134,23 @@ def _work(walks: Sequence[Walk]) -> WorkTotals:
 
 def compare_arms(walks: Iterable[Walk]) -> Arms:
     """Compare tasks with an offer and tasks whose offer was held out, if they touched any file."""
-    given: list[tuple[Walk, Effort]] = []
-    held: list[tuple[Walk, Effort]] = []
+    offered: list[tuple[Walk, Effort]] = []
+    held_out_tasks: list[tuple[Walk, Effort]] = []
     for walk in walks:
         if walk.offer is not None and walk.steps:
-            (held if walk.offer.held_out else given).append((walk, measure_effort(walk)))
-    offers = [(walk, walk.offer) for walk, _ in given if walk.offer is not None]
+            (held_out_tasks if walk.offer.held_out else offered).append((walk, measure_effort(walk)))
+    offers = [(walk, walk.offer) for walk, _ in offered if walk.offer is not None]
     cost = [offer.tokens for _, offer in offers]
     tokens = (
-        [(walk.session or walk.id, float(took.tokens)) for walk, took in held],
-        [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(given, cost, strict=True)],
+        [(walk.session or walk.id, float(took.tokens)) for walk, took in held_out_tasks],
+        [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(offered, cost, strict=True)],
     )
-    calls = ([float(took.calls) for _, took in held], [float(took.calls) for _, took in given])
-    interval = bootstrap_difference(*tokens) if min(len(held), len(given)) >= TASKS_MIN else None
+    calls = ([float(took.calls) for _, took in held_out_tasks], [float(took.calls) for _, took in offered])
+    interval = bootstrap_difference(*tokens) if min(len(held_out_tasks), len(offered)) >= TASKS_MIN else None
     means = [_mean([value for _, value in each]) for each in tokens] if interval else []
     return Arms(
-        offered=len(given),
-        held_out=len(held),
+        offered=len(offered),
+        held_out=len(held_out_tasks),
         hits=sum(bool(set(offer.paths) & set(walk.touched)) for walk, offer in offers),
         cost_tokens=sum(cost),
         tokens=means[0] - means[1] if interval else None,
@@ -202,12 +202,12 @@ def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
     if min(map(len, groups)) < SESSIONS_MIN:
         return None
     draw = random.Random(len(ours) * 1_000_003 + len(theirs))  # repeatable, not secret
-    found = sorted(
+    differences = sorted(
         _pooled_mean(draw.choices(groups[0], k=len(groups[0])))
         - _pooled_mean(draw.choices(groups[1], k=len(groups[1])))
         for _ in range(DRAWS)
     )
-    return found[DRAWS // 40], found[-DRAWS // 40 - 1]
+    return differences[DRAWS // 40], differences[-DRAWS // 40 - 1]
 
 
 def _sessions(arm: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:

@@ -1,4 +1,4 @@
-"""Ask git: run it with a time limit and no prompts, list the files of a working tree, and read its history."""
+"""Run git with a time limit and no prompts, list the files of a working tree, and read its history."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ IGNORED_FOLDERS = frozenset(
 )
 
 COMMIT = "git.commit"  # {"sha", "subject", "files", "renamed": [[old, new], …]}
-COMMIT_FILES_MAX = 100  # a commit with more files does not show what belongs together; stored without files
-COMMITS_MAX = 5_000  # the latest of a repository; older ones say little about the current files
+COMMIT_FILES_MAX = 100  # a commit with more does not show which files belong together; stored without files
+COMMITS_MAX = 5_000  # the latest of a repository; older ones have little to do with the current files
 HISTORY_TIMEOUT_S = 120.0
 WRITER = writer_named("git")
-_ASK = ("log", "--no-merges", "--date-order", "-M", "--name-status", "-z", "--format=%x01%H%x00%ct%x00%s")
+_LOG_COMMAND = ("log", "--no-merges", "--date-order", "-M", "--name-status", "-z", "--format=%x01%H%x00%ct%x00%s")
 
 
 def git(root: Path, *words: str, timeout_s: float = TIMEOUT_S) -> bytes:
@@ -39,7 +39,7 @@ def git(root: Path, *words: str, timeout_s: float = TIMEOUT_S) -> bytes:
 
 
 class FileStat(msgspec.Struct, frozen=True):
-    """Path, size and time of a file: enough to see whether it has changed."""
+    """Path, size and time of a file, to detect changes."""
 
     path: str  # relative to the root, with slashes
     size_bytes: int
@@ -47,7 +47,7 @@ class FileStat(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a tree, and sentences about what the list lacks."""
+    """The files of a tree. `missing` describes what the list does not contain."""
 
     files: tuple[FileStat, ...] = ()
     missing: dict[str, str] = {}
@@ -62,16 +62,16 @@ def list_files(root: Path) -> Listing:
     try:
         names: Iterable[str] = _git_files(root)
     except (OSError, subprocess.SubprocessError) as error:
-        missing["git"] = f"{root} was walked without git: {_reason(error)}"
+        missing["git"] = f"{root} was listed without git: {_reason(error)}"
         names = _walk_folders(root)
-    found = []
+    files = []
     for name in sorted(set(names)):
         if (file := _stat(root, name)) is not None:
-            found.append(file)
-            if len(found) == FILES_MAX:
-                missing["files"] = f"{root} has more than {FILES_MAX:,} files; the others are not looked at"
+            files.append(file)
+            if len(files) == FILES_MAX:
+                missing["files"] = f"{root} has more than {FILES_MAX:,} files; the others are ignored"
                 break
-    return Listing(files=tuple(found), missing=missing)
+    return Listing(files=tuple(files), missing=missing)
 
 
 def _git_files(root: Path) -> list[str]:
@@ -96,7 +96,7 @@ def _stat(root: Path, name: str) -> FileStat | None:
     try:
         status = os.lstat(root / name)
     except (OSError, ValueError):
-        return None  # git still lists what was deleted and not committed
+        return None  # git still lists files whose deletion is not committed
     return FileStat(name, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
@@ -108,19 +108,19 @@ def _reason(error: OSError | subprocess.SubprocessError) -> str:
 
 
 class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit."""
+    """A commit as git records it."""
 
     sha: str
     at: datetime
     subject: str
-    files: tuple[str, ...]  # that it leaves behind, by their new names
+    files: tuple[str, ...]  # added or changed, by their new names
     renamed: tuple[tuple[str, str], ...] = ()
 
 
 def read_commits(root: Path, *, limit: int) -> list[GitCommit]:
     """The latest commits of the current branch, oldest first. Raises InvalidInput without a history."""
     try:
-        output = git(root, *_ASK, f"--max-count={limit}", timeout_s=HISTORY_TIMEOUT_S)
+        output = git(root, *_LOG_COMMAND, f"--max-count={limit}", timeout_s=HISTORY_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         message = bytes(getattr(error, "stderr", None) or b"").decode("utf-8", "replace").strip().partition("\n")[0]
         raise InvalidInput(f"{root} has no git history to learn from: {message or type(error).__name__}") from error
@@ -142,7 +142,7 @@ def commit_events(changes: list[GitCommit]) -> Iterator[Event]:
 
 
 def commit_of(event: Event) -> GitCommit | None:
-    """The commit that an event records; None if it records none."""
+    """The commit that an event records; None if the event is not a commit."""
     try:
         data = msgspec.convert(event.data, CommitData)
     except msgspec.ValidationError:
@@ -151,6 +151,8 @@ def commit_of(event: Event) -> GitCommit | None:
 
 
 class CommitData(msgspec.Struct):
+    """The data of a `git.commit` event."""
+
     sha: str
     subject: str
     files: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The index of a working tree, saved in the data folder and updated with what has changed."""
+"""The index of a working tree, saved in the data folder and updated as files change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mica.words import terms
 
 VERSION = 2  # of the saved entries
 READING_S = 10.0  # to read new and changed files; the rest is read the next time
-Stamp = tuple[int, int]  # size, and when it was changed
+Stamp = tuple[int, int]  # size and time of the last change
 
 
 class TreeIndex:
@@ -31,7 +31,7 @@ class TreeIndex:
         self._is_loaded = False
 
     def refresh(self, *, within_s: float = READING_S) -> dict[str, str]:
-        """Update the index; returns what is missing from it, by name with the reason."""
+        """Update the index; returns the missing parts by name, with the reason."""
         if not self._is_loaded:
             self._load()
         listing = list_files(self._root)
@@ -44,8 +44,8 @@ class TreeIndex:
     def _update(self, listing: Listing, *, until_s: float) -> int:
         """Index changed files; returns how many were not read in time."""
         there = {file.path: (file.size_bytes, file.changed_ns) for file in listing.files}
-        gone = [path for path in self._stamps if path not in there]
-        for path in gone:
+        deleted = [path for path in self._stamps if path not in there]
+        for path in deleted:
             self.tree.remove(path)
             del self._stamps[path]
         changed = [path for path, stamp in there.items() if self._stamps.get(path) != stamp]
@@ -60,12 +60,12 @@ class TreeIndex:
                 if path not in self.tree:
                     self.tree.put(path, IndexedFile(size_bytes=size_bytes))
                     self._stamps[path] = (-1, 0)
-        if changed or gone:
+        if changed or deleted:
             self._save()
         return late
 
     def _load(self) -> None:
-        """Read the saved index if it is readable and of this root; otherwise all files are read again."""
+        """Load the saved index if it is readable and belongs to this root; otherwise all files are read again."""
         self._is_loaded = True
         if self.file is None:
             return

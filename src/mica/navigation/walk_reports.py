@@ -20,7 +20,7 @@ from mica.redact import redact
 WRITER = writer_named("walks")
 WALKS_MAX = 10_000  # of one file: some years of one workflow
 STEPS_MAX = 10_000  # of one walk
-COMPLAINTS_MAX = 5  # that an error names
+COMPLAINTS_MAX = 5  # invalid lines that an error lists
 
 
 class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ def parse_walks(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
             wrong.append(f"line {number}: {error}")
     if wrong:
         others = f", and {len(wrong) - COMPLAINTS_MAX:,} more" if len(wrong) > COMPLAINTS_MAX else ""
-        raise InvalidInput(f"nothing was taken in: {'; '.join(wrong[:COMPLAINTS_MAX])}{others}")
+        raise InvalidInput(f"nothing was imported: {'; '.join(wrong[:COMPLAINTS_MAX])}{others}")
     return events
 
 

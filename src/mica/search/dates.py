@@ -1,7 +1,7 @@
-"""Times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
+"""Reads times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
 
 They are read by the user's clock and time zone. Days begin at midnight, weeks on Monday. A weekday, or a month without
-a year, is the latest that has begun.
+a year, means the latest one that has begun.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mica.errors import InvalidInput
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A period of time that a text names."""
+    """A period of time that a phrase in a text names."""
 
     start_at: datetime
     end_at: datetime  # exclusive
     words: str = ""  # the phrase that names it
 
     def describe(self, zone: tzinfo | None = None) -> str:
-        """The phrase with its start and end in this time zone, for people."""
+        """The phrase with its start and end in this time zone, for display."""
         start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
         return f"{self.words}: {start} to {end}{f' ({zone})' if zone else ''}"
 
 
 def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """The periods that a text names, in its order. The default time zone is that of this machine."""
+    """The periods that phrases of a text name, in the order of the text. The default zone is that of this machine."""
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -49,17 +49,17 @@ def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tup
     return tuple(period for _, period in sorted(found, key=lambda pair: pair[0]))
 
 
-def parse_moment(given: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
     """The moment that a text names: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or the start of a period.
 
-    An aware time is returned as it is. Raises InvalidInput for a time without a zone, and if the text names no time,
-    several, or contains anything else: a text that is understood in part could mean another time.
+    A datetime with a time zone is returned as it is. Raises InvalidInput for one without a zone, and for a text that is
+    not exactly one time: with other words in it, it could mean another time.
     """
-    if isinstance(given, datetime):
-        if given.tzinfo is None:
-            raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
-        return given
-    text = given.strip()
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidInput(f"{moment!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+        return moment
+    text = moment.strip()
     if match := re.fullmatch(r"(\d{1,6})([smhdw])", text):
         try:
             return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
@@ -68,7 +68,7 @@ def parse_moment(given: str | datetime, *, now: datetime, zone: tzinfo | None = 
     if match := _JUST_AGO.fullmatch(text):
         return now - timedelta(**{f"{match['unit'].lower()}s": _count(match["count"])})
     try:
-        given = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         named = find_periods(text, now=now, zone=zone)
         if len(named) != 1 or not _is_whole_text(text, named[0].words):
@@ -78,22 +78,28 @@ def parse_moment(given: str | datetime, *, now: datetime, zone: tzinfo | None = 
             ) from None
         return named[0].start_at
     try:
-        return (given.replace(tzinfo=zone) if given.tzinfo is None and zone else given).astimezone(UTC)
+        return (moment.replace(tzinfo=zone) if moment.tzinfo is None and zone else moment).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(f"{text!r} is outside the dates that can be represented") from None
 
 
-def resolve_time(given: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
-    """An aware time, or the moment that a text names; None stays None. Raises InvalidInput for a naive time."""
-    if isinstance(given, str):
-        return parse_moment(given, now=now, zone=zone)
-    if given is not None and given.tzinfo is None:
-        raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
-    return given
+def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
+    """Parse a text into the moment it names; a datetime or None is returned as it is.
+
+    Raises InvalidInput for a datetime without a time zone, and for a text that names no time.
+    """
+    if isinstance(moment, str):
+        return parse_moment(moment, now=now, zone=zone)
+    if moment is not None and moment.tzinfo is None:
+        raise InvalidInput(f"{moment!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+    return moment
 
 
 def _is_whole_text(text: str, words: str) -> bool:
-    """True if a text is this phrase, with at most a preposition before it; "before" and "until" do not count."""
+    """True if a text is only this phrase, with at most words such as "since", "in" or "the" before it.
+
+    False after "before" or "until".
+    """
     whole = text.lower().strip(" .,")
     if whole.startswith(("before ", "until ", "till ")):
         return False
@@ -110,7 +116,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _midnight(day: date, zone: tzinfo | None) -> datetime:
-    """The start of a day; where clocks change, it may have 23 or 25 hours."""
+    """The start of a day in this time zone, as UTC."""
     return datetime.combine(day, time_of_day(), zone).astimezone(UTC)
 
 
@@ -118,7 +124,7 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """The period of a phrase, extended by a "since", "after", "before" or "until" in front of it."""
+    """The period of a phrase, extended to now or into the past by a "since", "after", "before" or "until" in front."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -194,7 +200,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """The latest such weekday; "last Monday" is never today."""
+    """The latest day with this name of a weekday. It may be today, but "last Monday" never is."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7
@@ -219,7 +225,7 @@ def _back(day: date, unit: str, count: int) -> date:
 
 
 def _whole(unit: str, day: date) -> Days:
-    """The day, week, weekend, month or year that contains this day."""
+    """The whole day, week, weekend, month or year around this day."""
     match unit.lower():
         case "day":
             return day, day + timedelta(days=1)
@@ -236,7 +242,7 @@ def _whole(unit: str, day: date) -> Days:
 
 
 def _later(first: date, *, months: int) -> date:
-    """The first day of the month so many months later."""
+    """The first day of the month that lies this many months after the month of `first`."""
     number = first.year * 12 + first.month - 1 + months
     return date(number // 12, number % 12 + 1, 1)
 

@@ -1,4 +1,4 @@
-"""Search for marks: candidates from the store, ranked by one pure formula."""
+"""Searches for marks: reads candidates from the store and ranks them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHOOSING_MAX = 4_000  # and in all
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on a mark other than its text."""
+    """Conditions on the time, agent and tags of a mark."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -35,7 +35,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_text(self) -> bool:
-        """True if a mark must be read to decide."""
+        """True if the filters need the mark itself, because its position and time do not show its agent and tags."""
         return self.agent is not None or bool(self.tags)
 
     def fits(self, mark: Mark) -> bool:
@@ -51,19 +51,19 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The matching marks, best first, with the parsed query."""
+    """The marks that match a query, best first, with the parsed query."""
 
     query: ParsedQuery
     statistics: Postings  # how many marks contain its terms
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The times that the query names."""
+        """The periods of time that the query names."""
         return self.query.periods
 
 
 async def no_likeness(_: ParsedQuery) -> None:
-    """The likeness without an embedding model: unknown."""
+    """Stands in for the comparison by meaning where there is no embedding model: returns None, for unknown."""
 
 
 async def search(
@@ -78,10 +78,10 @@ async def search(
     shown: int | None = None,
     on_partial: Callable[[list[Hit]], None] | None = None,
 ) -> Hits:
-    """The marks that match the query and the filters, best first; `likeness` compares marks with it by meaning.
+    """The marks that match the query and the filters, best first. `likeness` compares marks with the query by meaning.
 
-    If only the first `shown` hits will be used, less is read. `on_partial` receives early results: first the marks
-    with most of the query's words, before their neighbours are weighed, then the hits of the first query.
+    Fewer candidates are read if only the first `shown` hits will be used. `on_partial` receives two early results:
+    first the marks that share the most words with the query, then all hits of the first query.
     """
     parsed = parse(query, now=now, zone=zone, speakers=await store.chains.agents())
     near = await likeness(parsed)
@@ -100,7 +100,7 @@ async def search(
     else:
         hits.extend(put_corrections_first(raise_latest_repeats(first)[:limit]))
     hits.query, hits.statistics = parsed, marks.postings
-    if not parsed.wanted and parsed.periods:
+    if not parsed.all_terms and parsed.periods:
         hits.extend(await _read_periods(store.log, store.texts, parsed.periods, filters, limit))
     return hits
 
@@ -108,19 +108,19 @@ async def search(
 async def _read_periods(
     log: EventLog, texts: TextIndex, periods: Sequence[Period], filters: Filters, limit: int
 ) -> list[Hit]:
-    """The latest marks of these periods, for a query that names nothing but times."""
+    """The latest marks of these periods as hits, for a query that contains times and no other words."""
     events = [
         event
         for period in periods
         for event in await log.query(EventQuery(names=(MARK,), since=period.start_at, until=period.end_at, limit=limit))
     ]
-    standing = await texts.read([event.position or 0 for event in events], neighbours=0)
-    marks = sorted((text.mark for text in standing if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True)
+    texts_read = await texts.read([event.position or 0 for event in events], neighbours=0)
+    marks = sorted((text.mark for text in texts_read if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True)
     return [Hit(mark=mark, score=1 / rank, parts={"own": 1.0}) for rank, mark in enumerate(marks[:limit], start=1)]
 
 
 class MarkQuery:
-    """A search of one text index that can be repeated with another query; marks that were read stay candidates."""
+    """Ranks the marks of a text index for one query after another; marks read for the first stay candidates."""
 
     def __init__(
         self,
@@ -144,22 +144,22 @@ class MarkQuery:
 
     @property
     def postings(self) -> Postings:
-        """The postings of the latest query."""
+        """The postings of the latest query: how often and in which marks each of its terms occurs."""
         assert self._postings is not None, "`rank` was called"
         return self._postings
 
     async def rank(self, query: ParsedQuery, *, limit: int) -> list[Hit]:
-        """The matching marks, best first; with filters, possibly more than the limit."""
+        """The marks that match the query and the filters, best first. Only without filters is their number limited."""
         self._postings = postings = await self._index.postings(
-            query.wanted,
+            query.all_terms,
             weights={term.term: term.weight for term in (*query.learned, *query.terms)},
             limit=CHOOSING_MAX if self._filters.needs_text else max(CANDIDATES, self._limit),
             since=self._filters.since,
             until=self._filters.until,
         )
-        fitting = await self._fitting(query, postings)
+        fitting = await self._find_fitting(query, postings)
         if len(fitting) >= self._read:  # not all of them
-            fitting = list(dict.fromkeys([*fitting, *await self._of_periods(query)]))
+            fitting = list(dict.fromkeys([*fitting, *await self._find_in_periods(query)]))
         chosen = [position for position in fitting if position not in self._chosen]
         if self._on_partial is not None:
             await self._report_early(query, postings, chosen[:QUICK_LOOK])
@@ -167,67 +167,71 @@ class MarkQuery:
         for text in await self._index.read(chosen, neighbours=NEIGHBOURS):
             self._texts[text.position] = text
         texts = [self._texts[position] for position in sorted(self._texts)]
-        postings = await self._completed(query, postings)
+        postings = await self._complete_postings(query, postings)
         if self._filters == ALL:
             return rank(query, texts, postings, self._likeness, limit=limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
-    async def _of_periods(self, query: ParsedQuery) -> list[int]:
-        """The best candidates within the periods of the query, which other marks could crowd out."""
-        found: list[int] = []
+    async def _find_in_periods(self, query: ParsedQuery) -> list[int]:
+        """Positions of the best candidates within the periods that the query names.
+
+        They are looked up separately, because marks outside the periods could take all places.
+        """
+        positions: list[int] = []
         for period in query.periods:
             listed = await self._index.postings(
-                query.wanted,
+                query.all_terms,
                 weights={term.term: term.weight for term in (*query.learned, *query.terms)},
                 limit=self._read,
                 since=max(filter(None, [period.start_at, self._filters.since])),
                 until=min(filter(None, [period.end_at, self._filters.until])),
             )
-            found += shortlist(query, listed, limit=self._read)
-        return found
+            positions += shortlist(query, listed, limit=self._read)
+        return positions
 
     async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
-        """Pass the best candidates to `on_partial`, once."""
+        """Rank these candidates alone and pass them to `on_partial`, at the first call only."""
         on_partial, self._on_partial = self._on_partial, None
         if on_partial is not None:
             texts = await self._index.read(chosen, neighbours=0)
             hits = rank(query, texts, postings, self._likeness)
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
-    async def _completed(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """The postings, extended by those of texts outside the list: neighbours, and candidates of the first query."""
-        unlisted = [term for term in query.wanted if postings.count_marks(term) > len(postings.by_term[term])]
+    async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
+        """The postings, with those of marks added that were read but are not listed in them, such as neighbours."""
+        unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
             return postings
-        known = {posting.position for found in postings.by_term.values() for posting in found}
-        there = await self._index.postings_at(unlisted, list(self._texts.keys() - known))
-        more = {term: (*postings.by_term[term], *found) for term, found in there.items()}
+        known = {posting.position for entries in postings.by_term.values() for posting in entries}
+        unlisted_postings = await self._index.postings_at(unlisted, list(self._texts.keys() - known))
+        more = {term: (*postings.by_term[term], *entries) for term, entries in unlisted_postings.items()}
         return postings.with_postings(postings.by_term | more)
 
-    async def _fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
-        """The candidates that pass the filters, best first: by their words, and the nearest by meaning."""
+    async def _find_fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
+        """Positions of the candidates that pass the filters: the best by words, and the nearest by meaning."""
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
             return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
         candidates = list(dict.fromkeys([*near, *shortlist(query, postings, limit=CHOOSING_MAX)]))
-        found: list[int] = []
+        fitting_positions: list[int] = []
         for start in range(0, len(candidates), CHOOSING):
             some = candidates[start : start + CHOOSING]
             texts = await self._index.read(some, neighbours=0)
             fitting = {text.position for text in texts if self._filters.fits(text.mark)}
-            found += [position for position in some if position in fitting]
-            if len(found) >= self._limit:
+            fitting_positions += [position for position in some if position in fitting]
+            if len(fitting_positions) >= self._limit:
                 break
-        return found[: self._limit]
+        return fitting_positions[: self._limit]
 
 
 # -- Repeated texts -------------------------------------------------------------------------------------------
 
 
 def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, best first, where the latest of several equal texts takes the best score among them.
+    """The hits, best first; of several hits with equal text the latest gets the best score among them.
 
-    A text of a period that the query names goes before later ones. `again` in its parts is the factor.
+    A hit from a period that the query names counts as later than the others. `parts["again"]` is the factor by which a
+    score was raised.
     """
     alike: defaultdict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
@@ -253,7 +257,7 @@ CORRECTION = "correction"  # the tag of a mark that corrects its parent
 
 
 def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, best first, where a correction ranks above the mark it corrects, whatever their scores.
+    """The hits, best first, with each correction above the mark that it corrects, whatever their scores.
 
     Of several corrections of one mark the latest comes first; `corrected_by` of the others names it.
     """
@@ -278,9 +282,12 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
-    """The hit that a chain of corrections began with, and the number of steps to it; the hit itself if it is none."""
-    seen = {hit.id}
-    while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in seen:
+    """The id of the first mark in a hit's chain of corrections, and the number of corrections after it.
+
+    For a hit that corrects nothing, its own id and 0.
+    """
+    visited = {hit.id}
+    while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in visited:
         hit = above
-        seen.add(hit.id)
-    return hit.id, len(seen) - 1
+        visited.add(hit.id)
+    return hit.id, len(visited) - 1

@@ -1,7 +1,7 @@
-"""The ranker: orders marks for a query, the same for every store.
+"""The ranker: orders marks by how well they match a query, alike for every store.
 
-A store returns postings and texts; everything that decides the order is here, so that all engines answer alike.
-The formula in words, the values tried and where it loses are in docs/ranking.md.
+A store returns postings (which marks contain a term, and how often) and texts; everything that decides the order is
+here. The formula in words, the values tried and the cases where it loses are in docs/ranking.md.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ GENERIC = frozenset(
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
-    """A term of a query and its weight."""
+    """A term of a query, and its weight relative to 1 for an ordinary word."""
 
     term: str
     weight: float
 
 
 class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, parsed once."""
+    """A query text, split into terms, periods of time and names of speakers."""
 
     text: str
     terms: tuple[QueryTerm, ...] = ()
@@ -83,16 +83,16 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
     period_factor: float = PERIOD_FACTOR
 
     @property
-    def wanted(self) -> list[str]:
-        """All terms to look up in a store."""
+    def all_terms(self) -> list[str]:
+        """The terms to look up in a store, with those that the second query added."""
         return [term.term for term in (*self.terms, *self.learned)]
 
 
 def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> ParsedQuery:
-    """A parsed query; of a long one only the first QUERY_CHARACTERS_MAX count.
+    """Parse a query; only its first QUERY_CHARACTERS_MAX characters count.
 
-    `speakers` are the agents of marks: a query that names one prefers their marks. Times are read by the user's clock
-    and time zone.
+    `speakers` are the agents that made marks: if a query names one, that agent's marks are preferred. Times are read by
+    the user's clock and time zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
     query_text = " ".join(words(query))
@@ -111,7 +111,10 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
 
 
 def is_recent_day(period: Period, now: datetime) -> bool:
-    """True for a recent day such as "yesterday" or "last Tuesday", which means marks made on that day."""
+    """True if a period is one of the last days, named as such: "yesterday", "last Tuesday".
+
+    A query for such a day means the marks that were made on it.
+    """
     is_day = period.end_at - period.start_at <= timedelta(hours=25)  # one day a year has 25
     return is_day and now - REMEMBERED <= period.start_at <= now and bool(_OF_LATE.search(period.words))
 
@@ -120,9 +123,9 @@ _OF_LATE = re.compile(r"\b(?:today|yesterday|last|past|ago)\b", re.IGNORECASE)
 
 
 def is_bare_list(query: str) -> bool:
-    """True if a query is a list of search words without any stop word."""
-    said = words(query)
-    return len(terms_of(said)) == len(said)
+    """True if a query is a list of search words, without any stop word such as "the" or "of"."""
+    query_words = words(query)
+    return len(terms_of(query_words)) == len(query_words)
 
 
 def remove_times(query: str, times: Iterable[Period]) -> str:
@@ -133,10 +136,10 @@ def remove_times(query: str, times: Iterable[Period]) -> str:
 
 
 def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
-    """The distinct terms of a query with their weights, at most TERMS_MAX, the most frequent first.
+    """The distinct terms of a query with their weights: the TERMS_MAX most frequent ones.
 
-    Names in `without` are left out, because the author of "Thanks, Tim" is not Tim, unless the query has no other
-    word. In a bare list no word counts as generic.
+    Names in `without` are left out unless the query has no other word: a mark that says "Thanks, Tim" is not by Tim.
+    Generic words such as "kind" weigh less, except in a bare list of words.
     """
     generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
@@ -163,9 +166,9 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 
 def shortlist(query: ParsedQuery, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
-    """The positions worth reading, best first, by their own words and length; ties go to the latest.
+    """The positions of the marks that are worth reading, best first, by the query's words in them and their length.
 
-    Linear in the number of postings.
+    Of equal scores the latest comes first. Takes time linear in the number of postings.
     """
     factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
@@ -189,9 +192,10 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """The marks that contain a term of the query, or are next to one that does, best first; ties go to the latest.
+    """The marks that contain a term of the query, or are next to one that does, best first.
 
-    The texts are in order of position. With `likeness`, by position, a mark may also be found by its meaning alone.
+    The texts must be in order of position. With `likeness`, given by position, a mark may also be found by its meaning
+    alone. Of equal scores the latest comes first.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -200,9 +204,9 @@ def rank(
 
 
 class Scoring:
-    """The scores of texts for a query: computed for all of them, broken down only for those that are shown.
+    """Computes the scores of texts for a query, and the parts of a score for the texts that are shown.
 
-    All lists are indexed by the place of a text, because scoring hundreds of texts is most of the cost of a search.
+    Its lists have one entry per text, in the order of the texts; a "place" is an index into them.
     """
 
     def __init__(
@@ -214,9 +218,9 @@ class Scoring:
         self._own, self._learned, sessions = score_terms(query, texts, postings)
         self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
         self._lent = score_neighbours(query, texts, list(map(add, self._own, self._learned)), postings)
-        whole = find_complete(query, postings.by_term)
-        said_all = [place for place, text in enumerate(texts) if text.position in whole] if whole else []
-        for place in said_all:
+        complete_positions = find_complete(query, postings.by_term)
+        complete = [place for place, text in enumerate(texts) if text.position in complete_positions] if complete_positions else []
+        for place in complete:
             self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # neighbours add nothing
         best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0
         weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
@@ -224,12 +228,12 @@ class Scoring:
         lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
         self._lengths = [lengths[text.length] for text in texts]
         self._besides: defaultdict[int, dict[str, float]] = defaultdict(dict)  # factors by name; most places have none
-        for name, factor, places in (*find_boosts(query, texts), ("complete", COMPLETE_FACTOR, said_all)):
+        for name, factor, places in (*find_boosts(query, texts), ("complete", COMPLETE_FACTOR, complete)):
             for place in places:
                 self._besides[place][name] = factor
 
     def best(self, limit: int | None) -> list[tuple[int, float]]:
-        """The places of the best texts with their scores; ties go to the latest."""
+        """The places and scores of the best texts, best first; of equal scores the latest comes first."""
         factors = self._lengths[:]
         for place, besides in self._besides.items():
             for factor in besides.values():
@@ -247,7 +251,7 @@ class Scoring:
         return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
     def parts(self, place: int) -> dict[str, float]:
-        """The summands and factors of a score, by name."""
+        """The summands and factors of the score of the text at this place, by name."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
@@ -260,20 +264,20 @@ class Scoring:
 # -- The parts of a score -------------------------------------------------------------------------------------
 
 
-def score_postings(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
-    """Every posting with its BM25 score."""
+def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
+    """Yield every posting of these terms with its BM25 score."""
     constant = SATURATION * (1 - LENGTH_SHARE)
     slope = SATURATION * LENGTH_SHARE / (postings.mean_length or 1.0)
-    for term in wanted:
-        found = postings.by_term.get(term.term, ())
+    for term in query_terms:
+        entries = postings.by_term.get(term.term, ())
         weight = term.weight * rarity(postings.count_marks(term.term), postings.marks) * (SATURATION + 1)
-        for posting in found:
+        for posting in entries:
             count = posting.count
             yield posting, weight * count / (count + constant + slope * posting.length)
 
 
 def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """The positions that contain every term of a bare list; none for a sentence or a single word."""
+    """The positions of the marks that contain every term, if the query is a bare list of several words; else none."""
     if not query.is_bare:
         return frozenset()
     places = [
@@ -287,9 +291,9 @@ def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) 
 def score_terms(
     query: ParsedQuery, texts: Sequence[Text], postings: Postings
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
-    """BM25 scores: of each text by the query's terms, of each text by learned terms, and of each session.
+    """BM25 scores by place for the query's own terms, by place for its learned terms, and by session.
 
-    For the last, a session counts as one document.
+    For the score by session, all marks of a session count as one document.
     """
     place_of = {text.position: place for place, text in enumerate(texts)}
     own, learned = [0.0] * len(texts), [0.0] * len(texts)
@@ -301,16 +305,16 @@ def score_terms(
     session_constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
     session_slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
     sessions: dict[str | None, float] = defaultdict(float)
-    for into, wanted in ((own, query.terms), (learned, query.learned)):
-        for term in wanted:
+    for into, query_terms in ((own, query.terms), (learned, query.learned)):
+        for term in query_terms:
             counts: dict[str | None, int] = defaultdict(int)
-            found = 0
+            total_postings = 0
             for posting, score in score_postings([term], postings):
                 if (place := place_of.get(posting.position)) is not None:
                     into[place] += score
                 counts[posting.session] += posting.count
-                found += 1
-            containing = round(len(counts) * postings.count_marks(term.term) / found) if found else 0
+                total_postings += 1
+            containing = round(len(counts) * postings.count_marks(term.term) / total_postings) if total_postings else 0
             weight = term.weight * rarity(containing, max(total, containing)) * (SESSION_SATURATION + 1)
             for session, count in counts.items():
                 if (length := lengths.get(session)) is not None:
@@ -319,7 +323,7 @@ def score_terms(
 
 
 def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
-    """Factors that depend on something other than words: the name, the factor, and the places of the texts."""
+    """Yield factors that do not depend on terms: the name, the factor, and the places of the texts that get it."""
     marks = [text.mark for text in texts]
     if query.speakers and query.speaker_factor != 1:
         yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
@@ -338,7 +342,7 @@ def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str
 def score_neighbours(
     query: ParsedQuery, texts: Sequence[Text], own: Sequence[float], postings: Postings
 ) -> list[float]:
-    """The score that every text borrows from the marks around it in its session.
+    """For each text, the score that it borrows from the marks before and after it in its session.
 
     The longer a mark is, the less it lends. A question lends all of its score to the next mark.
     """
@@ -350,16 +354,16 @@ def score_neighbours(
     for text, score in zip(texts, own, strict=True):
         if score and (session := text.mark.session) is not None:
             has = score * cut / (1 + (gate * text.length) ** 2)
-            if (found := lending.get(session)) is None:
-                found = lending[session] = {}, {}
-            found[0][text.ordinal] = has * share
-            found[1][text.ordinal] = has * (QUESTION_SHARE if "?" in text.mark.text else share)
+            if (loans := lending.get(session)) is None:
+                loans = lending[session] = {}, {}
+            loans[0][text.ordinal] = has * share
+            loans[1][text.ordinal] = has * (QUESTION_SHARE if "?" in text.mark.text else share)
     steps = *range(-NEIGHBOURS, -1), *range(1, NEIGHBOURS + 1)
     lent: list[float] = []
     for text in texts:
         loan = 0.0
-        if (found := lending.get(text.mark.session)) is not None:
-            lends, to_next = found
+        if (loans := lending.get(text.mark.session)) is not None:
+            lends, to_next = loans
             ordinal = text.ordinal
             loan = to_next.get(ordinal - 1, 0.0)
             for step in steps:
@@ -369,7 +373,7 @@ def score_neighbours(
 
 
 def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """The likeness of every text and its neighbours to the query, scaled to 1 for the nearest."""
+    """For each text, how similar it and its neighbours are in meaning to the query; 1 for the most similar."""
     own = [max(0.0, each) for each in near]
     scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
@@ -377,7 +381,7 @@ def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[floa
 
 
 def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
-    """Factors for a mark of this time, by name, if the query names a period at or near it."""
+    """The factors by name for a text from this span of time: `date` near a period of the query, `period` within one."""
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
     )
@@ -388,14 +392,14 @@ def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> di
 
 
 def unevenness(postings: Postings) -> float:
-    """How much the lengths of a space's marks differ, 0 to 1: about 0.4 in chats, 1 with assistants."""
+    """How much the lengths of a space's marks differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
     return min(1.0, postings.length_spread)
 
 
 def length_factor(length: int, postings: Postings) -> float:
-    """A factor below 1 for long marks and above 1 for short ones; 1 for a mark of mean length.
+    """The factor on a mark's score for its length in words: below 1 if longer than the mean, above 1 if shorter.
 
-    It matters only where lengths differ much, as beside answers of many pages.
+    The more the lengths of marks differ in a space, the stronger it is.
     """
     tokens, mean_tokens = TOKENS_PER_WORD * length, TOKENS_PER_WORD * postings.mean_length
     return float(((mean_tokens + LENGTH_OFFSET_TOKENS) / (tokens + LENGTH_OFFSET_TOKENS)) ** unevenness(postings))

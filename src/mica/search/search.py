@@ -1,7 +1,7 @@
-"""Search over marks and crystals in one ranking; of a crystal and its sources only the better one is shown.
+"""Searches marks and crystals in one ranking; of a crystal and its sources only the best is shown.
 
-A crystal is scored as a text of its own, by the formula for marks. It ranks before its marks if it says together what
-they say apart, and after them if one of them says it all.
+A crystal is scored like a mark, by its own text. It ranks before its marks if it joins what several of them say, and
+after them if a single mark says it all.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SearchResults(list[Hit | CrystalHit]):
 
 
 class SearchScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether marks, crystals or both are searched, and which crystals."""
+    """Whether a search covers marks, crystals or both, and which crystals."""
 
     level: Depth | None = None  # None: marks and crystals of every level
     with_sources: bool = False  # show a crystal and its sources side by side
@@ -80,7 +80,7 @@ def parse_filters(
     now: datetime,
     zone: tzinfo | None,
 ) -> Filters:
-    """The filters of a search. Raises InvalidInput if they, the query, the limit or the level are invalid."""
+    """The filters of a search, parsed. Raises InvalidInput if one of these arguments is invalid."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {query!r}")
     if not any(map(str.isalnum, query)):
@@ -111,8 +111,8 @@ async def find(
 ) -> SearchResults:
     """The marks and crystals that match the query and the filters, best first.
 
-    A crystal passes a time filter that it overlaps, and a filter by agent or tags if a matching mark that it covers
-    does. `reorder` may put the best hits, a few more than the limit, into another order.
+    A crystal passes a time filter if its span overlaps it, and a filter by agent or tags if one of the matching marks
+    that it covers passes. `reorder` may change the order of the best hits; it gets REORDERED times the limit.
     """
     marks = await search(
         store,
@@ -132,9 +132,9 @@ async def find(
     ranking = merge_rankings(() if scope.level in LEVELS else marks, crystals, above, scope=scope)
     if reorder is not None:
         ranking = await reorder(ranking[: REORDERED * limit])
-    found = SearchResults(ranking[:limit])
-    found.periods = marks.periods
-    return found
+    results = SearchResults(ranking[:limit])
+    results.periods = marks.periods
+    return results
 
 
 async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, scope: SearchScope) -> list[CrystalHit]:
@@ -171,7 +171,10 @@ async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, s
 def score_crystals(
     query: ParsedQuery, postings: Mapping[str, tuple[Posting, ...]], statistics: Postings
 ) -> dict[int, tuple[float, int]]:
-    """BM25 score and number of words of each crystal, by position. A term is rare if few marks contain it."""
+    """The BM25 score and the number of words of each crystal, by its position.
+
+    How rare a term is depends on the marks that contain it, as in the search for marks.
+    """
     scores: dict[int, tuple[float, int]] = {}
     for posting, score in score_postings(query.terms, msgspec.structs.replace(statistics, by_term=dict(postings))):
         before, _ = scores.get(posting.position, (0.0, 0))
@@ -182,7 +185,7 @@ def score_crystals(
 def make_crystal_hit(
     query: ParsedQuery, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
 ) -> CrystalHit:
-    """A crystal with its score; its own words take the place of the session score of a mark."""
+    """The hit of a crystal, with its score. The part `whole`, from its own words, replaces a mark's session score."""
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
     factors |= time_factors(query, crystal.start_at, crystal.end_at)
@@ -198,9 +201,9 @@ def merge_rankings(
     *,
     scope: SearchScope = EVERYTHING,
 ) -> list[Hit | CrystalHit]:
-    """Marks and crystals in one list, best first; of a crystal and its sources only the better one is shown.
+    """Marks and crystals in one list, best first; of a crystal and its sources only the best is shown.
 
-    `above` has the positions of the crystals that cover a position.
+    `above` maps the position of a hit to the positions of the crystals that cover it.
     """
     every: list[Hit | CrystalHit] = [*marks, *crystals]
     ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # stable for equal scores
@@ -225,7 +228,7 @@ def merge_rankings(
 
 
 def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """The distinct hits in order, each with the number of hits that have the same words.
+    """The hits with distinct words, in order, each with the number of hits that have the same words.
 
     Case, punctuation and blanks make no difference.
     """

@@ -1,8 +1,9 @@
-"""The second query: the first one extended by words of its best hits and by members of the kind it asks for.
+"""The second query: the first one, extended by words of its best hits and by members of the kind it asks for.
 
 The best hits of the first query keep their places, and so do hits that contain every word of a bare list; hits of the
-second query follow. A question for several things ("which cities", "how many pets") has its answer in many sessions:
-there the second query prefers the named speaker, lets neighbours lend less, and takes from each session in turn.
+second query follow. A question for several things ("which cities", "how many pets") has its answer in many sessions.
+For it, the second query prefers the named speaker, lets marks borrow less score from their neighbours, and lowers a hit
+for every better one of its session.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _SEVERAL = re.compile(
 
 
 def asks_for_several(query: str) -> bool:
-    """True if a question wants a list: "how many …", or "which …" with a plural."""
+    """True if a question asks for several things: "how many …", "both …", or "which …" with a plural."""
     return _SEVERAL.search(query) is not None
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """The second query: the first one with the words that its hits suggest."""
+    """The second query: the first one with terms added that its hits suggest."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -61,58 +62,64 @@ def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
 
 
 def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
-    """The words that are typical of the best hits rather than of all hits, best first."""
+    """Terms that are more typical of the best hits than of all hits, with weights, best first.
+
+    Terms in `known`, names of speakers, generic words and numbers are left out.
+    """
     speakers = {term for agent in {hit.mark.agent for hit in hits[:CLASS]} if agent for term in terms(agent)}
-    said = [terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX]) for hit in hits[:CLASS]]
-    common = Counter(chain.from_iterable(map(set, said)))
+    hit_terms = [terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX]) for hit in hits[:CLASS]]
+    common = Counter(chain.from_iterable(map(set, hit_terms)))
     taught: dict[str, float] = {}
-    for hit, found in zip(hits[:TEACHERS], said, strict=False):
-        for term, count in Counter(found).items():
+    for hit, terms_in_hit in zip(hits[:TEACHERS], hit_terms, strict=False):
+        for term, count in Counter(terms_in_hit).items():
             if term not in known and term not in speakers and term not in GENERIC and not term.isdigit():
                 share = hit.score / hits[0].score * count / (count + 1)
                 taught[term] = taught.get(term, 0.0) + share
-    weights = {term: share * math.log1p(len(said) / common[term]) for term, share in taught.items()}
+    weights = {term: share * math.log1p(len(hit_terms) / common[term]) for term, share in taught.items()}
     best = sorted(weights, key=lambda term: (-weights[term], term))[:LEARNED]
     return [QueryTerm(term, LEARNED_WEIGHT * weights[term] / weights[best[0]]) for term in best]
 
 
 def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
-    """The members of the kinds that a question names, for example "dog" for "which pets"."""
-    said = words(query.text)
+    """Terms for members of the kind that a question asks for: "dog", "cat" and others for "which pets"."""
+    query_words = words(query.text)
     near = {
-        word for place, word in enumerate(said) if word in _ASKS_FOR for word in said[place + 1 : place + 1 + REACH]
+        word for place, word in enumerate(query_words) if word in _ASKS_FOR for word in query_words[place + 1 : place + 1 + REACH]
     }
-    asked_for = set(terms_of(near))
-    found = {
+    kind_terms = set(terms_of(near))
+    weights = {
         member: term.weight
         for term in query.terms
-        if term.term in asked_for
+        if term.term in kind_terms
         for member in members_by_kind().get(term.term, ())
         if member not in known
     }
-    return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in found.items()]
+    return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in weights.items()]
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """The hits of the first query that keep their places: the best, and those with every word of a bare list."""
+    """The hits of the first query that keep their places: the first PINNED, and any with every word of a bare list."""
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
 def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """The pinned hits of the first query, then the other hits of the second, by falling score."""
-    kept = select_pinned(first)
-    there = {hit.mark.position for hit in kept}
+    """The pinned hits of the first query, then the other hits of the second query, by falling score."""
+    pinned = select_pinned(first)
+    there = {hit.mark.position for hit in pinned}
     rest = [hit for hit in second if hit.mark.position not in there]
     if asks_for_several(query.text):
-        rest = spread_over_sessions(rest, kept)
-    if not kept or not rest:
-        return kept + rest
-    factor = min(1.0, SECOND_FACTOR * kept[-1].score / rest[0].score)  # scores of two queries are not comparable
-    return kept + [_multiply(hit, second=factor) for hit in rest]
+        rest = spread_over_sessions(rest, pinned)
+    if not pinned or not rest:
+        return pinned + rest
+    factor = min(1.0, SECOND_FACTOR * pinned[-1].score / rest[0].score)  # scores of two queries are not comparable
+    return pinned + [_multiply(hit, second=factor) for hit in rest]
 
 
 def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """The hits reordered so that sessions alternate: each hit loses score for every better one of its session."""
+    """The hits, reordered so that sessions alternate: each score is lowered for every better hit of its session.
+
+    Hits in `before` count as better ones.
+    """
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []
     for hit in hits:
@@ -193,10 +200,10 @@ editor client agent: claude codex cursor copilot gemini opencode vim emacs vscod
 
 @cache
 def members_by_kind() -> dict[str, tuple[str, ...]]:
-    """The terms of the members of each kind, by the term of the kind."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    """The terms of the members of each kind, by the term of the kind: "dog" and others under "pet"."""
+    by_kind: dict[str, dict[str, None]] = defaultdict(dict)
     for line in KINDS.strip().replace("\n ", " ").splitlines():
         heads, _, member_terms = line.partition(":")
         for head in terms(heads):
-            found[head].update(dict.fromkeys(term for term in terms(member_terms) if term != head))
-    return {head: tuple(member_terms) for head, member_terms in found.items()}
+            by_kind[head].update(dict.fromkeys(term for term in terms(member_terms) if term != head))
+    return {head: tuple(member_terms) for head, member_terms in by_kind.items()}

@@ -1,6 +1,7 @@
-"""Search by meaning: the vectors of a space's marks, cached in memory and kept up to date.
+"""Search by meaning: the embedding vectors of a space's marks, cached in memory and kept up to date.
 
-Vectors are computed later, in batches and off the event loop; emitting never waits for a model.
+Vectors of new marks are computed later, in batches and outside the event loop, so that storing a mark never waits for a
+model.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ QUIET_S = 2.0  # without an append before vectors are computed or the model is l
 
 
 class MarkVectors:
-    """The vectors of one space's marks, and a background task that computes missing ones. Has a thread: close it."""
+    """The vectors of one space's marks, and a background task that computes missing ones.
+
+    It runs a thread until `close` is called.
+    """
 
     def __init__(
         self,
@@ -55,8 +59,8 @@ class MarkVectors:
         self._positions: list[int] = []
         self._matrix: Matrix | None = None
         self._count = 0  # vectors in the store at the last read
-        self._following = asyncio.Lock()
-        self._stored = asyncio.Event()
+        self._follow_lock = asyncio.Lock()
+        self._appended = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._keep_up(), name="mica-vectors")
 
     @property
@@ -65,13 +69,16 @@ class MarkVectors:
         return self._encoder.model
 
     async def likeness(self, query: ParsedQuery) -> Mapping[int, float] | None:
-        """How much nearer marks are to the query than most marks, by position, nearest first; None without vectors."""
+        """How much more similar each mark is to the query than a typical mark, by position, most similar first.
+
+        None if no vectors are stored.
+        """
         await self._follow()
         if self._matrix is None:
             return None
-        return await self._run(lambda: self._compared(remove_speakers(query)))
+        return await self._run(lambda: self._compare(remove_speakers(query)))
 
-    def _compared(self, text: str) -> dict[int, float]:
+    def _compare(self, text: str) -> dict[int, float]:
         import numpy
 
         matrix, positions = self._matrix, self._positions
@@ -82,25 +89,25 @@ class MarkVectors:
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 
     async def prepare(self) -> None:
-        """Load the vectors, and the model if there are any, so that a later search does not wait for it."""
+        """Load the vectors, and the model if there are vectors, so that a later search need not wait."""
         await self._follow()
         if self._matrix is not None:
             await self._run(lambda: self._encoder.encode([]))
 
     async def _follow(self) -> None:
-        """Read the vectors that are new in the store; all of them if some were deleted."""
-        async with self._following:
+        """Load the vectors that were added to the store since the last call; if some were deleted, load all again."""
+        async with self._follow_lock:
             last = self._positions[-1] if self._positions else 0
-            found = await self._index.read(self.model, after=last, limit=VECTORS_MAX)
-            is_whole = found.count == self._count + len(found.rows)
-            if is_whole and not found.rows:
+            stored = await self._index.read(self.model, after=last, limit=VECTORS_MAX)
+            is_whole = stored.count == self._count + len(stored.rows)
+            if is_whole and not stored.rows:
                 return
             if not is_whole and last:
-                found = await self._index.read(self.model, limit=VECTORS_MAX)
-            self._count = found.count
-            await self._run(lambda: self._take(list(found.rows), is_whole=is_whole))
+                stored = await self._index.read(self.model, limit=VECTORS_MAX)
+            self._count = stored.count
+            await self._run(lambda: self._add_rows(list(stored.rows), is_whole=is_whole))
 
-    def _take(self, rows: list[tuple[int, bytes]], *, is_whole: bool) -> None:
+    def _add_rows(self, rows: list[tuple[int, bytes]], *, is_whole: bool) -> None:
         import numpy
 
         fresh = unpack([vector for _, vector in rows]) if rows else None
@@ -114,7 +121,7 @@ class MarkVectors:
     # -- Vectors of new marks -----------------------------------------------------------------------------------
 
     async def missing(self) -> int:
-        """The number of marks without a vector among the latest VECTORS_MAX."""
+        """The number of marks without a vector, among the latest VECTORS_MAX marks."""
         marks = (await self._files.sizes()).marks
         if marks <= VECTORS_MAX:
             return max(0, marks - (await self._index.read(self.model, limit=0)).count)
@@ -130,13 +137,13 @@ class MarkVectors:
             limit *= 2
 
     def _after(self, position: int) -> int:
-        """The number of vectors after a position."""
+        """The number of loaded vectors of marks after this position."""
         return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Compute the missing vectors of the latest marks, last first; returns their number.
+        """Compute and store the missing vectors of the latest marks, newest first; returns their number.
 
-        A search that starts meanwhile waits for one text at most, not for a batch.
+        A search that starts meanwhile waits for one text at most, not for a whole batch.
         """
         total = 0
         before = (await self._index.read(self.model, limit=0)).count
@@ -152,7 +159,7 @@ class MarkVectors:
             vectors: list[bytes] = []
             for _, text in batch:
                 await self._give_way()
-                vectors += await self._run(partial(self._encoded, [text]))
+                vectors += await self._run(partial(self._encode, [text]))
             await self._index.save(
                 self.model, {position: vector for (position, _), vector in zip(batch, vectors, strict=True)}
             )
@@ -161,27 +168,30 @@ class MarkVectors:
             await self._sleep(BREATH_S)
         return total
 
-    def _encoded(self, texts: list[str]) -> list[bytes]:
+    def _encode(self, texts: list[str]) -> list[bytes]:
         return pack(self._encoder.encode(texts))
 
     def wake(self) -> None:
-        """Note an append: missing vectors are computed once QUIET_S have passed without another."""
-        self._stored.set()
+        """Tell the background task that a mark was stored.
+
+        It computes vectors after QUIET_S seconds without a new mark.
+        """
+        self._appended.set()
 
     async def _keep_up(self) -> None:
         await self._sleep(QUIET_S)
         with suppress(MicaError):  # a search reports it
             await self.prepare()
         while True:
-            await self._stored.wait()
-            while self._stored.is_set():
-                self._stored.clear()
+            await self._appended.wait()
+            while self._appended.is_set():
+                self._appended.clear()
                 await self._sleep(QUIET_S)
             with suppress(StoreError):  # nothing is lost: the next append tries again
                 await self.catch_up()
 
     async def close(self) -> None:
-        """Stop the background task. A batch is one transaction, so none is stored in part."""
+        """Stop the background task and its thread. Each batch of vectors is stored completely or not at all."""
         self._task.cancel()
         await asyncio.wait([self._task])
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
@@ -191,7 +201,7 @@ class MarkVectors:
 
 
 def remove_speakers(query: ParsedQuery) -> str:
-    """The text of a query without the names of speakers; a rare name would outweigh everything else."""
+    """The text of a query without the names of speakers, because a rare name would outweigh all other words."""
     text = query.text
     for name in sorted(query.speakers, key=len, reverse=True):
         text = re.sub(rf"\b{re.escape(name)}(?:'s)?\b", " ", text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The candidates that a store returns to the ranker, and statistics of all marks: the part that engines share."""
+"""Search candidates that a store returns to the ranker, and statistics of all marks. All engines share this code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ WEIGHT_STEPS = 4  # per unit of rarity: sums of whole numbers are equal in every
 
 
 def query_terms(text: str) -> list[str]:
-    """The distinct terms of a full-text query. Raises InvalidInput when there is none."""
-    found = sorted(set(terms(text)))
-    if not found:
+    """The distinct terms of a full-text query. Raises InvalidInput when there are none."""
+    distinct = sorted(set(terms(text)))
+    if not distinct:
         raise InvalidInput(f"nothing to search for in {text!r}; give at least one word that is not a stop word")
-    return found
+    return distinct
 
 
 def rarity(containing: int, total: float) -> float:
-    """The BM25 weight of a term that so many of all documents contain, always above 0."""
+    """The BM25 weight of a term that `containing` of `total` documents contain, always above 0."""
     return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
@@ -39,7 +39,7 @@ def with_statistics(
     containing: dict[str, int] | None = None,
 ) -> Postings:
     """Postings with the statistics of a histogram of lengths: pairs of length and number of marks, by length."""
-    containing = {term: len(found) for term, found in by_term.items()} if containing is None else containing
+    containing = {term: len(postings) for term, postings in by_term.items()} if containing is None else containing
     histogram = list(lengths)
     marks = sum(count for _, count in histogram)
     if not marks:

@@ -1,4 +1,4 @@
-"""Checks that every engine shares: of an event before it is stored, and of what is stored."""
+"""Checks that all engines share: of events before they are stored, and of stored data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_event(event: Event, parent: KnownParent | None) -> None:
 
 
 def check_content(event: Event, parent: KnownParent | None) -> None:
-    """As `check_event`, for an event whose id was checked before."""
+    """Like `check_event`, for an event whose id was already checked."""
     if parent is None:  # a known parent has a valid id and, as is checked below, the same root
         if event.root_id != event.id:
             split_id(event.root_id)
@@ -67,7 +67,7 @@ def check_content(event: Event, parent: KnownParent | None) -> None:
     if (read := _READERS.get(event.name)) is not None:
         read(event)
     if not 0 <= event.depth <= DEPTH_MAX:
-        raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
+        raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; it must be 0 to {DEPTH_MAX:,}")
     check_lineage(event, parent)
 
 
@@ -118,9 +118,9 @@ class LineageCheck:
         for event in self._early:
             if event.parent_id not in self._refs:
                 missing = (
-                    f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}; "
+                    f"event {event.id} (position {event.position}) has a parent that is not stored: {event.parent_id}; "
                 )
-                missing += "`mica events import-log` of the log that holds it makes it whole"
+                missing += "import the log that contains it with `mica events import-log`"
                 self._problems.append((event.position or 0, missing))
             self._check(event, self._refs.get(event.parent_id or ""))
         return [sentence for _, sentence in sorted(self._problems, key=itemgetter(0))]
@@ -140,11 +140,11 @@ def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[i
     return [
         stale_text(event)
         for event in events
-        if (lengths.pop(event.position or 0, None), counts.pop(event.position or 0, {})) != indexed(event)
+        if (lengths.pop(event.position or 0, None), counts.pop(event.position or 0, {})) != expected_entry(event)
     ]
 
 
-def indexed(event: Event) -> tuple[int | None, dict[str, int]]:
+def expected_entry(event: Event) -> tuple[int | None, dict[str, int]]:
     """The index entry that an event should have: the number of words in its text, and the count of each term."""
     if (text := searchable_text(event)) is None:
         return None, {}
@@ -153,17 +153,17 @@ def indexed(event: Event) -> tuple[int | None, dict[str, int]]:
 
 
 def stale_text(event: Event) -> str:
-    return f"event {event.id} is not indexed as it is stored; `mica upkeep rebuild` mends it"
+    return f"event {event.id} is not indexed as it is stored; `mica upkeep rebuild` repairs it"
 
 
 def orphaned_texts(positions: Iterable[int]) -> list[str]:
     """One sentence for every position that is in the index but not in the log."""
     return [
-        f"the index names position {position}, where no event is; `mica upkeep rebuild` mends it"
+        f"the index has position {position}, where no event is; `mica upkeep rebuild` repairs it"
         for position in sorted(positions)
     ]
 
 
 def missing_positions(gaps: Iterable[tuple[int, int]]) -> list[str]:
     """One sentence for every gap in the log: positions are assigned in order and never reused."""
-    return [f"the events at positions {first} to {last} are gone from the log" for first, last in gaps]
+    return [f"the events at positions {first} to {last} are missing from the log" for first, last in gaps]

@@ -22,7 +22,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
-CACHE_ENTRIES_MAX = 50_000  # interned words kept in memory, a few MB; beyond that they are looked up again
+CACHE_ENTRIES_MAX = 50_000  # cached interned words, a few MB; beyond that they are looked up again
 READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
 
 _CHECKED: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
@@ -31,7 +31,7 @@ _SMALL: dict[int, int] = {zstd.CompressionParameter.compression_level: 9, **_CHE
 
 
 def moment(at: int) -> datetime:
-    """The time for a number of microseconds, as `microseconds` returns it."""
+    """Convert microseconds since 1970 to a time; the inverse of `microseconds`."""
     return EPOCH + timedelta(microseconds=at)
 
 
@@ -40,20 +40,20 @@ def digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def compressed(body: bytes) -> bytes:
+def compress(body: bytes) -> bytes:
     return zstd.compress(body, options=_QUICK)
 
 
-def packed(body: bytes) -> bytes:
-    """As `compressed`, but smaller and slower, for background work."""
+def compress_small(body: bytes) -> bytes:
+    """Like `compress`, but smaller and slower, for background work."""
     return zstd.compress(body, options=_SMALL)
 
 
-def expanded(frame: bytes) -> bytes:
+def expand(frame: bytes) -> bytes:
     try:
         return zstd.decompress(frame)
     except zstd.ZstdError as error:
-        raise StoreError(f"compressed content is damaged ({error}); go back to a backup") from error
+        raise StoreError(f"compressed content is damaged ({error}); restore a backup") from error
 
 
 def labels_text(context: Context) -> str:
@@ -66,13 +66,13 @@ def labels_of(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
-    """Put a value into a cache, which is emptied first when it is full."""
+    """Put a value into a cache. A full cache is emptied first."""
     if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value
 
 
-class Together:
+class SessionMarks:
     """The marks of one session, in order."""
 
     def __init__(self, positions: Sequence[int], lengths: Sequence[int]) -> None:
@@ -88,7 +88,7 @@ class Together:
         """The wanted marks and the nearest others: position to length, ordinal and the session's length."""
         found: dict[int, tuple[int, int, int]] = {}
         for position in wanted:
-            if (middle := self._ordinals.get(position)) is None:  # it was retracted between two reads
+            if (middle := self._ordinals.get(position)) is None:  # retracted between two reads
                 continue
             for ordinal in range(max(0, middle - neighbours), min(len(self), middle + neighbours + 1)):
                 found[self._positions[ordinal]] = self._lengths[ordinal], ordinal, self._length

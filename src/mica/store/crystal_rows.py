@@ -1,4 +1,4 @@
-"""The crystal rows that follow from a log: the state of the reference store, and what `verify` expects of an engine."""
+"""Derive the crystal rows of a log: the state of the reference store, and the rows that `verify` expects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CrystalRow(NamedTuple):
     superseded_by: int | None  # the position of the event that superseded or retracted it
 
 
-class Rows(NamedTuple):
+class CrystalRows(NamedTuple):
     """The rows about crystals that an engine stores beside the log."""
 
     crystals: Iterable[CrystalRow]
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     marks: Collection[int] | None = None  # positions of searchable marks; None if the engine has no such rows
 
 
-class Derived:
+class DerivedCrystals:
     """The crystals of a log, built by adding its events in order. The sources of a crystal must come before it.
 
     With `named`, the ids that other events refer to, only those marks are kept in memory.
@@ -62,17 +62,17 @@ class Derived:
         self._positions: dict[EventId, int] = {}
 
     def add(self, event: Event) -> None:
-        """Apply an event. Raises LawBroken and then changes nothing."""
+        """Apply an event. Raises LawBroken, in which case nothing changes."""
         position = event.position or 0
         if event.name == CRYSTAL:
             self._crystallize(crystal_of(event), position)
         elif event.name == RETRACTED:
             self._retract(retraction_target(event), position)
         elif event.name == PURGED:
-            told = tombstone_of(event)
-            self._supersede(told.supersedes, position)
-            if told.retracts is not None:
-                self._retract(told.retracts, position)
+            tombstone = tombstone_of(event)
+            self._supersede(tombstone.supersedes, position)
+            if tombstone.retracts is not None:
+                self._retract(tombstone.retracts, position)
             return
         if event.name == MARK and self._named is not None and event.id not in self._named:
             if event.origin != "recalled":
@@ -99,7 +99,7 @@ class Derived:
         return identifier in self._facts and identifier not in self.retracted and identifier not in self.superseded
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> CrystalRows:
         """The rows that an engine should store."""
         marks = array("q", self._unnamed)
         marks.extend(
@@ -109,7 +109,7 @@ class Derived:
         )
         crystals = self.crystals.values()
         sources = [row for crystal in crystals for row in self._sources(crystal)]
-        return Rows(list(map(self._row, crystals)), sources, self.retracted, marks)
+        return CrystalRows(list(map(self._row, crystals)), sources, self.retracted, marks)
 
     def _crystallize(self, crystal: Crystal, position: int) -> None:
         facts = {
@@ -160,14 +160,14 @@ class Derived:
         ]
 
 
-def derived(log: Iterable[Event]) -> Derived:
+def derive(log: Iterable[Event]) -> DerivedCrystals:
     """The crystals of a whole log."""
-    found = Derived()
-    found.add_stored(log)
-    return found
+    crystals = DerivedCrystals()
+    crystals.add_stored(log)
+    return crystals
 
 
-def named_by(events: Iterable[Event]) -> set[EventId]:
+def referenced_ids(events: Iterable[Event]) -> set[EventId]:
     """The ids that crystals, retractions and their tombstones refer to."""
     named: set[EventId] = set()
     for event in events:
@@ -175,43 +175,43 @@ def named_by(events: Iterable[Event]) -> set[EventId]:
             named.update(crystal_of(event).sources)
         elif event.name == RETRACTED:
             named.add(retraction_target(event))
-        elif event.name == PURGED and (gone := tombstone_of(event).retracts) is not None:
-            named.add(gone)
+        elif event.name == PURGED and (target := tombstone_of(event).retracts) is not None:
+            named.add(target)
     return named
 
 
-NAMING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that refer to others
+REFERRING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that refer to others
 
 
-def broken_crystals(said: Derived, kept: Rows) -> list[str]:
+def broken_crystals(derived: DerivedCrystals, stored: CrystalRows) -> list[str]:
     """One sentence for every crystal, mark or retraction whose rows differ from the log."""
-    right = said.rows
+    right = derived.rows
     problems = [
         f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystals make` makes "
         "another"
-        for identifier, error in said.unsupported.items()
+        for identifier, error in derived.unsupported.items()
     ]
-    mend = "`mica upkeep rebuild` mends it"
-    names = {crystal.position or 0: crystal.id for crystal in said.crystals.values()}
-    found, expected = _by_position(kept), _by_position(right)
+    mend = "`mica upkeep rebuild` repairs it"
+    names = {crystal.position or 0: crystal.id for crystal in derived.crystals.values()}
+    found, expected = _by_position(stored), _by_position(right)
     for position in sorted(found.keys() | expected.keys()):
         name, differing = names.get(position), _differing(found.get(position), expected.get(position))
         if name is None:
-            problems.append(f"a crystal is kept at position {position}, where the log has none; {mend}")
+            problems.append(f"the index has a crystal at position {position}, where the log has none; {mend}")
         elif differing:
-            problems.append(f"crystal {name} is not kept as its event says, in {differing}; {mend}")
-    if kept.marks is not None and sorted(kept.marks) != sorted(right.marks or ()):
+            problems.append(f"crystal {name} differs from its event in {differing}; {mend}")
+    if stored.marks is not None and sorted(stored.marks) != sorted(right.marks or ()):
         problems += [
-            f"the mark at position {position} is not findable as the log says; {mend}"
-            for position in sorted({*kept.marks} ^ {*(right.marks or ())})
+            f"the mark at position {position} is not indexed as in the log; {mend}"
+            for position in sorted({*stored.marks} ^ {*(right.marks or ())})
         ]
     return problems + [
-        f"the retraction of {identifier} is not kept as the log says; {mend}"
-        for identifier in sorted({*kept.retracted} ^ {*right.retracted})
+        f"the retraction of {identifier} differs from the log; {mend}"
+        for identifier in sorted({*stored.retracted} ^ {*right.retracted})
     ]
 
 
-def _by_position(rows: Rows) -> dict[int, dict[str, object]]:
+def _by_position(rows: CrystalRows) -> dict[int, dict[str, object]]:
     """The columns of each crystal, by position."""
     found: defaultdict[int, dict[str, object]] = defaultdict(dict)
     for row in rows.crystals:

@@ -1,4 +1,4 @@
-"""Shared work, claims on it, and the checks of names and leases that every engine uses."""
+"""Shared work and claims on it, and the checks of names and leases that all engines use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mica.errors import InvalidInput
 from mica.store.codec import moment
 
 WORD_CHARACTERS_MAX = 500  # a kind, a session or a day, a machine and its process
-LEASE_MAX = timedelta(days=1)  # the work of a holder that died waits for so long: renew instead
-# The columns of a piece of work in the order in which `work_of` and `claim_of` take them.
+LEASE_MAX = timedelta(days=1)  # the work of a crashed holder waits this long, so renew short leases instead
+# The columns of a piece of work, in the order that `work_of` and `claim_of` expect.
 COLUMNS = "kind, about, due_at, owner, held_until"
 
 
@@ -23,8 +23,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     about: str = ""  # which of this kind: a session, a day; empty when there is only one
     due_at: datetime
-    owner: str | None = None  # the process that holds it, or held it last without finishing; None for none
-    held_until: datetime | None = None  # by the store's clock; then another may have it
+    owner: str | None = None  # the process that holds it, or last held it without finishing
+    held_until: datetime | None = None  # by the store's clock; after that another process may claim it
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def work_of(row: Sequence[Any]) -> Work:
 
 
 def claim_of(identifier: str, row: Sequence[Any]) -> Claim:
-    """A row with COLUMNS as a claim of it."""
+    """A row with COLUMNS as a claim on the work."""
     kind, about, due_at, owner, held_until = row
     return Claim(
         id=identifier, kind=kind, about=about, due_at=moment(due_at), owner=owner, held_until=moment(held_until)

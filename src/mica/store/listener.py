@@ -1,7 +1,7 @@
-"""Notifications of appends: one connection that receives them while there are listeners. They are hints.
+"""Notifications of appends, received on one connection while there are listeners. They are only hints.
 
-Followers also poll the log, so nothing here raises: a server that is away is tried again, and a server without
-notifications is not asked again.
+Followers also poll the log, so nothing here raises: an unreachable server is retried, and a server without
+notifications is not tried again.
 """
 
 from __future__ import annotations

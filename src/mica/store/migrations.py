@@ -1,7 +1,7 @@
 """The SQL of an engine: its schema, and the numbered migrations that bring an older database to it.
 
 A new database is created from `schema/<engine>.sql`. Migrations are files `schema/migrations/<engine>/NNNN_name.sql`;
-each one changes a database of version NNNN - 1, and the schema file is changed with it. A test compares the two ways.
+each one changes a database of version NNNN - 1, and the schema file is changed with it. A test compares both results.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load_schema(engine: str) -> EngineSchema:
     """The schema of an engine, "sqlite" or "postgres"."""
     folder = resources.files("mica.store") / "schema"
     files = folder / "migrations" / engine
-    found = sorted(files.iterdir(), key=lambda file: file.name) if files.is_dir() else []
+    paths = sorted(files.iterdir(), key=lambda file: file.name) if files.is_dir() else []
     return EngineSchema(
         first=FIRST[engine],
         statements=(folder / f"{engine}.sql").read_text(encoding="utf-8"),
-        migrations=tuple(file.read_text(encoding="utf-8") for file in found),
+        migrations=tuple(file.read_text(encoding="utf-8") for file in paths),
     )

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 Pause: TypeAlias = Callable[[], None]  # called every few microseconds; returns when the work may continue
 
-WAIT_S = 0.5  # the longest wait before one step: endless queries slow background work down, and never stop it
+WAIT_S = 0.5  # the longest wait before one step: constant queries slow background work down but never stop it
 PIECE_S = 0.02  # how long a thread works after such a wait before it waits again
 
 
@@ -31,7 +31,7 @@ class Priority:
         self._idle.set()
         self._idle_for_threads = threading.Event()
         self._idle_for_threads.set()
-        self._works_until_s = 0.0  # threads that have waited long enough
+        self._works_until_s = 0.0  # threads that waited WAIT_S do not wait again before this time
 
     @property
     def is_busy(self) -> bool:
@@ -40,7 +40,7 @@ class Priority:
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Background work waits while this block runs."""
+        """Make background work wait while the `with` block runs."""
         self._queries += 1
         self._idle.clear()
         self._idle_for_threads.clear()

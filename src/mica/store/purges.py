@@ -2,8 +2,8 @@
 
 A purge selects events by a `Selection`. Stored events become tombstones. Others may still be in the segments of another
 process or on another machine, so the store keeps a `Purge`, and its append turns these events into tombstones when they
-arrive. A record of recalled text may repeat what was read before the purge, so purged values are removed from it
-however new it is. A stored `Purge` contains no purged text, only salted digests.
+arrive. A record of recalled text may repeat text that was read before the purge, so purged values are removed from such
+records however new they are. A stored `Purge` contains no purged text, only salted digests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
 SPELLED_LETTERS_MIN = 4  # a shorter value is matched literally: other spellings would be other words
-BURY_EVENTS = 500  # per transaction, which blocks other writers for some tens of milliseconds
+BURY_EVENTS = 500  # per transaction; other writers wait some tens of milliseconds for it
 BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
 FIRST_EVENTS = 5  # shown for confirmation
 
@@ -61,7 +61,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.conditions:
             raise InvalidInput(
-                "nothing is selected, and a purge never takes everything; give ids, a value, a session, an agent, "
+                "nothing is selected, and a purge never removes everything; give ids, a value, a session, an agent, "
                 "a user or a time"
             )
         for name in ("since", "until"):
@@ -76,7 +76,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             if text is not None:
                 check_unicode(f"the {name} to purge", text)
             if text is not None and not text.strip():
-                raise InvalidInput(f"the {name} to purge is {text!r}, which would take nearly everything; give a text")
+                raise InvalidInput(f"the {name} to purge is {text!r}, which would match nearly everything; give a text")
         if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
             raise InvalidInput(
                 f"the value to purge has {len(self.value):,} characters; give {VALUE_CHARACTERS_MAX:,} or fewer, "
@@ -106,22 +106,22 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (self.agent is None or context.agent == self.agent)
             and (self.user is None or context.user == self.user)
             and _is_between(event, self.since, self.until)
-            and (self.value is None or _contains(event, self.value))
+            and (self.value is None or _is_in_event(self.value, event))
             and (event.name not in RECORDS or bool(self.ids or self.texts))
         )
 
-    def is_said(self, text: str) -> bool:
+    def is_in(self, text: str) -> bool:
         """True if a text contains the value."""
-        return self.value is not None and _says(text, self.value, Spelled(self.value).letters)
+        return self.value is not None and _contains(text, self.value, FoldedText(self.value).letters)
 
-    def kept(self, *, at: datetime, told: Tombstone) -> Purge | None:
-        """The record of this purge for later arrivals; None for a purge by ids, whose tombstones are enough."""
+    def to_purge(self, *, at: datetime, tombstone: Tombstone) -> Purge | None:
+        """The record of this purge for events that arrive later; None for a purge by ids, which needs no record."""
         if self.ids:
             return None
         salt = secrets.token_bytes(SALT_BYTES)
         value, is_spelled = (None, False) if self.value is None else _text_to_match(self.value)
         return Purge(
-            told=told,
+            tombstone=tombstone,
             at=at,
             salt=salt,
             session=_keyed_digest(self.session, salt),
@@ -137,14 +137,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 def _text_to_match(value: str) -> tuple[str, bool]:
     """The text to match for a value, and True if it is the letters of the value, in any spelling."""
-    letters = Spelled(value).letters
+    letters = FoldedText(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
     """The stored record of a purge, for events that happened before it and arrive after it."""
 
-    told: Tombstone
+    tombstone: Tombstone = msgspec.field(name="told")
     at: datetime
     salt: bytes
     session: bytes | None = None  # digests
@@ -169,19 +169,19 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         text, is_spelled = _text_to_match(value)
         return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
 
-    def lifting(self, *, at: datetime, told: Tombstone) -> Purge:
+    def lift(self, *, at: datetime, tombstone: Tombstone) -> Purge:
         """A record that allows the value again from now on. Events from before the purge stay purged."""
-        return Purge(told=told, at=at, salt=b"", lifts=self.told.purge, until=BEFORE_ALL)
+        return Purge(tombstone=tombstone, at=at, salt=b"", lifts=self.tombstone.purge, until=BEFORE_ALL)
 
-    def fits(self, event: Event, said: Iterable[SearchedText] | None = None) -> bool:
+    def fits(self, event: Event, texts: Iterable[SearchedText] | None = None) -> bool:
         """True if it selects this event. A value matches at the start of a word or punctuation mark, not inside a word.
 
-        `said` are the strings of the event, prepared by callers that check several purges.
+        `texts` are the strings of the event, prepared by callers that check several purges.
         """
         if self.lifts is not None:
             return False
         is_late = event.at > self.at and not (self.is_of_value and is_recalled(event))
-        if is_late or event.id == self.told.purge or not _is_between(event, self.since, self.until):
+        if is_late or event.id == self.tombstone.purge or not _is_between(event, self.since, self.until):
             return False
         named = [
             (wanted, getattr(event.context, name))
@@ -192,15 +192,17 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if any(_keyed_digest(text, self.salt) != wanted for wanted, text in named):
             return False
-        return self.value is None or any(map(self.is_in, map(SearchedText, _strings(event)) if said is None else said))
+        if texts is None:
+            texts = map(SearchedText, _strings(event))
+        return self.value is None or any(map(self.is_in, texts))
 
-    def is_in(self, said: SearchedText) -> bool:
+    def is_in(self, searched: SearchedText) -> bool:
         """True if a text contains the value."""
-        size, text = self.value_characters, said.text
+        size, text = self.value_characters, searched.text
         if len(text) < size:
             return False
         if self.is_spelled:
-            return any(_keyed_digest(part, self.salt) == self.value for part in said.spelled.parts(size))
+            return any(_keyed_digest(part, self.salt) == self.value for part in searched.folded.parts(size))
         return any(_keyed_digest(part, self.salt) == self.value for part in self._parts(text))
 
     def written_in(self, text: str) -> str | None:
@@ -222,50 +224,50 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     def _parts(self, text: str) -> Iterator[str]:
         """Every part of a text that has the length of the value and starts at a word or punctuation mark."""
         size = self.value_characters
-        starts = (found.start() for found in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
+        starts = (match.start() for match in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
         return (text[start : start + size] for start in starts)
 
 
-class Outstanding:
+class PurgeFilter:
     """The stored purges of a space, as its append applies them.
 
     An event newer than all of them costs one comparison, unless it records recalled text.
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
-        kept = {purge.told.purge: purge for purge in purges}
-        for lifted in [each for purge in kept.values() if (each := purge.lifts) is not None and each in kept]:
-            kept[lifted] = msgspec.structs.replace(kept[lifted], is_lifted=True)
-        self.purges = tuple(sorted(kept.values(), key=lambda purge: (purge.at, purge.told.purge)))
+        by_id = {purge.tombstone.purge: purge for purge in purges}
+        for lifted in [each for purge in by_id.values() if (each := purge.lifts) is not None and each in by_id]:
+            by_id[lifted] = msgspec.structs.replace(by_id[lifted], is_lifted=True)
+        self.purges = tuple(sorted(by_id.values(), key=lambda purge: (purge.at, purge.tombstone.purge)))
         self.latest = self.purges[-1].at if self.purges else None
         self._values = [purge for purge in self.purges if purge.is_of_value]
         self._has_values = any(purge.value is not None for purge in self.purges)
 
     @property
-    def takes_recalled(self) -> bool:
+    def checks_recalled(self) -> bool:
         """True if records of recalled text are searched however new they are."""
         return bool(self._values)
 
-    def applied(self, event: Event) -> Event:
+    def apply(self, event: Event) -> Event:
         """The event, or its tombstone if a purge selects it."""
         if self.latest is None or is_tombstone(event):
             return event
-        if event.at > self.latest and not (self.takes_recalled and is_recalled(event)):
+        if event.at > self.latest and not (self.checks_recalled and is_recalled(event)):
             return event
-        said = [SearchedText(text) for text in _strings(event)] if self._has_values else None
-        taken = next((purge for purge in self.purges if purge.fits(event, said)), None)
-        return event if taken is None else make_tombstone(event, taken.told)
+        texts = [SearchedText(text) for text in _strings(event)] if self._has_values else None
+        purge = next((purge for purge in self.purges if purge.fits(event, texts)), None)
+        return event if purge is None else make_tombstone(event, purge.tombstone)
 
     def without_purged(self, replies: Sequence[Reply]) -> list[Reply]:
         """The replies that contain no purged value, so that a source cannot bring it back."""
-        return [each for each in replies if not self._values or not any(map(self.asserted, _reply_strings(each)))]
+        return [each for each in replies if not self._values or not any(map(self.find_purge, _reply_strings(each)))]
 
-    def asserted(self, text: str) -> Purge | None:
+    def find_purge(self, text: str) -> Purge | None:
         """The purge of a value that this text contains, or None."""
         if not self._values:
             return None
-        said = SearchedText(text)
-        return next((purge for purge in self._values if purge.is_in(said)), None)
+        searched = SearchedText(text)
+        return next((purge for purge in self._values if purge.is_in(searched)), None)
 
 
 def is_recalled(event: Event) -> bool:
@@ -364,7 +366,7 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
     return (since is None or event.at >= since) and (until is None or event.at < until)
 
 
-class Spelled:
+class FoldedText:
     """The letters and digits of a text without case, spaces and punctuation, and the bounds of its words."""
 
     def __init__(self, text: str) -> None:
@@ -391,28 +393,28 @@ class SearchedText:
         self.text = text
 
     @cached_property
-    def spelled(self) -> Spelled:
-        return Spelled(self.text)
+    def folded(self) -> FoldedText:
+        return FoldedText(self.text)
 
 
 _LETTERS = re.compile(r"[^\W_]+")
 
 
-def _contains(event: Event, value: str) -> bool:
-    spelled = Spelled(value).letters
-    if len(spelled) < SPELLED_LETTERS_MIN:
+def _is_in_event(value: str, event: Event) -> bool:
+    letters = FoldedText(value).letters
+    if len(letters) < SPELLED_LETTERS_MIN:
         return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
-    return any(_says(text, value, spelled) for text in _strings(event))
+    return any(_contains(text, value, letters) for text in _strings(event))
 
 
-def _says(text: str, value: str, spelled: str) -> bool:
+def _contains(text: str, value: str, letters: str) -> bool:
     """True if a text contains a value literally or, unless the value is short, in another spelling."""
-    return value in text or (len(spelled) >= SPELLED_LETTERS_MIN and spelled in Spelled(text).parts(len(spelled)))
+    return value in text or (len(letters) >= SPELLED_LETTERS_MIN and letters in FoldedText(text).parts(len(letters)))
 
 
 def _spellings(event: Event, value: str) -> set[str]:
     """The spellings of a value in an event."""
-    letters = Spelled(value).letters
+    letters = FoldedText(value).letters
     found: set[str] = set()
     for text in _strings(event):
         if value in text:

@@ -1,4 +1,4 @@
-"""Queries without an engine: whether one event matches, and how to page backwards through all matches."""
+"""Queries without an engine: match a single event, and page backwards through all matches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueriedLog(Protocol):
 
 
 def matcher(query: EventQuery) -> Callable[[Event], bool]:
-    """A function that says whether an event matches a query, exactly as a store would. The limit is ignored.
+    """A function that returns True if an event matches the query, exactly as in a store. The limit is ignored.
 
     Raises InvalidInput when the text of the query has no word to search for.
     """
@@ -49,14 +49,14 @@ def matcher(query: EventQuery) -> Callable[[Event], bool]:
 async def latest_first(log: QueriedLog, query: EventQuery) -> AsyncIterator[list[Event]]:
     """All matching events in pages, from the latest page to the first; within a page oldest first, each event once."""
     query = msgspec.structs.replace(query, limit=EVENTS_AT_ONCE)
-    seen: set[EventId] = set()
+    shown_ids: set[EventId] = set()
     while True:
         events = await log.query(query)
-        yield [event for event in events if event.id not in seen]
+        yield [event for event in events if event.id not in shown_ids]
         if query.limit is None or len(events) < query.limit:
             return
         oldest = events[0].at
-        seen = {event.id for event in events if event.at == oldest}
+        shown_ids = {event.id for event in events if event.at == oldest}
         until = oldest + timedelta(microseconds=1)
         if until == query.until:  # a whole page of one moment: only a longer page gets past it
             query = msgspec.structs.replace(query, limit=2 * query.limit)

@@ -1,4 +1,4 @@
-"""The space of a directory or an address, and where its data is: in the user's data folder, never in the repository."""
+"""Find the space of a directory or an address. Its data is in the user's data folder, never in the repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def space_of(directory: Path, *, home: Path) -> Space:
     return _space_around(directory.expanduser().absolute(), home=home)
 
 
-def space_spoken_of(directory: str, *, home: Path) -> Space | None:
+def space_of_transcript_directory(directory: str, *, home: Path) -> Space | None:
     """The space of a directory that a transcript names; None when it cannot be a directory of this machine.
 
     A relative path or `~` is not completed: a path of another machine would lead into one of our spaces.
@@ -73,11 +73,11 @@ def root_of(directory: Path) -> Path:
 
 
 def is_address(target: Path | str) -> bool:
-    """Whether a target names a server and not a file."""
+    """True if a target names a server and not a file."""
     return "://" in str(target)
 
 
-def shown(target: Path | str) -> str:
+def without_password(target: Path | str) -> str:
     """A target for display: without the passwords that an address may contain."""
     return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target)))
 

@@ -1,4 +1,4 @@
-"""The store that a target names: a file, an address, a store in memory, or the space of the current directory."""
+"""Open the store that a target names: a file, an address, memory, or the space of the current directory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mica.errors import InvalidInput, UnknownSpace
 from mica.model.event import check_unicode
 from mica.settings import Settings
 from mica.store.protocol import Store
-from mica.store.space import is_address, shown, space_of
+from mica.store.space import is_address, space_of, without_password
 from mica.store.sqlite.store import SqliteStore
 
 
 def never_waiting(file: Path) -> bool:
-    """No event waits for a space whose file does not exist yet."""
+    """Always False: no events are waiting for this file."""
     return False
 
 
@@ -28,8 +28,8 @@ async def open_store(
 ) -> Store:
     """The store that a target names, created if necessary.
 
-    Raises UnknownSpace where it must exist and does not. A space also exists when events wait for its file, as
-    `is_waiting` says.
+    With `must_exist`, raises UnknownSpace for a missing store. A space also exists while events wait for its file,
+    which `is_waiting` reports.
     """
     if target == "":
         raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
@@ -48,7 +48,8 @@ async def open_store(
         return await open_remote(str(target), settings=settings, must_exist=must_exist)
     if target is not None and is_address(target):
         raise InvalidInput(
-            f"no store for the address {shown(target)!r}; give a file, `postgresql://…`, `http://…` or `:memory:`"
+            f"no store for the address {without_password(target)!r}; "
+            "give a file, `postgresql://…`, `http://…` or `:memory:`"
         )
     file = _file(target, settings)
     if must_exist and not file.exists() and not is_waiting(file):
@@ -57,7 +58,7 @@ async def open_store(
 
 
 async def neighbours(store: Store) -> list[str]:
-    """The names of the spaces in the same PostgreSQL database that its role may enter; none for another store."""
+    """The names of the spaces in the same PostgreSQL database that its role may enter; empty for other stores."""
     from mica.store.postgres.store import PostgresStore  # an extra
 
     return await store.names() if isinstance(store, PostgresStore) else []

@@ -9,7 +9,7 @@ hypothesis; random event histories are in `mica.testing.histories` and need hypo
         @pytest.fixture
         async def store(self): ...
 
-The product imports nothing of this package.
+The rest of mica imports nothing from this package.
 """
 
 from __future__ import annotations

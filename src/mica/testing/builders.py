@@ -1,4 +1,4 @@
-"""Short ways to build events for tests, and a clock that the test moves."""
+"""Builders of events for tests, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def build(
     origin: Origin = "agent",
     error: bool = False,
 ) -> Event:
-    """An event whose id is its sequence; it happened `after_s` (its sequence) seconds after the start."""
+    """Build an event with this sequence in its id, `after_s` (by default `sequence`) seconds after START_AT."""
     at = START_AT + timedelta(seconds=sequence if after_s is None else after_s)
     return make_event(
         event_id(writer, sequence), name, data or {}, at=at, context=context, parent=parent, origin=origin, error=error
     )
 
 
-TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
+TOMBSTONE = Tombstone(purge=build(1_000).id, reason="leaked")

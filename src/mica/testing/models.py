@@ -173,7 +173,7 @@ class _Playback:
 
 
 class WordEncoder:
-    """An encoder without a model: texts are near each other when they share words, or words equal by `meanings`."""
+    """An encoder without a model: texts are similar if they share words, or words that `meanings` equates."""
 
     def __init__(self, meanings: Mapping[str, str] | None = None, *, model: str = "words") -> None:
         self.model = model

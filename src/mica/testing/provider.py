@@ -73,10 +73,10 @@ class Turn(msgspec.Struct, frozen=True):
     status: int = 200
     headers: dict[str, str] = {}
     body: dict[str, Any] | None = None  # the body of an error
-    breaks_after: int | None = None  # cut the connection after so many pieces of a stream
+    breaks_after: int | None = None  # cut the connection after this number of pieces of a stream
     waits: threading.Event | None = None  # answer when this is set
     finish: str = "stop"
-    counts: bool = True  # whether the answer reports its usage
+    counts: bool = True  # the answer reports its usage
 
 
 class ScriptedProvider(LocalServer):
@@ -100,7 +100,7 @@ class ScriptedProvider(LocalServer):
 
 
 class ProviderConnection(QuietConnection):
-    """One connection."""
+    """A connection that answers with scripted turns."""
 
     def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
         raise NotImplementedError
@@ -121,7 +121,7 @@ class ProviderConnection(QuietConnection):
             else:
                 self._completions(turn, body)
         except OSError:
-            self.close_connection = True  # whoever asked has gone
+            self.close_connection = True  # the client has disconnected
 
     # -- Chat completions -----------------------------------------------------------------------------------------
 

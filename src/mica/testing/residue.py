@@ -1,4 +1,4 @@
-"""A search for the remains of a text in the files of a space: raw, compressed, and on free pages."""
+"""Searches the files of a space for remains of a text: raw, compressed, and on free pages."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ FRAME = b"\x28\xb5\x2f\xfd"  # the magic number of a zstd frame
 
 
 def residue(folder: Path, needles: list[str]) -> list[str]:
-    """One sentence for each place that contains a needle."""
+    """Return one line for each place that contains a needle."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        held = path.read_bytes()
+        content = path.read_bytes()
         # Frames are searched in the raw bytes, so that those on free pages and in the WAL are included.
-        places = {"": held, "a frame of ": b"".join(_opened(held))}
-        if held.startswith(b"SQLite format 3"):
+        places = {"": content, "a frame of ": b"".join(_decompress(content))}
+        if content.startswith(b"SQLite format 3"):
             places["a row of "] = b"".join(_values(path))
         found += [
             f"{needle!r} in {place}{path.name}"
-            for place, content in places.items()
+            for place, searched in places.items()
             for needle in (needle.encode() for needle in needles)
-            if needle in content
+            if needle in searched
         ]
     return found
 
 
-def _opened(held: bytes) -> Iterator[bytes]:
-    """The content of every frame that starts in these bytes, as far as it can be read."""
-    start = held.find(FRAME)
+def _decompress(stored: bytes) -> Iterator[bytes]:
+    """Yield the content of every frame that starts in these bytes, as far as it can be read."""
+    start = stored.find(FRAME)
     while start >= 0:
         decoder = zstd.ZstdDecompressor()
         content = b""
         try:
-            for at in range(start, len(held), 512):  # a frame that continues on another page yields its first part
-                content += decoder.decompress(held[at : at + 512])
+            for at in range(start, len(stored), 512):  # a frame that continues on another page yields its first part
+                content += decoder.decompress(stored[at : at + 512])
                 if decoder.eof:
                     break
         except zstd.ZstdError:
             pass
         yield content
-        start = held.find(FRAME, start + 1)
+        start = stored.find(FRAME, start + 1)
 
 
 def _values(path: Path) -> Iterator[bytes]:
-    """The content of every binary value in any column of any table, compressed or not."""
+    """Yield every binary value of every table, with its decompressed content."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
             for row in connection.execute(f"SELECT * FROM {table}"):
-                yield from (opened_frame(value) for value in row if isinstance(value, bytes))
+                yield from (with_frames(value) for value in row if isinstance(value, bytes))
     finally:
         connection.close()
 
 
-def opened_frame(value: bytes) -> bytes:
-    """A stored value followed by the content of every frame in it."""
-    return value + b"".join(_opened(value))
+def with_frames(value: bytes) -> bytes:
+    """Return a stored value followed by the content of every frame in it."""
+    return value + b"".join(_decompress(value))

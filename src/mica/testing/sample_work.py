@@ -22,7 +22,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     prompt: str
     paths: tuple[str, ...]
-    found: tuple[tuple[str, ...], ...]
+    findings: tuple[tuple[str, ...], ...]
 
 
 KINDS = (
@@ -103,7 +103,7 @@ KINDS = (
 )
 NOW = "now"  # the active session
 AGENTS = ("claude-code", "codex", "gemini-cli")
-ELSEWHERE = ("clock", "money", "texts", "settings")  # files read by the way
+ELSEWHERE = ("clock", "money", "texts", "settings")  # unrelated files that are also read
 OPEN = (
     ("Who may see the orders of a deleted customer?", "question"),
     ("The importer stops at files over 2 GB, and nobody knows why", "friction"),
@@ -154,12 +154,12 @@ def _task(memory: Memory, draw: random.Random, *, at: datetime, session: str, of
     walk = memory.trails.record(kind.prompt, steps, session=session, agent=agent, at=at)
     memory.emit(OUTCOME, {"outcome": outcome}, parent=walk, context=here, origin="user", at=at + timedelta(minutes=8))
     if offers:
-        paths_told = ["README.md"] if draw.random() < 0.15 else list(paths[:2])
-        told = {"paths": paths_told, "tokens": 60, "held_out": held_out}
-        memory.emit(OFFER, told, parent=walk, context=here, origin="tool", at=at)
+        offered = ["README.md"] if draw.random() < 0.15 else list(paths[:2])
+        offer = {"paths": offered, "tokens": 60, "held_out": held_out}
+        memory.emit(OFFER, offer, parent=walk, context=here, origin="tool", at=at)
     command = {"command": "pytest -q", "call": session}
     memory.emit("shell.run", command, parent=walk, context=here, origin="tool", at=at, error=failed)
-    _observe(memory, draw.choice(kind.found), walk, at=at, session=session, agent=agent)
+    _observe(memory, draw.choice(kind.findings), walk, at=at, session=session, agent=agent)
     if session != NOW:
         memory.emit("session.ended", {}, context=here, origin="tool", at=at + timedelta(minutes=9))
     return walk

@@ -37,16 +37,16 @@ async def ask(sources: SourceRegistry | Sources, name: str, concept: Concept = A
 
 
 class ScriptedSource:
-    """A source of a few facts, or of an error. `asked` holds the concepts that it was asked about."""
+    """A source of a few facts, or of an error. `requests` holds the concepts that it was asked about."""
 
     def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
         self.declared = SourceDeclaration(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
         self.facts = facts
         self.error: Exception | None = None
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        self.asked.append(str(question.concept))
+        self.requests.append(str(question.concept))
         if self.error is not None:
             raise self.error
         return [
@@ -67,7 +67,7 @@ class ScriptedSource:
 
 
 def task_fan_out(sources: Iterable[Source]) -> FanOut:
-    """A fan-out over sources that answer tasks, beside an empty store."""
+    """Return a fan-out over sources that answer tasks, with an empty store."""
     store = EphemeralStore()
     replies = Replies(store.replies, store.purges, own=lambda: "")
     changes = Changes(

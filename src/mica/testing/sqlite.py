@@ -69,7 +69,7 @@ class _DirectWorker(SqliteWorker):
     async def run(self, function: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         return function(self.open_core(), *args, **kwargs)
 
-    async def run_beside(self, function: Callable[[SqliteCore], R]) -> R:
+    async def run_in_background(self, function: Callable[[SqliteCore], R]) -> R:
         return function(self.open_core())
 
 
@@ -79,4 +79,4 @@ def _result(call: Coroutine[Any, Any, object]) -> object:
         call.send(None)
     except StopIteration as done:
         return done.value
-    raise AssertionError("it waits for something, which no direct call does")
+    raise AssertionError("a direct call must not wait")

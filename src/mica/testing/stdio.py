@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-END_S = 60  # on a busy machine; a server that ends at all ends in a fraction of it
+END_S = 60  # generous for a busy machine; a server normally ends in a fraction of it
 
 Message = dict[str, Any]
 
@@ -37,26 +37,26 @@ class StdioClient:
     def receive(self) -> Message:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the server is gone: {self.process.stderr and self.process.stderr.read().decode()}"
+        assert line, f"the server has ended: {self.process.stderr and self.process.stderr.read().decode()}"
         return msgspec.json.decode(line, type=dict[str, Any])
 
     def request(self, method: str, **params: object) -> Message:
-        """The answer to a request, which must be the next message."""
+        """Send a request; returns its answer, which must be the next message."""
         self._count += 1
         self.send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
         answer = self.receive()
         assert answer["id"] == self._count, answer
         return answer
 
-    def opened(self, **capabilities: object) -> Message:
-        """The answer to a handshake."""
+    def initialize(self, **capabilities: object) -> Message:
+        """Perform the handshake; returns the answer."""
         about = {"name": "claude-code", "version": "2.1.325"}
         answer = self.request("initialize", protocolVersion="2025-11-25", capabilities=capabilities, clientInfo=about)
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
 
     def call(self, name: str, **arguments: object) -> Message:
-        """The result of a tool call."""
+        """Call a tool; returns the result."""
         result: Message = self.request("tools/call", name=name, arguments=arguments)["result"]
         return result
 

@@ -46,7 +46,7 @@ class Confirm(ModalScreen[bool]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,Y,enter", "answer(True)", "make"),
-        Binding("n,N,escape", "answer(False)", "not"),
+        Binding("n,N,escape", "answer(False)", "cancel"),
     ]
 
     def __init__(self, crystals: list[Crystal]) -> None:
@@ -61,7 +61,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Dashboard(App[None]):
-    """One space on one screen, updated live. It writes nothing but crystals that a person confirmed."""
+    """One space on one screen, updated live. The only thing it writes is crystals that the user confirmed."""
 
     TITLE = "mica"
     ENABLE_COMMAND_PALETTE = False
@@ -99,7 +99,7 @@ class Dashboard(App[None]):
         self._stale = asyncio.Event()  # set when the contents must be read again
         self._contents: DashboardContents | None = None
         self._level: Level | None = None
-        self._hits: list[Source] | None = None  # while the results of a search are shown
+        self._hits: list[Source] | None = None  # the results of a search while they are shown
         self._words = ""  # of that search
         self._selected: Source | None = None
         self._read_at = utc_now()
@@ -167,7 +167,7 @@ class Dashboard(App[None]):
         self._draw_status()
 
     def _show_error(self, error: MicaError) -> None:
-        """Show an error: while the store is unavailable in the status line, any other one as a notification."""
+        """Show an error: in the status line if the store is unavailable, else as a notification."""
         if not isinstance(error, StoreError):
             self.notify(one_line(str(error), 400), severity="error", markup=False)
             return
@@ -287,13 +287,13 @@ class Dashboard(App[None]):
             self._show(contents.mark_detail(source))
             return
         cited = [mark for statement in source.statements for mark in statement.sources]
-        wanted = list(dict.fromkeys([*cited, *source.open]))[:RESOLVED_MAX]
+        ids = list(dict.fromkeys([*cited, *source.open]))[:RESOLVED_MAX]
         try:
-            resolved = await self._memory.events.resolve(wanted)
+            resolved = await self._memory.events.resolve(ids)
         except MicaError as error:
             self._show_error(error)
             return
-        self._show(contents.crystal_detail(source, {event.id: event.number for event in resolved.found}))
+        self._show(contents.crystal_detail(source, {event.id: event.number for event in resolved.events}))
 
     # -- Keys ---------------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Dashboard(App[None]):
 
     def action_expand(self) -> None:
         if not isinstance(self._selected, Crystal):
-            self.notify("choose a crystal; a mark has no sources")
+            self.notify("select a crystal; a mark has no sources")
             return
         node = self._hierarchy.cursor_node
         if node is not None and node.data is self._selected:
@@ -331,7 +331,7 @@ class Dashboard(App[None]):
 
     def action_tree(self) -> None:
         if not isinstance(self._selected, Mark):
-            self.notify("choose a mark; Enter on a session shows its marks")
+            self.notify("select a mark; Enter on a session shows its marks")
             return
         self._show_tree(self._selected)
 
@@ -383,7 +383,7 @@ class Dashboard(App[None]):
         try:
             offered = await self._memory.crystals.make(dry_run=True)
             if not offered:
-                self.notify("nothing to crystallize: there are no open marks, or too few to summarize")
+                self.notify("nothing to crystallize: no marks are waiting, or too few to summarize")
                 return
             if await self.push_screen_wait(Confirm(offered)):
                 made = await self._memory.crystals.make()

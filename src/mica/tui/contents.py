@@ -14,16 +14,16 @@ from mica.model.crystal import Crystal
 from mica.model.event import MARK, Event, EventId, EventQuery
 from mica.model.mark import Mark, mark_of
 
-CRYSTALS_MAX = 500  # the latest: about a year of daily work, and as much as a person reads in a tree
+CRYSTALS_MAX = 500  # the latest: about a year of daily work
 MARKS_COUNTED_MAX = 10_000
-LABEL_CHARACTERS = 200  # the terminal cuts it
+LABEL_CHARACTERS = 200  # the terminal cuts it further
 COLOURS = {"session": "cyan", "day": "green", "week": "yellow", "epoch": "magenta"}
 
 
 class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a space at one moment."""
 
-    crystals: tuple[Crystal, ...] = ()  # in force, by their end
+    crystals: tuple[Crystal, ...] = ()  # the current ones, by their end
     session: str | None = None  # the latest active session
     session_marks: int = 0
     has_marks: bool = False
@@ -106,12 +106,12 @@ def crystal_detail(crystal: Crystal, handles: Mapping[EventId, str]) -> Text:
     parts = (("", crystal.insight), ("why it matters: ", crystal.significance), ("principle: ", crystal.principles))
     for kind, statements in parts:
         for statement in statements:
-            cited = " ".join(handles.get(mark, "(gone)") for mark in statement.sources)
+            cited = " ".join(handles.get(mark, "(missing)") for mark in statement.sources)
             text.append(kind, "yellow").append(strip_control(statement.text)).append(f"  {cited}\n", "green")
     if crystal.topics:
         text.append(f"\ntopics: {one_line(', '.join(crystal.topics), 400)}\n", "dim")
     if crystal.open:
-        text.append("open: " + " ".join(handles.get(mark, "(gone)") for mark in crystal.open) + "\n", "red")
+        text.append("open: " + " ".join(handles.get(mark, "(missing)") for mark in crystal.open) + "\n", "red")
     return text
 
 
@@ -124,8 +124,8 @@ def expanded_detail(crystal: Crystal, sources: Sequence[Mark] | Sequence[Crystal
         is_cited = source.id in cited if isinstance(source, Mark) else source.id not in reasons
         note = ("cited ", "green") if is_cited else (f"{reasons.get(source.id, 'left out')} ", "dim")
         text.append(*note).append_text(node_label(source)).append("\n")
-    if gone := len(crystal.sources) - len(sources):
-        text.append(f"{plural(gone, 'source')} cannot be read any more\n", "red")
+    if missing := len(crystal.sources) - len(sources):
+        text.append(f"{plural(missing, 'source')} can no longer be read\n", "red")
     return text
 
 

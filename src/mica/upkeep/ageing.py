@@ -12,7 +12,7 @@ from mica.model.event import Clock
 from mica.store.protocol import BLOCK_EVENTS, StoreFiles
 
 HOT = timedelta(hours=24)  # younger events stay uncompressed: they are read most, and their parents may still arrive
-BREATH_S = 0.05  # between two steps, so that a waiting writer gets its turn
+PAUSE_S = 0.05  # between two steps, so that a waiting writer gets its turn
 QUIET_S = 30.0  # without an append before ageing begins; a command is over by then
 EVERY_S = 3_600.0  # between two runs in one process: a day's events are not urgent
 
@@ -25,12 +25,12 @@ async def age(
     at_least: int = 1,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Compress all old events, step by step, and yield in between; returns how many."""
+    """Compress all old events in small steps, with a pause between steps; returns how many."""
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):
         total += count
         on_progress(total)
-        await asyncio.sleep(BREATH_S)
+        await asyncio.sleep(PAUSE_S)
     return total
 
 

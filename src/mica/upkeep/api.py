@@ -21,9 +21,9 @@ from mica.store.leases import Work
 from mica.store.protocol import Sizes, Store, no_progress
 from mica.store.target import open_store
 from mica.upkeep.ageing import HOT, age
-from mica.upkeep.copy import Copied, copy
-from mica.upkeep.retention import PINNED, UNPINNED, Retained
-from mica.upkeep.schedule import Ran, Scheduler
+from mica.upkeep.copy import CopyResult, copy
+from mica.upkeep.retention import PINNED, UNPINNED, RetentionResult
+from mica.upkeep.schedule import JobRun, Scheduler
 
 if TYPE_CHECKING:
     from mica.upkeep.purge import Purger
@@ -60,8 +60,8 @@ class Upkeep:
 
     # -- Jobs
 
-    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
-        """Run the jobs that are due, of these kinds or of all, unless another process runs them; returns them."""
+    async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
+        """Run the due jobs, of these kinds or all, that no other process is running; returns them."""
         check_several("kinds", kinds)
         await self._log.stored()
         ran = await self._scheduler.tick(kinds)
@@ -70,7 +70,7 @@ class Upkeep:
         return ran
 
     async def planned(self) -> list[Work]:
-        """The jobs of this space, when each is due, and which process runs it now."""
+        """The jobs of this space: when each is due, and which process is running it."""
         return await self._store.work.all()
 
     # -- Health
@@ -83,7 +83,7 @@ class Upkeep:
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def backlog(self) -> tuple[int, int]:
-        """The number of events of all processes that wait to be stored, and the size of their segments in bytes."""
+        """The number of events waiting to be stored, of all processes, and the size of their segments in bytes."""
         return await asyncio.to_thread(backlog, self._store.segments)
 
     @property
@@ -97,7 +97,7 @@ class Upkeep:
         return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
-        """Every broken promise in the stored data, one sentence each.
+        """Check the stored data; returns one sentence for each inconsistency.
 
         `on_progress` is called from any thread with the number of events checked; not for a space behind a server.
         """
@@ -105,7 +105,7 @@ class Upkeep:
         return await self._store.files.verify(on_progress=on_progress)
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
-        """Derive from the log again everything that is derived from it; returns the number of events read."""
+        """Rebuild everything that is derived from the log; returns the number of events read."""
         await self._log.stored()
         had_trails = bool((await self._store.trails.learned_up_to()).position)
         count = await self._store.files.rebuild(on_progress=on_progress)
@@ -117,9 +117,9 @@ class Upkeep:
     # -- Vectors and ageing
 
     async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Make the missing vectors of marks, the latest first; returns how many. 0 without an embedding model.
+        """Make the missing vectors of marks, latest first; returns how many, or 0 without an embedding model.
 
-        A process that keeps running does this by itself while nothing is stored.
+        A long-running process does this automatically while it is idle.
         """
         if self._vectors is None:
             return 0
@@ -142,11 +142,11 @@ class Upkeep:
     ) -> int:
         """Compress events older than this; returns how many. Readers see no difference.
 
-        Nothing happens if fewer than `at_least` are due. A process that keeps running does this by itself once an hour,
-        while nothing is stored and there are enough events to fill a block.
+        Nothing happens if fewer than `at_least` are due. A long-running process does this automatically once an hour
+        while it is idle and there are enough events to fill a block.
         """
         if older_than < timedelta(0):
-            raise InvalidInput(f"events of the future cannot be aged; give an age of 0 or more, not {older_than}")
+            raise InvalidInput(f"an age cannot be negative; use 0 or more, not {older_than}")
         await self._log.stored()
         return await age(
             self._store.files, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
@@ -160,8 +160,8 @@ class Upkeep:
         *,
         into_other: bool = False,
         on_progress: Callable[[int], None] = lambda count: None,
-    ) -> Copied:
-        """Copy every event of this space into another store, and check that it is there. It can be resumed.
+    ) -> CopyResult:
+        """Copy every event of this space into another store and verify the copy. An interrupted copy can be resumed.
 
         Raises InvalidInput if the target is this space itself or, without `into_other`, holds another space.
         """
@@ -175,15 +175,15 @@ class Upkeep:
     async def allow(self, value: str) -> list[EventId]:
         """Allow a purged value to be recorded again, and record that without the value; returns the purges' records.
 
-        Purged content stays gone, also content from before the purge that arrives later. Raises InvalidInput if no
-        purge of this value alone is in force.
+        Purged content stays purged, including content from before the purge that arrives later. Raises InvalidInput if
+        no purge of this value alone is in force.
         """
         return await self._purger().allow(value)
 
-    async def retain(self, *, dry_run: bool = False) -> Retained:
+    async def retain(self, *, dry_run: bool = False) -> RetentionResult:
         """Purge bulk events that are older than `[retention]` allows, after archiving them if a folder is set.
 
-        Raises InvalidInput while retention is off; a dry run counts what would go all the same.
+        Raises InvalidInput while retention is off, except for a dry run, which only counts.
         """
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
@@ -192,14 +192,14 @@ class Upkeep:
         return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
 
     def unpin(self, *events: Event | Ref | str) -> Ref:
-        """Let retention take these events again."""
+        """Make these events subject to retention again."""
         return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
 
 
 def _ids(events: Sequence[Event | Ref | str]) -> list[str]:
     """The ids of events. Raises InvalidInput if there are none, or one is not an id."""
     if not events:
-        raise InvalidInput("no event is given; give events, or their ids")
+        raise InvalidInput("no events; pass events or their ids")
     ids = [each.id if isinstance(each, Event | Ref) else str(each) for each in events]
     for identifier in ids:
         split_id(identifier)

@@ -17,7 +17,7 @@ from mica.store.space import is_address
 BATCH_EVENTS = 1_000  # one transaction of the target
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True):
+class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a copy."""
 
     events: int  # in the source
@@ -31,15 +31,15 @@ async def copy(
     *,
     into_other: bool = False,
     on_progress: Callable[[int], None] = lambda count: None,
-) -> Copied:
+) -> CopyResult:
     """Copy every event of the source into the target, then verify that it is there.
 
     An interrupted copy continues when it is called again: events that are there already count as repeated. Purges of
-    the source apply to the target too, also to events that arrive there later. Raises DuplicateEvent when the target
+    the source apply to the target too, including events that arrive there later. Raises DuplicateEvent when the target
     has other content under the same id, and StoreError when the verification fails.
 
-    Raises InvalidInput when both are the same space, and when the target is not empty and begins with another event
-    than the source: two spaces would be merged. `into_other` allows the latter.
+    Raises InvalidInput when both are the same space, and when the target holds another space, because the two would be
+    merged. `into_other` allows the latter.
     """
     await _check_target(source, target, into_other=into_other)
     for purge in await source.purges.all():
@@ -54,11 +54,11 @@ async def copy(
 
 async def _check_target(source: Store, target: Store, *, into_other: bool) -> None:
     if source.space == target.space and _is_one_place(source.location, target.location):
-        raise InvalidInput(f"{target.location} is this space itself; give another store to copy it to")
-    begins, other = [[event.id for event in await store.log.read(0, limit=1)] for store in (source, target)]
-    if other and other != begins and not into_other:
+        raise InvalidInput(f"{target.location} is this space itself; choose another store")
+    first, other = [[event.id for event in await store.log.read(0, limit=1)] for store in (source, target)]
+    if other and other != first and not into_other:
         raise InvalidInput(
-            f"{target.location} holds another space, and the two would be merged; give a store that is empty or a "
+            f"{target.location} holds another space, and the two would be merged; choose an empty store or a "
             "copy of this space, or allow it with --into-other"
         )
 
@@ -70,7 +70,7 @@ def _is_one_place(one: str, other: str) -> bool:
     return one == other or (Path(one).exists() and Path(other).exists() and Path(one).samefile(other))
 
 
-async def _pass(source: Store, target: Store, on_progress: Callable[[int], None], *, until: int) -> Copied:
+async def _pass(source: Store, target: Store, on_progress: Callable[[int], None], *, until: int) -> CopyResult:
     after = events = stored = repeated = buried = 0
     while after < until and (batch := await source.log.read(after, limit=min(BATCH_EVENTS, until - after))):
         appended = await target.log.append([msgspec.structs.replace(event, position=None) for event in batch])
@@ -82,13 +82,13 @@ async def _pass(source: Store, target: Store, on_progress: Callable[[int], None]
         on_progress(events)
     if buried:
         await target.purges.scrub()
-    return Copied(events=events, stored=stored, repeated=repeated)
+    return CopyResult(events=events, stored=stored, repeated=repeated)
 
 
 async def _bury(purges: PurgeLog, batch: Sequence[Event]) -> int:
-    """Bury in the target the tombstones of the source: an earlier copy may have stored their content."""
+    """Bury the source's purged events in the target too: an earlier copy may have stored their content."""
     stones: dict[Tombstone, list[EventId]] = defaultdict(list)
     for event in batch:
         if is_tombstone(event):
             stones[tombstone_of(event)].append(event.id)
-    return sum([await purges.bury(some, told) for told, ids in stones.items() for some in steps(ids)])
+    return sum([await purges.bury(some, stone) for stone, ids in stones.items() for some in steps(ids)])

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mica.brief.now import QUOTED, Quoted
-from mica.brief.receipts import quoting
+from mica.brief.receipts import receipts_quoting
 from mica.clients.spool import Spools
 from mica.crystals.periods import Survivor
 from mica.crystals.requests import Crystallized, RemovedCrystals
@@ -50,17 +50,17 @@ from mica.navigation.trails.records import find_naming_events
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
-from mica.upkeep.retention import OFF, RETENTION, Retained, due
+from mica.upkeep.retention import OFF, RETENTION, RetentionResult, due
 from mica.upkeep.traces import purge_traces
 
-LATEST_CRYSTALS = 1_000  # latest ones, among which those made during a purge are searched
+LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 
 
 class Purger:
     """Removes content from one space: from the store, from segments, and from files that mica wrote.
 
-    `trails` gives the trails of the space, whose published files are written again; `remake` makes crystals again that
-    rested on something that is gone.
+    `trails` returns the trails of the space, whose published files are written again; `remake` makes crystals again
+    whose sources were purged.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Purger:
         reason: str = BY_HAND,
         dry_run: bool = False,
     ) -> Purged:
-        """Remove the content of every event that fits all conditions. `Memory.purge` has the details."""
+        """Remove the content of every event that matches all conditions. `Memory.purge` has the details."""
         check_several("ids", ids)
         await self._log.collect()
         published = () if dry_run else await self._trails().publications()
@@ -101,22 +101,22 @@ class Purger:
         named = [await self._log.get(each) for each in ([ids] if isinstance(ids, Event | Ref) else ids)]
         if records := [event.number for event in named if event.name in (PURGE, ALLOWED)]:
             raise InvalidInput(
-                f"{', '.join(records)} records a purge and stays: tombstones lead to it, and it holds nothing of what "
-                "was purged; leave it out"
+                f"{', '.join(records)} records a purge and cannot be purged: tombstones refer to it, and it holds no "
+                "purged content; leave it out"
             )
         known = frozenset([event.id for event in named])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         _check_reason(reason, selection)
         if dry_run:
             return _purged(await self._match(selection))
-        names = await self._trails().given_names()
-        purged, taken = await self._remove(selection, reason=reason)
+        names = await self._trails().chosen_names()
+        purged, removed = await self._remove(selection, reason=reason)
         self._log.notify_withdrawn()
         if self._spools is not None:
             await asyncio.to_thread(self._spools.sweep)
         await self._log.notify_purged()
-        done = await self._remake(taken)
-        purged = msgspec.structs.replace(purged, remade=done.crystals, ended=taken.ended(done))
+        done = await self._remake(removed)
+        purged = msgspec.structs.replace(purged, remade=done.crystals, ended=removed.ended(done))
         if names:
             await self._trails().restore_names(names, without=value)
         if published:
@@ -125,48 +125,48 @@ class Purger:
         return purged
 
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
-        """Purge the stored events that fit, and record it.
+        """Purge the stored events that match, and record the purge.
 
-        Returns also the crystals that went although they were not selected themselves.
+        Also returns the crystals that were removed although they were not selected themselves.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
-        at, told = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
-        # Added first: an event stored meanwhile is either found below or purged on arrival.
-        if (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.purges.add(kept)
+        at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
+        # Added first: an event stored meanwhile is either matched below or purged on arrival.
+        if (purge := selection.to_purge(at=at, tombstone=tombstone)) is not None:
+            await self._store.purges.add(purge)
         await self._log.flush()
-        found = await self._match(selection)
-        crystals = await self._named(found, CRYSTAL)
-        records = await self._named(found, PURGE)
-        stood = await crystals_to_remake(self._store.crystals, crystals.values(), selection)
-        left = await survivors(self._store.log, stood, records.values(), selection)
+        match = await self._match(selection)
+        crystals = await self._named(match, CRYSTAL)
+        records = await self._named(match, PURGE)
+        to_remake = await crystals_to_remake(self._store.crystals, crystals.values(), selection)
+        surviving = await survivors(self._store.log, to_remake, records.values(), selection)
         others = [crystal_of(event) for event in crystals.values() if event.id not in selection.ids]
-        taken = RemovedCrystals.of(others, stood=stood)
+        removed = RemovedCrystals.of(others, to_remake=to_remake)
         await self._bury(
-            found.ids,
-            told,
+            match.ids,
+            tombstone,
             conditions=selection.conditions,
             at=at,
             context=self._log.here.context,
             selection=selection,
-            left=left,
+            surviving=surviving,
         )
-        await self._bury_late(found.ids, told)
+        await self._bury_late(match.ids, tombstone)
         await self._log.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
-        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
-        quoting = await self._quoting(found.ids)
+        rewritten, unreached = await self._purge_exports(exports, match, selection=selection, tombstone=tombstone)
+        quoting = await self._quoting(match.ids)
         purged = msgspec.structs.replace(
-            _purged(found),
+            _purged(match),
             first=(),
             spellings={},
-            record=told.purge,
-            stands=kept is not None,
+            record=tombstone.purge,
+            stands=purge is not None,
             exports=rewritten,
             removed=traces.removed,
-            unreached=(*await self._store.purges.scrub(), *traces.left, *unreached, *quoting),
+            unreached=(*await self._store.purges.scrub(), *traces.unresolved, *unreached, *quoting),
         )
-        return purged, taken
+        return purged, removed
 
     async def allow(self, value: str) -> list[EventId]:
         """Allow a purged value to be recorded again. `Upkeep.allow` has the details."""
@@ -175,93 +175,93 @@ class Purger:
         purges = [purge for purge in await self._store.purges.all() if purge.is_of(value)]
         if not purges:
             raise InvalidInput(
-                f"no purge of the value {value!r} stands here, so nothing refuses it; give the text that was purged, "
-                "in whichever spelling"
+                f"no purge of the value {value!r} is in force here, so it is allowed; pass the text that was purged, "
+                "in any spelling"
             )
         for purge in purges:
-            at, told = self._clock(), Tombstone(purge=next(self._log.ids), reason="may be said again")
-            await self._store.purges.add(purge.lifting(at=at, told=told))
-            data = {"purge": purge.told.purge}
-            await self._log.append([make_event(told.purge, ALLOWED, data, at=at, context=context, origin="user")])
+            at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason="allowed again")
+            await self._store.purges.add(purge.lift(at=at, tombstone=tombstone))
+            data = {"purge": purge.tombstone.purge}
+            await self._log.append([make_event(tombstone.purge, ALLOWED, data, at=at, context=context, origin="user")])
         await self._log.learn_purges()
-        return [purge.told.purge for purge in purges]
+        return [purge.tombstone.purge for purge in purges]
 
     async def _quoting(self, purged: Collection[EventId]) -> list[str]:
         """Sentences about status files that quote purged crystals; they belong to people, who must check them."""
-        gone = set(purged)
+        ids = set(purged)
         records = await self._store.log.query(EventQuery(names=(QUOTED,), limit=None))
         quoting = [_quoted(record) for record in records]
-        files = dict.fromkeys((each.path, each.host) for each in quoting if not gone.isdisjoint(each.crystals))
-        return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
+        files = dict.fromkeys((each.path, each.host) for each in quoting if not ids.isdisjoint(each.crystals))
+        return [f"{path} on {host} and its backups may quote purged marks: check them" for path, host in files]
 
     async def _match(self, selection: Selection) -> PurgeMatch:
-        """The matching events, after the events that rest on them: an interrupted purge leaves no quotation behind."""
-        found = await find(self._store.log, selection)
-        known = set(found.ids)
-        crystals = [each for each in await self._store.crystals.citing(found.ids) if each not in known]
+        """The matching events, preceded by events that quote them, so that an interrupted purge leaves no quotation."""
+        match = await find(self._store.log, selection)
+        known = set(match.ids)
+        crystals = [each for each in await self._store.crystals.citing(match.ids) if each not in known]
         teachings = [
-            each for each in await teachings_citing(self._store.log, [*found.ids, *crystals]) if each not in known
+            each for each in await teachings_citing(self._store.log, [*match.ids, *crystals]) if each not in known
         ]
         trails = [
             each
-            for each in await find_naming_events(self._store.log, self._store.trails, found.ids)
+            for each in await find_naming_events(self._store.log, self._store.trails, match.ids)
             if each.id not in known
         ]
-        names = Counter({**found.names})
+        names = Counter({**match.names})
         names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
         names.update(event.name for event in trails)
-        ids = (*(event.id for event in trails), *teachings, *crystals, *found.ids)
-        receipts = [each for each in await quoting(self._store.log, ids) if each.id not in known]
+        ids = (*(event.id for event in trails), *teachings, *crystals, *match.ids)
+        receipts = [each for each in await receipts_quoting(self._store.log, ids) if each.id not in known]
         names.update(event.name for event in receipts)
         ids = (*(event.id for event in receipts), *ids)
-        return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
+        return msgspec.structs.replace(match, ids=ids, names=dict(sorted(names.items())))
 
-    async def _named(self, found: PurgeMatch, name: str) -> dict[EventId, Event]:
+    async def _named(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
         """The matching events of this name."""
-        if not found.names.get(name):
+        if not match.names.get(name):
             return {}
-        events = [event for some in steps(found.ids) for event in await self._store.log.get_many(some)]
+        events = [event for some in steps(match.ids) for event in await self._store.log.get_many(some)]
         return {event.id: event for event in events if event.name == name}
 
     async def _bury(
         self,
         ids: Sequence[EventId],
-        told: Tombstone,
+        tombstone: Tombstone,
         *,
         conditions: Sequence[str],
         at: datetime,
         context: Context,
         selection: Selection | None = None,
-        left: Sequence[Survivor] = (),
+        surviving: Sequence[Survivor] = (),
     ) -> None:
-        """Record a purge of these events, and make tombstones of them."""
-        data = {"conditions": conditions, "events": len(ids), "reason": told.reason}
-        if left:
-            data[SURVIVORS] = msgspec.to_builtins(left)
-        event = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
-        if selection is not None and selection.fits(event):  # the record must not name the person
+        """Record a purge of these events, and replace them with tombstones."""
+        data = {"conditions": conditions, "events": len(ids), "reason": tombstone.reason}
+        if surviving:
+            data[SURVIVORS] = msgspec.to_builtins(surviving)
+        event = make_event(tombstone.purge, PURGE, data, at=at, context=context, origin="user")
+        if selection is not None and selection.fits(event):  # the record must not contain the purged name
             event = msgspec.structs.replace(event, context=EMPTY)
         await self._log.append([event])
         for some in steps(ids):
-            await self._store.purges.bury(some, told)
+            await self._store.purges.bury(some, tombstone)
 
-    async def _bury_late(self, ids: Sequence[EventId], told: Tombstone) -> None:
+    async def _bury_late(self, ids: Sequence[EventId], tombstone: Tombstone) -> None:
         """Bury crystals and receipts that were made from these events during the purge."""
-        gone = set(ids)
+        purged = set(ids)
         while True:
             latest = await self._store.log.query(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
-            late = [event.id for event in latest if not gone.isdisjoint(crystal_of(event).sources)]
+            late = [event.id for event in latest if not purged.isdisjoint(crystal_of(event).sources)]
             if not late:
                 break
-            await self._store.purges.bury(late, told)
-            gone.update(late)
-        for some in steps([event.id for event in await quoting(self._store.log, gone)]):
-            await self._store.purges.bury(some, told)
+            await self._store.purges.bury(late, tombstone)
+            purged.update(late)
+        for some in steps([event.id for event in await receipts_quoting(self._store.log, purged)]):
+            await self._store.purges.bury(some, tombstone)
 
     async def _purge_exports(
-        self, exports: Iterable[Event], found: PurgeMatch, *, selection: Selection, told: Tombstone
+        self, exports: Iterable[Event], match: PurgeMatch, *, selection: Selection, tombstone: Tombstone
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Remove purged events from exported files; returns the rewritten files, and sentences about those to check."""
+        """Remove purged events from exported files; returns the rewritten files, and a sentence for each to check."""
         records = {str(event.data.get("path")): event for event in exports}
         stones = await self._store.log.query(EventQuery(names=(PURGED,), limit=None)) if records else []
         tombstones = {event.id: event for event in stones}
@@ -271,7 +271,7 @@ class Purger:
             if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
                 return stone
             # Retention moved it into an archive, where it stays until a person purges it.
-            return make_tombstone(stone, told) if event is not None and selection.fits(event) else None
+            return make_tombstone(stone, tombstone) if event is not None and selection.fits(event) else None
 
         rewritten: list[str] = []
         unreached: list[str] = []
@@ -283,44 +283,44 @@ class Purger:
                 if await asyncio.to_thread(rewrite, Path(path), stone_of):
                     rewritten.append(path)
             except FileNotFoundError:
-                if found.first and found.first[0].at <= record.at:
+                if match.first and match.first[0].at <= record.at:
                     unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
             except (InvalidInput, OSError) as error:
-                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
+                unreached.append(f"the export {path} was not rewritten: {error}; check it and remove it")
         return tuple(rewritten), tuple(unreached)
 
-    async def retain(self, settings: RetentionSettings, *, dry_run: bool) -> Retained:
+    async def retain(self, settings: RetentionSettings, *, dry_run: bool) -> RetentionResult:
         """Purge bulk events that are too old. Raises InvalidInput if retention is off, except in a dry run."""
         if not settings.enabled and not dry_run:
             raise InvalidInput(OFF)
         await self._log.flush()
-        found = await due(self._store.log, settings, now=self._clock())
-        classes = found.classes
-        done = Retained(
+        due_events = await due(self._store.log, settings, now=self._clock())
+        classes = due_events.classes
+        done = RetentionResult(
             enabled=settings.enabled,
             classes={name: len(ids) for name, ids in classes.items()},
-            kept=found.kept,
-            cited=found.cited,
+            kept=due_events.kept,
+            cited=due_events.cited,
         )
         if dry_run or not classes:
             return done
         archive = None
         if settings.archive is not None:
-            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
+            archive = await self._archive(settings.archive, {each for ids in classes.values() for each in ids})
         for name, ids in classes.items():
-            told = Tombstone(purge=next(self._log.ids), reason=f"{RETENTION}: {name}")
-            await self._bury(ids, told, conditions=[RETENTION], at=self._clock(), context=self._log.here.context)
+            tombstone = Tombstone(purge=next(self._log.ids), reason=f"{RETENTION}: {name}")
+            await self._bury(ids, tombstone, conditions=[RETENTION], at=self._clock(), context=self._log.here.context)
         await self._log.clear()
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.purges.scrub()))
 
-    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
+    async def _archive(self, folder: Path, ids: Collection[EventId]) -> str:
         """Write these events into a new file and record it, before they are purged."""
         path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
         try:
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(
-                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
+                f"cannot create the archive {path.parent}: {error.strerror}; nothing was purged"
             ) from error
         with atomic_writer(path) as stream:
             async for event in history(self._store.log, EventQuery(), after=0):
@@ -339,24 +339,24 @@ def _quoted(record: Event) -> Quoted:
 
 
 def _check_reason(reason: str, selection: Selection) -> None:
-    """Raise InvalidInput when a tombstone cannot carry this reason, which stays after the purge."""
+    """Raise InvalidInput unless this reason may be stored in a tombstone."""
     if not isinstance(reason, str):
-        raise InvalidInput(f"the reason {reason!r} is no text; give a text")
+        raise InvalidInput(f"the reason {reason!r} is not a string; pass a string")
     check_unicode("the reason", reason)
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
-        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
+        raise InvalidInput(f"the reason {reason[:60]!r} must have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):
-        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if reason != BY_HAND and any(text in reason for text in selection.texts):  # the default reason gives nothing away
-        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
+        raise InvalidInput(f"the reason {reason!r} is reserved for retention; use another")
+    if reason != BY_HAND and any(text in reason for text in selection.texts):  # the default reason reveals nothing
+        raise InvalidInput("the reason contains the content to purge, and the reason is stored; use another")
 
 
-def _purged(found: PurgeMatch) -> Purged:
+def _purged(match: PurgeMatch) -> Purged:
     return Purged(
-        events=len(found.ids),
-        ids=found.ids,
-        names=found.names,
-        sessions=found.sessions,
-        first=found.first,
-        spellings=found.spellings,
+        events=len(match.ids),
+        ids=match.ids,
+        names=match.names,
+        sessions=match.sessions,
+        first=match.first,
+        spellings=match.spellings,
     )

@@ -1,4 +1,4 @@
-"""The events that retention purges: bulk events that are old enough and that no kept event refers to."""
+"""The events that retention purges: bulk events that are old enough and not referenced by a retained event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.settings import RetentionSettings
 from mica.store.purges import SearchedLog
 from mica.store.query import EVENTS_AT_ONCE
 
-RETENTION = "retention"  # the beginning of the reason in its tombstones
+RETENTION = "retention"  # prefix of the reason in its tombstones
 OFF = "retention is off, so nothing is purged; `enabled = true` under [retention] in the settings turns it on"
 PINNED, UNPINNED = "log.pinned", "log.unpinned"
 DEEP = 10  # an event further below its root is deep (E-24)
@@ -23,13 +23,13 @@ Class: TypeAlias = Literal["default", "deep", "error"]
 _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 
 
-class Retained(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of retention, or of its dry run."""
 
     enabled: bool  # False: nothing is purged
     classes: dict[str, int]  # the number of purged events, by class
     kept: dict[str, int] = {}  # the number of old events that stay, by the pattern that keeps their name
-    cited: int = 0  # the number of old events that stay because they are pinned, or a kept event refers to them
+    cited: int = 0  # the number of old events that stay because they are pinned or a retained event refers to them
     archive: str | None = None  # the file that holds the purged events
     unreached: tuple[str, ...] = ()
 
@@ -45,40 +45,40 @@ def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelt
     return name, timedelta(days=longest)
 
 
-class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """The events to purge, by class, and the number of old events that stay, as in `Retained`."""
+class DueEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The events to purge, by class, and the number of old events that stay, as in `RetentionResult`."""
 
     classes: dict[Class, list[EventId]]
     kept: dict[str, int]
     cited: int
 
 
-async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> Due:
+async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> DueEvents:
     """The events to purge now.
 
-    An event stays while it is pinned, or a kept event is its direct child or names its id.
+    An event stays while it is pinned, or while a retained event is its direct child or contains its id.
     """
-    kept = dict.fromkeys(settings.keep, 0)
-    keeping: dict[str, str | None] = {}  # the pattern that keeps each name
+    kept_counts = dict.fromkeys(settings.keep, 0)
+    keep_patterns: dict[str, str | None] = {}  # by event name; None if no pattern keeps it
     old: dict[EventId, Class] = {}
     cited: set[EventId] = set()
     pinned: set[EventId] = set()
     after = 0
     while events := await log.read(after, limit=EVENTS_AT_ONCE):
         for event in events:
-            named = {EventId(found.decode()) for found in _ID.findall(event.body)}
+            named = {EventId(match.decode()) for match in _ID.findall(event.body)}
             if event.name == PINNED:
                 pinned |= named
             if event.name == UNPINNED:
                 pinned -= named
-            if event.name not in keeping:
+            if event.name not in keep_patterns:
                 fits = (pattern for pattern in settings.keep if name_pattern(pattern).fullmatch(event.name))
-                keeping[event.name] = next(fits, None)
-            pattern = keeping[event.name]
+                keep_patterns[event.name] = next(fits, None)
+            pattern = keep_patterns[event.name]
             name, period = class_of(event, settings)
             is_old = event.at < now - period and not is_tombstone(event)
             if pattern is not None:
-                kept[pattern] += is_old
+                kept_counts[pattern] += is_old
             if event.name in (PINNED, UNPINNED):
                 continue
             if pattern is not None:
@@ -86,12 +86,12 @@ async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -
             elif is_old:
                 old[event.id] = name
         after = events[-1].position or 0
-    found: dict[Class, list[EventId]] = {}
+    classes: dict[Class, list[EventId]] = {}
     staying = 0
     for identifier, name in old.items():
         if identifier in cited or identifier in pinned:
             staying += 1
         else:
-            found.setdefault(name, []).append(identifier)
-    counted = {pattern: number for pattern, number in kept.items() if number}
-    return Due(classes=dict(sorted(found.items())), kept=counted, cited=staying)
+            classes.setdefault(name, []).append(identifier)
+    kept = {pattern: number for pattern, number in kept_counts.items() if number}
+    return DueEvents(classes=dict(sorted(classes.items())), kept=kept, cited=staying)

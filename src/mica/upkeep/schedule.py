@@ -20,7 +20,7 @@ from mica.store.priority import never_give_way
 from mica.store.protocol import WorkQueue
 
 LEASE = timedelta(minutes=5)  # never renewed: a job ends long before, or its process is dead
-STIR_S = 60.0  # between two looks of an active process for due jobs
+POLL_S = 60.0  # how often an active process looks for due jobs
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return next_at.astimezone(UTC)
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ran: how much it did, or why it failed."""
 
     kind: str
@@ -61,25 +61,25 @@ class Scheduler:
         jobs: Sequence[Job],
         *,
         clock: Clock,
-        tell: Callable[[Ran], None] = lambda ran: None,
+        on_failure: Callable[[JobRun], None] = lambda run: None,
         give_way: Callable[[], Awaitable[None]] = never_give_way,
     ) -> None:
-        self._tell = tell  # called with every job that failed
+        self._on_failure = on_failure  # called with every job that failed
         self._give_way = give_way
         self._work = work
         self._jobs = {job.kind: job for job in jobs}
         self._clock = clock
         self._owner = f"{os.uname().nodename}:{os.getpid()}"
-        self._stirred_s = asyncio.get_running_loop().time()  # a short-lived process leaves jobs to others
-        self._task: asyncio.Task[list[Ran]] | None = None
+        self._polled_s = asyncio.get_running_loop().time()  # so that a short-lived process runs no jobs
+        self._task: asyncio.Task[list[JobRun]] | None = None
 
-    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
-        """Run the due jobs, of these kinds or of all, that no other process runs; returns them.
+    async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
+        """Run the due jobs, of these kinds or all, that no other process is running; returns them.
 
-        A job that failed is tried at its next time.
+        A failed job is retried at its next scheduled time.
         """
         await self._plan()
-        ran: list[Ran] = []
+        ran: list[JobRun] = []
         chosen = [kind for kind in self._jobs if kinds is None or kind in kinds]
         while (
             claim := await self._work.claim(chosen, owner=self._owner, due_by=self._clock(), lease=LEASE)
@@ -88,41 +88,41 @@ class Scheduler:
             await self._give_way()
             next_at = job.after(self._clock())
             try:
-                found = Ran(kind=job.kind, done=await job.run(), next_at=next_at)
+                result = JobRun(kind=job.kind, done=await job.run(), next_at=next_at)
             except Exception as error:  # noqa: BLE001 - reported, and tried again at its next time
                 reason = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
-                found = Ran(kind=job.kind, error=reason, next_at=next_at)
-                self._tell(found)
+                result = JobRun(kind=job.kind, error=reason, next_at=next_at)
+                self._on_failure(result)
             except BaseException:
                 await asyncio.shield(
                     self._work.finish(claim, again_at=self._clock())
                 )  # another process may run it at once
                 raise
-            with suppress(ClaimLost):  # it outlasted its lease: another process has begun, and nothing is made twice
+            with suppress(ClaimLost):  # its lease expired and another process took over; jobs are idempotent
                 await self._work.finish(claim, again_at=next_at)
-            ran.append(found)
+            ran.append(result)
         return ran
 
-    def stir(self) -> None:
-        """Look in the background for due jobs, at most once per STIR_S."""
+    def poll(self) -> None:
+        """Look in the background for due jobs, at most once per POLL_S."""
         loop = asyncio.get_running_loop()
-        if self._jobs and loop.time() - self._stirred_s > STIR_S and (self._task is None or self._task.done()):
-            self._stirred_s = loop.time()
-            self._task = loop.create_task(self._quietly(), name="mica-scheduler")
+        if self._jobs and loop.time() - self._polled_s > POLL_S and (self._task is None or self._task.done()):
+            self._polled_s = loop.time()
+            self._task = loop.create_task(self._tick_quietly(), name="mica-scheduler")
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _quietly(self) -> list[Ran]:
+    async def _tick_quietly(self) -> list[JobRun]:
         try:
             return await self.tick()
         except MicaError:
-            return []  # the store is away: the next active process looks again
+            return []  # the store is unavailable: the next active process retries
 
     async def _plan(self) -> None:
         known = {work.kind for work in await self._work.all()}
         for kind in self._jobs.keys() - known:
-            # Another process may have planned and run it meanwhile: then it is not due again at once.
+            # `only_new`: another process may have planned and run it meanwhile, so it must not become due again.
             await self._work.plan(kind, due_at=self._clock(), only_new=True)

@@ -16,7 +16,7 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     """The segments with traces of a purged text."""
 
     removed: tuple[str, ...] = ()  # damaged segments that held the texts
-    left: tuple[str, ...] = ()  # sentences about files that a person must check
+    unresolved: tuple[str, ...] = ()  # one sentence for each file that a person must check
 
 
 def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
@@ -26,29 +26,29 @@ def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
     Without texts, every segment is reported.
     """
     removed: list[str] = []
-    left: list[str] = []
+    unresolved: list[str] = []
     for path in sorted(folder.rglob(f"*{SUFFIX}*")) if folder is not None and folder.is_dir() else ():
         try:
-            if texts and not _holds(path, texts):
+            if texts and not _contains(path, texts):
                 continue
             if not path.name.endswith(DAMAGED):
-                left.append(
-                    f"{path} belongs to a running process, which holds events there until it ends or emits again"
+                unresolved.append(
+                    f"{path} belongs to a running process, which removes its events there when it ends or emits again"
                 )
             elif texts:
                 path.unlink()
                 removed.append(str(path))
             else:
-                left.append(f"{path} was damaged and may hold purged events; look at it and remove it")
+                unresolved.append(f"{path} is damaged and may hold purged events; check it and remove it")
         except FileNotFoundError:
             continue  # folded meanwhile
         except OSError as error:
-            left.append(f"{path} cannot be searched: {error.strerror or error}; look at it and remove it")
-    return Traces(removed=tuple(removed), left=tuple(left))
+            unresolved.append(f"{path} cannot be searched: {error.strerror or error}; check it and remove it")
+    return Traces(removed=tuple(removed), unresolved=tuple(unresolved))
 
 
-def _holds(path: Path, texts: Sequence[str]) -> bool:
-    """Whether a file contains all of these texts, as they are or as JSON writes them."""
+def _contains(path: Path, texts: Sequence[str]) -> bool:
+    """True if a file contains all of these texts, either verbatim or JSON-escaped."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:

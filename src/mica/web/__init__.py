@@ -1,1 +1,1 @@
-"""The server: HTTP, events as they happen, and the dashboard, over the memories of one machine or database."""
+"""The server: the HTTP API, event streams and the dashboard, for all spaces of one machine or database."""

@@ -88,7 +88,7 @@ class Access:
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
         self._keys: OrderedDict[str, float] = OrderedDict()  # one-time keys, and when each expires
         self._clock_s = clock_s
-        self.answered: Counter[tuple[str, int]] = Counter()  # requests by method and status
+        self.response_counts: Counter[tuple[str, int]] = Counter()  # requests by method and status
         self._request_rate = _TokenBucket(self.limits.requests_per_s, self.limits.burst, clock_s)
         self._refusal_rate = _TokenBucket(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
 
@@ -153,7 +153,7 @@ class Guard:
         finally:
             took_ms = (time.perf_counter() - started) * 1_000
             method = scope.get("method", "WEBSOCKET")
-            self._access.answered[method if method in METHODS else "other", status] += 1
+            self._access.response_counts[method if method in METHODS else "other", status] += 1
             # The query is not logged, because it contains the key of a link.
             LOG.info("%s %s %d %.1f ms", scope.get("method", "WEBSOCKET"), ascii(scope["path"]), status, took_ms)
 
@@ -195,7 +195,7 @@ class Guard:
             return await _refuse(scope, receive, send, status=413, detail=_too_large(allowed))
         token: AccessToken | None = scope[TOKEN]
         is_socket = scope["type"] == "websocket"
-        started, got, is_whole = asyncio.get_running_loop().time(), 0, is_socket
+        started, received_bytes, is_whole = asyncio.get_running_loop().time(), 0, is_socket
         has_begun = has_ended = False
 
         def is_revoked() -> bool:
@@ -211,17 +211,17 @@ class Guard:
                     return {"type": "websocket.disconnect", "code": 1008} if is_socket else {"type": "http.disconnect"}
 
         async def read() -> Message:
-            nonlocal got, is_whole
+            nonlocal received_bytes, is_whole
             if is_whole:
                 return await rest()
             try:
-                async with asyncio.timeout_at(started + limits.body_grace_s + got / limits.body_bytes_per_s):
+                async with asyncio.timeout_at(started + limits.body_grace_s + received_bytes / limits.body_bytes_per_s):
                     message = await receive()
             except TimeoutError:
                 raise BodyRefused(408, "the body did not arrive in time; send it without pauses") from None
-            got += len(message.get("body", b""))
+            received_bytes += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)
-            if got > allowed:
+            if received_bytes > allowed:
                 raise BodyRefused(413, _too_large(allowed))
             return message
 
@@ -260,16 +260,16 @@ class _TokenBucket:
         self._per_s = per_s
         self._burst = burst
         self._clock_s = clock_s
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
         now = self._clock_s()
-        left, last_s = self._left.pop(caller, (float(self._burst), now))
-        left = min(float(self._burst), left + (now - last_s) * self._per_s)
-        self._left[caller] = (left - 1 if left >= 1 else left, now)
-        while len(self._left) > CALLERS_MAX:
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self._per_s
+        tokens, last_s = self._buckets.pop(caller, (float(self._burst), now))
+        tokens = min(float(self._burst), tokens + (now - last_s) * self._per_s)
+        self._buckets[caller] = (tokens - 1 if tokens >= 1 else tokens, now)
+        while len(self._buckets) > CALLERS_MAX:
+            self._buckets.popitem(last=False)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._per_s
 
 
 async def _refuse(

@@ -82,7 +82,7 @@ async def _enter(request: Request) -> Response:
         return Response(status_code=503)
     token = access.enter(request.query_params.get("key", ""))
     if token is None and request.scope[TOKEN] is not None:
-        return RedirectResponse("/", status_code=303)  # it is logged in already
+        return RedirectResponse("/", status_code=303)  # already logged in
     if token is None:
         return problem_response(
             problem(401, "this link was used already, or is too old; `mica server open` makes a new one")

@@ -23,7 +23,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 NAMES_MAX = 1_000  # trails with a sample of their own; the others are counted together
 OTHERS = "others"
-READ_ON_MAX = 20_000  # new events to read from the log; beyond it, a query for the uses alone is faster
+READ_ON_MAX = 20_000  # new events; beyond this many, a query for uses is faster than reading the log
 
 Labels = Mapping[str, str]
 
@@ -93,7 +93,7 @@ async def metrics(request: Request) -> Response:
             "Answered requests.",
             [
                 sample("mica_requests_total", count, {"method": method, "status": str(status)})
-                for (method, status), count in sorted(access.answered.items())
+                for (method, status), count in sorted(access.response_counts.items())
             ],
         ),
         *_family(

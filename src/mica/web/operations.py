@@ -117,11 +117,11 @@ class ApiVersion:
                 MutableHeaders(scope=message)[VERSION_HEADER] = API_VERSION
             await send(message)
 
-        wanted = Headers(scope=scope).get(VERSION_HEADER, API_VERSION)
-        if wanted == API_VERSION:
+        requested = Headers(scope=scope).get(VERSION_HEADER, API_VERSION)
+        if requested == API_VERSION:
             await self._app(scope, receive, send_with_version)
             return
-        detail = f"this server speaks version {API_VERSION} of the API, not {wanted[:20]!r}"
+        detail = f"this server speaks version {API_VERSION} of the API, not {requested[:20]!r}"
         await problem_response(problem(400, detail))(scope, receive, send_with_version)
 
 
@@ -216,9 +216,9 @@ def decode_query(kind: type[RequestType], request: HTTPConnection) -> RequestTyp
     return msgspec.convert(fields, kind, strict=False)
 
 
-def _contains(kind: object, wanted: type) -> bool:
-    """True if a type is `wanted`, or a union or list that has it."""
-    return kind is wanted or any(_contains(each, wanted) for each in get_args(kind))
+def _contains(kind: object, target: type) -> bool:
+    """True if a type is `target`, or a union or list that contains it."""
+    return kind is target or any(_contains(each, target) for each in get_args(kind))
 
 
 def _is_list(kind: object) -> bool:
@@ -286,32 +286,32 @@ def _any_schema(kind: type) -> Schema:
 def _describe(operation: Operation, response: Schema, request: Schema, components: Schema) -> Schema:
     summary, _, more = (inspect.getdoc(operation.function) or "").partition("\n\n")
     parameters = _parameters(operation, request, components)
-    described: Schema = {
+    description: Schema = {
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.tag],
         "parameters": [*parameters, *([SPACE] if operation.of_space else [])],
         "responses": {
             "200": {
-                "description": "Done.",
+                "description": "Success.",
                 "headers": {VERSION_HEADER: VERSION},
                 "content": {operation.media_type: {"schema": response}},
             },
             "default": {
-                "description": "Why it was not done.",
+                "description": "The error, as a problem document.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": REFERENCES.format(name="Problem")}}},
             },
         },
     }
     if operation.media_type == EVENTS:
-        described["parameters"].append(LAST_ID)
+        description["parameters"].append(LAST_ID)
     elif operation.method == "GET" and operation.media_type == JSON:
-        described["responses"]["304"] = {"description": "Unchanged: If-None-Match has the current ETag."}
+        description["responses"]["304"] = {"description": "Unchanged: If-None-Match has the current ETag."}
     if more:
-        described["description"] = more
+        description["description"] = more
     if operation.method == "POST" and operation.request_type is not EmptyRequest:
-        described["requestBody"] = {"required": True, "content": {JSON: {"schema": request}}}
-    return described
+        description["requestBody"] = {"required": True, "content": {JSON: {"schema": request}}}
+    return description
 
 
 def _parameters(operation: Operation, request: Schema, components: Schema) -> list[Schema]:

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mica.errors import InvalidInput, MicaError
-from mica.store.remote.servers import notes
+from mica.store.remote.servers import running_servers
 from mica.store.space import is_address
 from mica.web.memory_pool import MemoryPool
 from mica.web.tail import Tails
@@ -52,7 +52,7 @@ def listen(host: str, port: int, *, home: Path) -> socket.socket:
             ) from error
         if error.errno != errno.EADDRINUSE:
             raise InvalidInput(f"cannot serve at {host}:{port}: {error.strerror}; try another --port") from error
-        ours = next((note for note in notes(home) if note.address.endswith(f":{port}")), None)
+        ours = next((note for note in running_servers(home) if note.address.endswith(f":{port}")), None)
         if ours is not None:
             raise InvalidInput(f"mica serves at {ours.address} already; `mica server open` shows it") from error
         other = port + 1 if port < 65_535 else 0

@@ -59,25 +59,25 @@ class ExportRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 async def follow(request: Request) -> Response:
     """Events as they are stored, in commit order; with `Last-Event-ID`, those after that position."""
     try:
-        wanted = decode_query(FollowRequest, request)
-        after = _last_id(request, wanted.after)
+        parameters = decode_query(FollowRequest, request)
+        after = _last_id(request, parameters.after)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
     memory = await memory_of(request)
     return await _event_stream(
-        request, memory, wanted.query(limit=None), after=after, fields=wanted.selected_fields, wrap=_wrap
+        request, memory, parameters.query(limit=None), after=after, fields=parameters.selected_fields, wrap=_wrap
     )
 
 
 async def crystal_stream(request: Request) -> Response:
     """Crystals as they are made, in commit order; with `Last-Event-ID`, those after that position."""
     try:
-        wanted = decode_query(CrystalStreamRequest, request)
-        after = _last_id(request, wanted.after)
+        parameters = decode_query(CrystalStreamRequest, request)
+        after = _last_id(request, parameters.after)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
     memory = await memory_of(request)
-    level = wanted.level
+    level = parameters.level
 
     def wrap(event: Event, _: bytes) -> bytes:
         crystal = crystal_of(event)
@@ -93,11 +93,13 @@ async def crystal_stream(request: Request) -> Response:
 async def export(request: Request) -> Response:
     """The log as lines of JSON, in commit order; `mica events import-log` reads them."""
     try:
-        wanted = decode_query(ExportRequest, request)
+        parameters = decode_query(ExportRequest, request)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
-    memory, fields = await memory_of(request), wanted.selected_fields
-    log = memory.events.log(wanted.query(limit=None), after=wanted.after, with_ancestors=wanted.with_ancestors)
+    memory, fields = await memory_of(request), parameters.selected_fields
+    log = memory.events.log(
+        parameters.query(limit=None), after=parameters.after, with_ancestors=parameters.with_ancestors
+    )
     first = await anext(log, None)  # raises before the response begins
 
     async def lines() -> AsyncIterator[bytes]:
@@ -257,7 +259,7 @@ class _Gateway:
                     )
                 case Resolve():
                     resolved = await self._memory.events.resolve(message.references)
-                    documents = event_documents(resolved.found, message.selected_fields)
+                    documents = event_documents(resolved.events, message.selected_fields)
                     await self._send({"id": message.id, "found": documents, "missing": resolved.missing})
                 case StatsMessage():
                     sizes = await self._memory.upkeep.sizes()

@@ -1,4 +1,4 @@
-"""Alignment: remembered lines are found where they are now, or not at all."""
+"""Alignment: remembered lines are found at their current place, or not at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_lines_are_counted_as_git_and_editors_do() -> None:
     assert lines_of("") == []
 
 
-def test_a_line_is_known_by_its_trimmed_text_and_blank_ones_by_nothing() -> None:
+def test_lines_are_hashed_by_their_trimmed_text_and_blank_lines_have_no_hash() -> None:
     one, indented, blank, brackets = hashes_of(["x = 1", "    x = 1  ", "", "  })"])
 
     assert one == indented != SILENT
@@ -73,11 +73,11 @@ def test_a_range_whose_lines_are_gone_is_not_found() -> None:
     assert align(remember(OLD, range(2, 4)), now(["import os", "", "def send():", "    return None"])) is None
 
 
-def test_lines_that_occur_several_times_now_are_certain_of_nothing() -> None:
+def test_lines_that_now_occur_several_times_are_not_aligned() -> None:
     assert align(remember(OLD, range(2, 4)), now([*OLD[2:4], *OLD[2:4]])) is None
 
 
-def test_a_whole_symbol_is_the_symbol_of_its_name_with_the_share_that_is_left() -> None:
+def test_a_whole_symbol_is_aligned_with_the_share_of_its_unchanged_lines() -> None:
     place = align_symbol(remember(OLD, range(2, 4)), now(["def total(lines):", "    return 0"]), range(2))
 
     assert place is not None
@@ -85,7 +85,7 @@ def test_a_whole_symbol_is_the_symbol_of_its_name_with_the_share_that_is_left() 
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), st.integers(0, 5), st.data())
-def test_what_is_found_proves_a_share_of_its_lines(lines: list[str], above: int, data: st.DataObject) -> None:
+def test_an_aligned_range_is_within_the_file_and_has_a_share(lines: list[str], above: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(lines) - 1))
     end = data.draw(st.integers(start + 1, len(lines)))
 

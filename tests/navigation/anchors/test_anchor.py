@@ -1,4 +1,4 @@
-"""Anchors: a range is found again where it is, or not at all."""
+"""Anchors: a range is found at its current place, or not at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main() -> None:
 START = (13, 17)  # Server.start
 
 
-def shown(text: str, found: AnchorMatch | LostAnchor) -> list[str]:
+def matched_lines(text: str, found: AnchorMatch | LostAnchor) -> list[str]:
     assert isinstance(found, AnchorMatch), found
     return lines_of(text)[found.start - 1 : found.end]
 
@@ -63,7 +63,7 @@ def test_a_range_is_found_where_it_was_when_nothing_changed() -> None:
 
 
 def test_a_moved_symbol_is_found_by_its_name() -> None:
-    """keeps: TA-11, K-06. Lines put above move a range; lines put into it belong to it."""
+    """keeps: TA-11, K-06. Lines inserted above move a range; lines inserted into it belong to it."""
     anchored = anchor("server.py", SERVER, *START)
     text = SERVER.replace("import os\n", "import os\nimport sys\nimport time\n").replace(
         "        self.open = True\n        print", "        self.open = True\n        time.sleep(1)\n        print"
@@ -72,30 +72,30 @@ def test_a_moved_symbol_is_found_by_its_name() -> None:
     found = find(anchored, text)
 
     assert found == AnchorMatch(start=15, end=20, how="symbol", share=1.0)
-    assert shown(text, found)[0].strip() == "def start(self) -> None:"
+    assert matched_lines(text, found)[0].strip() == "def start(self) -> None:"
 
 
 def test_a_renamed_symbol_is_found_by_its_lines() -> None:
-    """keeps: TA-11. The name is one witness, the lines are another."""
+    """keeps: TA-11. The lines identify it without the name."""
     text = "# new\n" + SERVER.replace("def start(self)", "def listen(self)")
 
     found = find(anchor("server.py", SERVER, *START), text)
 
     assert isinstance(found, AnchorMatch)
     assert found.how == "lines"
-    assert "listening on" in shown(text, found)[-1]
+    assert "listening on" in matched_lines(text, found)[-1]
 
 
 def test_a_deleted_symbol_is_lost_with_its_name() -> None:
-    """keeps: TA-11. What is gone is left out and named; no other lines take its place."""
+    """keeps: TA-11. No other lines are returned instead."""
     lines = SERVER.split("\n")
     text = "\n".join(lines[: START[0] - 1] + lines[START[1] + 1 :])
 
     assert find(anchor("server.py", SERVER, *START), text) == LostAnchor(reason="method Server.start is gone")
 
 
-def test_a_symbol_that_kept_its_name_alone_is_lost() -> None:
-    """keeps: TA-11. A name without any of the lines is not the range."""
+def test_a_symbol_with_the_same_name_and_other_lines_is_lost() -> None:
+    """keeps: TA-11. The same name without the same lines is not a match."""
     lines = lines_of(SERVER)
     text = "\n".join([*lines[:12], "    def start(self, *, backlog: int) -> bool:", "        raise Gone", *lines[17:]])
     anchored = anchor("server.py", SERVER, 14, 17)
@@ -103,8 +103,8 @@ def test_a_symbol_that_kept_its_name_alone_is_lost() -> None:
     assert isinstance(find(anchored, text), LostAnchor)
 
 
-def test_what_was_moved_out_of_a_symbol_is_found_where_it_went() -> None:
-    """keeps: TA-11. A body that another function has now is found there."""
+def test_lines_moved_out_of_a_symbol_are_found_in_their_new_place() -> None:
+    """keeps: TA-11. A body that moved to another function is found there."""
     text = SERVER.replace(
         "    def start(self) -> None:\n",
         "    def start(self) -> None:\n        self._listen()\n\n    def _listen(self) -> None:\n",
@@ -113,7 +113,7 @@ def test_what_was_moved_out_of_a_symbol_is_found_where_it_went() -> None:
 
     found = find(anchored, text)
 
-    assert shown(text, found) == lines_of(SERVER)[13:17]
+    assert matched_lines(text, found) == lines_of(SERVER)[13:17]
 
 
 def test_one_of_two_equal_blocks_is_not_guessed() -> None:
@@ -125,8 +125,8 @@ def test_one_of_two_equal_blocks_is_not_guessed() -> None:
     assert find(anchored, text) == LostAnchor(reason="its lines occur in several places")
 
 
-def test_equal_blocks_are_told_apart_by_what_stands_around_them() -> None:
-    """keeps: TA-11. Evidence is no guess."""
+def test_equal_blocks_are_distinguished_by_the_lines_around_them() -> None:
+    """keeps: TA-11. The lines around a block identify it."""
     block = "retries = 3\nwait = 5\n"
     text = "".join(f"[{name}]\n{block}" for name in ("mail", "queue", "cache"))
     anchored = anchor("settings.conf", text, 5, 6)
@@ -135,7 +135,7 @@ def test_equal_blocks_are_told_apart_by_what_stands_around_them() -> None:
     assert find(anchored, later) == AnchorMatch(start=6, end=7, how="lines", share=1.0)
 
 
-def test_the_end_of_a_file_is_not_mistaken_for_another_that_ends_alike() -> None:
+def test_a_range_at_the_end_is_not_confused_with_a_new_end_that_looks_alike() -> None:
     """keeps: TA-11. A new last function that ends with the same lines is not the range."""
     text = "def a(x):\n    if x:\n        return 1\n    return None\n"
     later = text + "\n\ndef b(y):\n    if y:\n        return 2\n    return None\n"
@@ -147,19 +147,19 @@ def test_the_end_of_a_file_is_not_mistaken_for_another_that_ends_alike() -> None
     )
 
 
-def test_overloads_are_told_apart_by_their_lines() -> None:
-    """keeps: TA-11. Several symbols of one name are compared, and the nearest must be clearly nearer."""
+def test_overloads_are_distinguished_by_their_lines() -> None:
+    """keeps: TA-11. Symbols of the same name are compared, and the best match must be clearly better."""
     text = "class A {\n  int f(int a) {\n    return alpha(a);\n  }\n  int f(long b) {\n    return beta(b);\n  }\n}\n"
     anchored = anchor("A.java", text, 5, 7)
     later = text.replace("class A {\n", "class A {\n  int f() {\n    return gamma();\n  }\n\n")
 
     found = find(anchored, later)
 
-    assert shown(later, found) == ["  int f(long b) {", "    return beta(b);", "  }"]
+    assert matched_lines(later, found) == ["  int f(long b) {", "    return beta(b);", "  }"]
 
 
 def test_one_of_two_equal_symbols_is_not_guessed() -> None:
-    """keeps: TA-11. A name that occurs twice with the same lines proves nothing."""
+    """keeps: TA-11. A name that occurs twice with the same lines is ambiguous."""
     text = "def f(a):\n    one(a)\n    two(a)\n\n\n" * 2
     anchored = anchor("a.py", text, 6, 8)
 
@@ -167,7 +167,7 @@ def test_one_of_two_equal_symbols_is_not_guessed() -> None:
 
 
 def test_a_reindented_block_with_other_line_ends_is_the_same_block() -> None:
-    """keeps: TA-11. Trimmed text counts, so formatters and Windows do not lose a range."""
+    """keeps: TA-11. Lines are compared without leading and trailing space, so a formatter does not lose a range."""
     text = "\r\n".join(f"  {line}" for line in SERVER.split("\n"))
 
     found = find(anchor("server.txt", SERVER, *START), text)
@@ -180,14 +180,14 @@ def test_a_whole_file_stays_a_whole_file_until_it_is_rewritten() -> None:
     anchored = anchor("server.py", SERVER, 1, 27)
 
     assert anchored.whole
-    assert find(anchored, SERVER).how == "exact"  # type: ignore[union-attr]  # else it fails, as it should
+    assert find(anchored, SERVER).how == "exact"  # type: ignore[union-attr]  # a lost anchor fails here
     assert find(anchored, SERVER + "\n\nmain()\n") == AnchorMatch(start=1, end=30, how="file", share=1.0)
     assert isinstance(find(anchored, "something else altogether\n"), LostAnchor)
     assert isinstance(find(anchored, ""), LostAnchor)
 
 
-def test_an_anchor_holds_references_and_no_contents() -> None:
-    """keeps: K-02, K-06. What is stored can be read by anyone and shows no line of the file."""
+def test_an_anchor_contains_references_and_no_text() -> None:
+    """keeps: K-02, K-06. The stored anchor contains no text of the file."""
     anchored = anchor("server.py", SERVER, *START)
     stored = msgspec.json.encode(anchored)
 
@@ -202,13 +202,13 @@ def test_an_anchor_holds_references_and_no_contents() -> None:
     )
 
 
-def test_an_anchor_carries_the_hash_that_steps_carry() -> None:
+def test_an_anchor_has_the_same_content_hash_as_a_step() -> None:
     """keeps: K-02. A content hash shows whether a range is unchanged."""
     assert anchor("server.py", SERVER, 3, 4).content_hash == content_hash(["import os", ""])
 
 
 def test_long_ranges_are_remembered_in_part() -> None:
-    """keeps: A-40. The size of an anchor is bounded, and it is found all the same."""
+    """keeps: A-40. The size of an anchor is bounded, and the range is still found."""
     lines = [f"row {number}" for number in range(30_000)]
     anchored = anchor("data.txt", "\n".join(lines), 101, 29_000)
 
@@ -220,7 +220,7 @@ def test_long_ranges_are_remembered_in_part() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 2), (1, 28), (-4, 3)])
-def test_lines_that_are_not_there_have_no_anchor(start: int, end: int) -> None:
+def test_missing_lines_cannot_be_anchored(start: int, end: int) -> None:
     with pytest.raises(InvalidInput, match="has 27 lines"):
         anchor("server.py", SERVER, start, end)
 
@@ -244,7 +244,7 @@ def ranged(draw: st.DrawFn, lines: st.SearchStrategy[list[str]]) -> tuple[list[s
 def test_insertions_elsewhere_never_lose_a_range(
     path: str, drawn: tuple[list[str], int, int], data: st.DataObject
 ) -> None:
-    """keeps: TA-11. Whatever is put before and after a block of distinct lines, the block is found exactly."""
+    """keeps: TA-11. A block of distinct lines is found exactly after any insertions before and after it."""
     lines, start, end = drawn
     assume((start, end) != (1, len(lines)))
     anchored = anchor(path, "\n".join(lines), start, end)
@@ -263,7 +263,7 @@ def test_insertions_elsewhere_never_lose_a_range(
 
 @given(PATHS, ranged(distinct), st.data())
 def test_a_deleted_block_is_lost(path: str, drawn: tuple[list[str], int, int], data: st.DataObject) -> None:
-    """keeps: TA-11. With a block gone, nothing else is offered in its place, also where other lines came instead."""
+    """keeps: TA-11. No other range is returned for a deleted block, even if other lines replace it."""
     lines, start, end = drawn
     assume((start, end) != (1, len(lines)))
     anchored = anchor(path, "\n".join(lines), start, end)
@@ -273,8 +273,10 @@ def test_a_deleted_block_is_lost(path: str, drawn: tuple[list[str], int, int], d
 
 
 @given(PATHS, ranged(common), st.lists(st.sampled_from(["a", "b", "", "}", "end", "x", "y"]), max_size=60))
-def test_what_is_found_has_the_share_that_it_says(path: str, drawn: tuple[list[str], int, int], now: list[str]) -> None:
-    """keeps: TA-11. Every match proves the share it reports."""
+def test_a_match_contains_the_share_of_lines_that_it_reports(
+    path: str, drawn: tuple[list[str], int, int], now: list[str]
+) -> None:
+    """keeps: TA-11. At least the reported share of its lines is in the match."""
     lines, start, end = drawn
     anchored = anchor(path, "\n".join(lines) + "\n", start, end)
     total = len(lines_of("\n".join(lines) + "\n"))
@@ -285,9 +287,9 @@ def test_what_is_found_has_the_share_that_it_says(path: str, drawn: tuple[list[s
 
     if isinstance(found, AnchorMatch):
         present = set(lines_of(text)[found.start - 1 : found.end])
-        telling = [line for line in lines[start - 1 : end] if line.strip(" }")]
+        distinctive = [line for line in lines[start - 1 : end] if line.strip(" }")]
         assert 1 <= found.start <= found.end <= len(lines_of(text))
-        assert sum(line in present for line in telling) >= found.share * len(telling) - 1e-9
+        assert sum(line in present for line in distinctive) >= found.share * len(distinctive) - 1e-9
 
 
 @given(ranged(st.lists(words, min_size=1, max_size=40)), st.lists(words, max_size=40))

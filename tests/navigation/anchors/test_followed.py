@@ -14,8 +14,8 @@ from mica.navigation.anchors.followed import (
     FILE_BYTES_MAX,
     Contents,
     FollowedRange,
-    LeftOut,
-    Unread,
+    OmittedRange,
+    UnreadFile,
     follow,
     make_anchor,
     read,
@@ -86,7 +86,7 @@ def test_nothing_outside_the_project_is_read(tmp_path: Path, path: str) -> None:
     root = tmp_path / "project"
     root.mkdir()
 
-    assert isinstance(read(root, path), Unread)
+    assert isinstance(read(root, path), UnreadFile)
 
 
 def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
     (root / "real").write_text("x\n")
     (root / "in").symlink_to(root / "real")
 
-    assert read(root, "out") == Unread(path="out", reason="a symbolic link leads out of the project")
-    assert read(root, "folder/secret") == Unread(
+    assert read(root, "out") == UnreadFile(path="out", reason="a symbolic link leads out of the project")
+    assert read(root, "folder/secret") == UnreadFile(
         path="folder/secret", reason="a symbolic link leads out of the project"
     )
-    assert isinstance(read(root, "loop"), Unread)
+    assert isinstance(read(root, "loop"), UnreadFile)
     assert isinstance(read(root, "in"), Contents)
 
 
@@ -112,7 +112,7 @@ def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
 def test_files_that_may_contain_keys_are_never_read(tmp_path: Path, path: str) -> None:
     """keeps: A-40.
 
-    A trail through it names it, and shows nothing of it; a link of another name leads nowhere either.
+    A symbolic link with another name to such a file is not read either.
     """
     (tmp_path / "deploy").mkdir()
     for name in (".env", "deploy/.env.local", "id_rsa"):
@@ -121,24 +121,24 @@ def test_files_that_may_contain_keys_are_never_read(tmp_path: Path, path: str) -
 
     refused = read(tmp_path, path)
 
-    assert isinstance(refused, Unread)
+    assert isinstance(refused, UnreadFile)
     assert refused.reason == "it may contain keys"
 
 
 def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
-    """keeps: A-40. Binary, large and special files have a reason each."""
+    """keeps: A-40. Binary, large and special files each have a reason."""
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\0")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(FILE_BYTES_MAX + 1)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
 
-    assert read(tmp_path, "binary") == Unread(path="binary", reason="it is binary")
-    assert read(tmp_path, "large") == Unread(path="large", reason="it is larger than 16 MB")
-    assert read(tmp_path, "pipe") == Unread(path="pipe", reason="it is not a file")
-    assert read(tmp_path, "folder") == Unread(path="folder", reason="it is not a file")
-    assert read(tmp_path, "none") == Unread(path="none", reason="there is no such file", gone=True)
-    assert read(tmp_path, "a\0b") == Unread(path="a\0b", reason="the path is not valid")
+    assert read(tmp_path, "binary") == UnreadFile(path="binary", reason="it is binary")
+    assert read(tmp_path, "large") == UnreadFile(path="large", reason="it is larger than 16 MB")
+    assert read(tmp_path, "pipe") == UnreadFile(path="pipe", reason="it is not a file")
+    assert read(tmp_path, "folder") == UnreadFile(path="folder", reason="it is not a file")
+    assert read(tmp_path, "none") == UnreadFile(path="none", reason="there is no such file", is_missing=True)
+    assert read(tmp_path, "a\0b") == UnreadFile(path="a\0b", reason="the path is not valid")
 
 
 def test_other_encodings_are_replaced_and_counted(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_other_encodings_are_replaced_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_step_is_anchored_to_the_lines_it_was_shown(tmp_path: Path) -> None:
-    """keeps: TA-11. By the hash of what was shown; lines that only have the same numbers are refused."""
+    """keeps: TA-11. The hash of the shown text decides; other lines with the same numbers are refused."""
     write(tmp_path, "a.py", CODE)
     shown = content_hash(CODE.split("\n")[7:10])
 
@@ -170,17 +170,17 @@ def test_a_step_is_anchored_to_the_lines_it_was_shown(tmp_path: Path) -> None:
     assert isinstance(fresh, Anchor)
     assert isinstance(moved, Anchor)
     assert (moved.start, moved.end) == (9, 11)
-    assert changed == LeftOut(path="a.py", start=8, end=10, reason="its lines changed since they were shown")
+    assert changed == OmittedRange(path="a.py", start=8, end=10, reason="its lines changed since they were shown")
     assert isinstance(whole, Anchor)
     assert whole.whole
     assert whole.path == "a.py"
-    assert isinstance(make_anchor(tmp_path, "a.py", 80, 90), LeftOut)
+    assert isinstance(make_anchor(tmp_path, "a.py", 80, 90), OmittedRange)
 
 
 def test_a_range_after_the_end_is_reported_as_requested(tmp_path: Path) -> None:
     (tmp_path / "session.py").write_text("one\ntwo\n")
 
-    left_out = make_anchor(tmp_path, "session.py", 10, 40)
+    omitted = make_anchor(tmp_path, "session.py", 10, 40)
 
-    assert isinstance(left_out, LeftOut)
-    assert left_out.reason == "session.py has 2 lines, so there is no range 10-40 in it"
+    assert isinstance(omitted, OmittedRange)
+    assert omitted.reason == "session.py has 2 lines, so there is no range 10-40 in it"

@@ -1,4 +1,4 @@
-"""What git knows about a file that is not where it was."""
+"""Renamed and deleted files in the git history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.errors import InvalidInput
 from mica.navigation.anchors.anchor import Anchor, anchor
 from mica.navigation.anchors.followed import (
     FollowedRange,
-    LeftOut,
+    OmittedRange,
     follow,
 )
 from mica.navigation.anchors.renames import Deleted, Renamed, UnknownFate, find_rename
@@ -83,7 +83,7 @@ def test_a_deleted_file_is_left_out_with_the_commit(tmp_path: Path, git: Git) ->
 
     commit = git("rev-parse", "HEAD")
     assert find_rename(tmp_path, "old.py") == Deleted(commit=commit)
-    assert follow(was, root=tmp_path) == LeftOut(
+    assert follow(was, root=tmp_path) == OmittedRange(
         path="old.py", start=8, end=10, reason=f"the file was deleted in {commit[:10]}"
     )
 
@@ -107,7 +107,7 @@ def test_the_latest_file_of_a_path_counts(tmp_path: Path, git: Git) -> None:
 
 
 def test_a_submodule_has_its_own_history(tmp_path: Path, git: Git) -> None:
-    """keeps: TA-11. A file of a submodule is asked for there."""
+    """keeps: TA-11. A file of a submodule is searched in the history of the submodule."""
     part = tmp_path / "vendor" / "part"
     part.mkdir(parents=True)
     git("init", "-q", "-b", "main", folder=part)
@@ -128,11 +128,11 @@ def test_without_git_the_reason_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     was = write(tmp_path, "a.py", CODE)
     (tmp_path / "a.py").unlink()
 
-    left = follow(was, root=tmp_path)
+    omitted = follow(was, root=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert isinstance(left, LeftOut)
-    assert left.reason == "the file is gone (this is not a git repository)"
+    assert isinstance(omitted, OmittedRange)
+    assert omitted.reason == "the file is gone (this is not a git repository)"
     assert find_rename(tmp_path, "a.py") == UnknownFate(reason="git is not installed, or the folder is gone")
 
 

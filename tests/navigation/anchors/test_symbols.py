@@ -1,4 +1,4 @@
-"""Symbols: what a file defines, in the languages people use, and in files that are no code."""
+"""Symbols: the definitions of a file, in common languages and in files without code."""
 
 from __future__ import annotations
 
@@ -322,13 +322,13 @@ def test_definitions_are_found_with_their_lines(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path not in ("a.md", "a.sh")])
-def test_languages_are_parsed_where_the_grammar_is_there(path: str) -> None:
+def test_languages_with_an_installed_grammar_are_parsed(path: str) -> None:
     assert method_for(path) == "tree-sitter"
 
 
 @pytest.mark.parametrize("suffix", LANGUAGES)
 def test_every_grammar_of_the_table_loads(suffix: str) -> None:
-    """The kinds of node that the table names exist; a grammar that renamed them would find nothing."""
+    """All node kinds of the table exist in the grammar."""
     from tree_sitter import Language
 
     grammar = GRAMMARS[LANGUAGES[suffix]]
@@ -340,8 +340,8 @@ def test_every_grammar_of_the_table_loads(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_patterns_find_most_of_it_without_a_parser(path: str) -> None:
-    """Without `mica[code]` the outer definitions are found all the same, on the same lines."""
+def test_patterns_find_most_definitions_without_a_parser(path: str) -> None:
+    """Without `mica[code]`, the outer definitions are still found, on the same lines."""
     text, expected = SOURCES[path]
     found = {(name.split(".")[-1], start) for name, _, start, _ in find_by_patterns(Path(path).suffix, text)}
     outer = [
@@ -357,8 +357,8 @@ def test_patterns_find_most_of_it_without_a_parser(path: str) -> None:
     assert there >= 0.7 * len(outer), (found, outer)
 
 
-def test_without_tree_sitter_patterns_are_used_and_it_is_said() -> None:
-    """The product works without the extra."""
+def test_without_tree_sitter_patterns_are_used_and_reported() -> None:
+    """Symbols are found without the extra `mica[code]`."""
     code = (
         "import sys\n"
         "sys.modules['tree_sitter'] = None\n"
@@ -382,11 +382,11 @@ def test_the_parser_is_not_imported_before_it_is_needed() -> None:
 
 
 def test_the_innermost_symbol_encloses_a_range() -> None:
-    found = [Symbol("A", "class", 1, 9), Symbol("A.f", "method", 2, 5), Symbol("A.g", "method", 6, 9)]
+    symbols = [Symbol("A", "class", 1, 9), Symbol("A.f", "method", 2, 5), Symbol("A.g", "method", 6, 9)]
 
-    assert find_enclosing(found, 3, 5) == found[1]
-    assert find_enclosing(found, 5, 6) == found[0]
-    assert find_enclosing(found, 9, 10) is None
+    assert find_enclosing(symbols, 3, 5) == symbols[1]
+    assert find_enclosing(symbols, 5, 6) == symbols[0]
+    assert find_enclosing(symbols, 9, 10) is None
 
 
 HOSTILE = {
@@ -407,14 +407,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("suffix", {name: suffix for suffix, name in LANGUAGES.items()}.values())
 def test_hostile_text_neither_raises_nor_hangs_nor_crashes(suffix: str) -> None:
-    """keeps: A-40. Deep nesting that overflows a parser's stack is not given to it; a parse has a time limit."""
+    """keeps: A-40. Deep nesting that would overflow the stack is not parsed, and parsing has a time limit."""
     for text in HOSTILE.values():
         total = text.count("\n") + 1
         assert all(1 <= one.start <= one.end <= total for one in find_symbols(f"a{suffix}", text))
 
 
 def test_large_files_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """keeps: A-40. Beyond a limit patterns are used, beyond another nothing."""
+    """keeps: A-40. Above one limit patterns are used; above a second one there are no symbols."""
     text = "def f():\n    pass\n" * (PARSED_BYTES_MAX // 10)
     called: list[str] = []
     monkeypatch.setattr(module, "_load", called.append)
@@ -425,7 +425,7 @@ def test_large_files_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.text(max_size=300), st.sampled_from([*LANGUAGES, ".md", ".sh", ""]))
-def test_any_text_has_symbols_within_it(text: str, suffix: str) -> None:
+def test_symbols_are_within_the_text(text: str, suffix: str) -> None:
     total = max(1, text.count("\n") + 1)
 
     for symbol in find_symbols(f"file{suffix}", text):

@@ -1,4 +1,4 @@
-"""Which lines of a file to read first."""
+"""The lines of a file to read first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_lines_are_chosen_by_symbol_words_and_line_numbers() -> None:
 
 
 @given(st.text(alphabet="abc def\n():", max_size=3_000), st.lists(st.sampled_from(["abc", "def"]), max_size=2))
-def test_chosen_lines_are_within_the_file_and_in_order(text: str, wanted: list[str]) -> None:
-    lines, total = choose_lines(text, wanted, at=[(5, 9)])
+def test_chosen_lines_are_within_the_file_and_in_order(text: str, query_terms: list[str]) -> None:
+    lines, total = choose_lines(text, query_terms, at=[(5, 9)])
 
     assert all(1 <= start <= end <= total for start, end in lines)
     assert list(lines) == sorted(lines)

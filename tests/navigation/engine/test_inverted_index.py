@@ -17,22 +17,22 @@ counts = st.dictionaries(st.sampled_from(WORDS), st.integers(1, 5), max_size=6)
 
 @given(st.lists(counts, max_size=6), st.lists(st.tuples(st.integers(0, 7), counts), max_size=4), counts)
 def test_a_saved_index_scores_like_one_that_was_never_saved(
-    documents: list[dict[str, int]], later: list[tuple[int, dict[str, int]]], asked: dict[str, int]
+    documents: list[dict[str, int]], later: list[tuple[int, dict[str, int]]], query: dict[str, int]
 ) -> None:
-    """Written, read back, changed and written again: it scores as one that never was in a file."""
+    """The scores stay equal after saving, loading, changing and saving again."""
     field = InvertedIndex()
     for number, terms in enumerate(documents):
         field.put(number, terms)
-    kept = InvertedIndex(kept_in(field.entries("a")), "a")
+    loaded = InvertedIndex(save(field.entries("a")), "a")
     for number, terms in later:
-        for each in (field, kept):
+        for each in (field, loaded):
             each.remove(number) if not terms else each.put(number, terms)
 
-    assert kept.scores(asked) == field.scores(asked)
-    assert InvertedIndex(kept_in(kept.entries("b")), "b").scores(asked) == field.scores(asked)
+    assert loaded.scores(query) == field.scores(query)
+    assert InvertedIndex(save(loaded.entries("b")), "b").scores(query) == field.scores(query)
 
 
-def kept_in(entries: Iterable[tuple[str, str, bytes]]) -> LookupFile:
+def save(entries: Iterable[tuple[str, str, bytes]]) -> LookupFile:
     with tempfile.TemporaryFile() as file:
         file.write(build_file(entries))
         file.flush()

@@ -16,9 +16,9 @@ def test_tables_return_what_was_written(table: dict[str, dict[int, int]]) -> Non
     with tempfile.TemporaryFile() as file:
         file.write(build_file(entries))
         file.flush()
-        kept = LookupFile(file.fileno())
+        loaded = LookupFile(file.fileno())
 
-    assert {key: kept.get("one", key, {5: 5}) for key in table} == table
-    assert dict(kept.raws("one")) == {key: pack(value) for key, value in table.items()}
-    assert kept.get("two", "key", "") == "text"
-    assert kept.get("two", "none", "nothing") == kept.get("three", "key", "nothing") == "nothing"
+    assert {key: loaded.get("one", key, {5: 5}) for key in table} == table
+    assert dict(loaded.raws("one")) == {key: pack(value) for key, value in table.items()}
+    assert loaded.get("two", "key", "") == "text"
+    assert loaded.get("two", "none", "nothing") == loaded.get("three", "key", "nothing") == "nothing"

@@ -8,7 +8,7 @@ PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/logi
 
 
 def test_paths_are_found_in_every_notation() -> None:
-    """A path with or without what leads to it, behind an @, in backticks, from another machine, or for Windows."""
+    """A path may be absolute or relative, follow an @, stand in backticks, or be a Windows path."""
     names = TreeNames([*PATHS, "src/billing/invoice.py"])
     for written in (
         "see auth/session.py now",

@@ -1,4 +1,4 @@
-"""A prediction is offered only when it is likely to save more than it costs."""
+"""A prediction is offered only if it is likely to save more than it costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def place(path: str, probability: float, *, named: bool = False) -> Place:
 
 
 def test_files_are_offered_only_if_that_pays() -> None:
-    """keeps: A-18. Few words, a path in the prompt, nothing likely or a list that costs more than it saves: silence."""
+    """keeps: A-18. No offer for few words, a named path, unlikely files, or a cost above the saving."""
     prompt = "the login redirect loses the session cookie"
     sure = [place("a.py", 0.7), place("b.py", 0.3), place("c.py", 0.01)]
 
@@ -30,7 +30,7 @@ def test_files_are_offered_only_if_that_pays() -> None:
 
 
 def test_savings_so_far_decide_what_is_offered() -> None:
-    """A space's own history opens the gate where lists save much, and closes it where they save nothing."""
+    """Files are offered for kinds of prompts where lists saved tokens before, and not for others."""
     prompt = "the login redirect loses the session cookie"
     named = [place("a.py", 0.9, named=True)]
     useless, useful = ListSavings(), ListSavings()
@@ -44,7 +44,7 @@ def test_savings_so_far_decide_what_is_offered() -> None:
     assert select_offer(prompt, [place("a.py", 0.9)], cost_tokens=10, worth=few.by_kind) == []
 
 
-def test_a_file_has_the_reasons_that_speak_for_it_the_strongest_first() -> None:
+def test_a_file_has_its_reasons_strongest_first() -> None:
     tree, past = FileTree(), TaskHistory()
     tree.put("auth/session.py", IndexedFile(terms={"cooki": 3}, symbols=("RenewCookie",), size_bytes=10))
     tree.put("docs/login.md", IndexedFile(size_bytes=10))

@@ -1,4 +1,4 @@
-"""What a hook prints for a prompt: exactly the answer of `navigate`, if the offer is likely to pay."""
+"""The offer that a hook prints for a prompt: the answer of `navigate`, if the offer is likely to pay."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def memory(shop: Shop) -> AsyncIterator[mica.Memory]:
 async def test_a_hook_prints_what_navigate_answers(shop: Shop, memory: mica.Memory, session: str) -> None:
     """keeps: A-18, A-42, TA-01.
 
-    One predictor; the same files, order, lines and reasons, from a process without mica.
+    Files, order, lines and reasons are the same, from a process without the mica package.
     """
     places = await memory.navigate(PROMPT, session=session, root=shop.root)
 
@@ -54,20 +54,20 @@ async def test_a_hook_prints_what_navigate_answers(shop: Shop, memory: mica.Memo
     assert memory.clients.spools.failures() == []
 
 
-async def test_the_program_as_it_is_installed_answers_a_prompt(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-18, A-42. With its own time limit, and with no line of these tests in its process."""
+async def test_the_installed_program_answers_a_prompt(shop: Shop, memory: mica.Memory) -> None:
+    """keeps: A-18, A-42. The installed program runs with its own time limit and without test code."""
     places = await memory.navigate(PROMPT, session="s0", root=shop.root)
     spools = memory.clients.spools
     assert spools is not None
     shop.program = INSTALLED_HOOK
 
-    said = in_time(lambda: shop.hook_text(PROMPT), lambda: [failure.reason for failure in spools.failures()])
+    text = in_time(lambda: shop.hook_text(PROMPT), lambda: [failure.reason for failure in spools.failures()])
 
-    assert said == render_places(shortlist(places))
+    assert text == render_places(shortlist(places))
 
 
 async def test_recent_steps_of_a_session_count_at_its_next_prompt(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-42. Before anything is ingested; the session's own files count most, and only for that session."""
+    """keeps: A-42. Steps count before they are ingested, and only for their own session."""
     before = shop.hook_text(PROMPT, session="now")
     done = {
         "Read": {"file_path": str(shop.root / "billing/invoice.py")},
@@ -97,7 +97,7 @@ def test_spooled_steps_are_not_counted_twice() -> None:
 async def test_a_hook_ranks_as_navigate_does(shop: Shop, memory: mica.Memory) -> None:
     """keeps: A-42.
 
-    Files, order, probabilities, tiers, reasons and lines agree for whatever is asked, also after an edit.
+    Files, order, probabilities, tiers, reasons and lines agree for any prompt, also after an edit.
     """
     words = [*PROMPT.split(), "invoice", "totals", "auth/session.py:3-9", "renew_session", "Ünïcode", "café", "tests/"]
     loop = asyncio.get_running_loop()
@@ -109,32 +109,33 @@ async def test_a_hook_ranks_as_navigate_does(shop: Shop, memory: mica.Memory) ->
 
     @given(st.lists(st.sampled_from(words), max_size=8).map(" ".join), st.sampled_from(["s0", "s11", "none"]))
     @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def ranks_alike(prompt: str, session: str) -> None:
+    def check_ranking(prompt: str, session: str) -> None:
         expected = asyncio.run_coroutine_threadsafe(
             memory.navigate(prompt, session=session, root=shop.root), loop
         ).result()
         with open(made.trees[str(shop.root)], "rb") as tree, open(made.past, "rb") as past:  # noqa: PTH123
-            asked = PromptPrediction(prompt, session, root=str(shop.root), tree=tree.fileno(), past=past.fileno())
+            prediction = PromptPrediction(prompt, session, root=str(shop.root), tree=tree.fileno(), past=past.fileno())
         found = [
-            (each.path, each.probability, each.tier, each.reasons, asked.lines(each.path)) for each in asked.places
+            (each.path, each.probability, each.tier, each.reasons, prediction.lines(each.path))
+            for each in prediction.places
         ]
         assert found == [
             (each.path, each.probability, each.tier, each.reasons, tuple((at.start, at.end) for at in each.lines))
             for each in expected
         ]
 
-    await asyncio.to_thread(ranks_alike)
+    await asyncio.to_thread(check_ranking)
 
 
 async def test_the_files_of_a_brief_are_those_of_navigate(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-42. One ranking for the hook, `navigate` and the brief, each file with what last touched it."""
+    """keeps: A-42. The hook, `navigate` and the brief share one ranking; each file cites its latest event."""
     brief = await memory.brief(PROMPT, deadline_s=5.0)
     (passage,) = [each for each in brief.passages if each.source == "files"]
 
     expected = [place.path for place in await memory.navigate(PROMPT, root=shop.root)]
-    told = [part.partition(" (")[0].partition(":")[0] for part in passage.text.split(", ")]
+    paths = [part.partition(" (")[0].partition(":")[0] for part in passage.text.split(", ")]
     touched = {"auth/session.py", "auth/redirect.py", "billing/invoice.py"}
-    assert told == [path for path in expected if path in touched]
+    assert paths == [path for path in expected if path in touched]
     reads = {str(event.id): event.data["path"] for event in await memory.events.query() if event.name == "file.read"}
     assert {reads[each] for each in passage.sources} == touched
     assert "files" not in brief.missing
@@ -143,7 +144,7 @@ async def test_the_files_of_a_brief_are_those_of_navigate(shop: Shop, memory: mi
 async def test_the_gate_and_the_hold_out_decide_whether_files_are_offered(shop: Shop, memory: mica.Memory) -> None:
     """keeps: A-18, TA-06.
 
-    Nothing for a word or two, nothing where a file is named, nothing to a session that is held out.
+    Nothing is offered for a very short prompt, a prompt that names a file, or a held-out session.
     """
     assert shop.hook_text("go on") == ""
     assert shop.hook_text("Look at the session cookie of the login in auth/session.py") == ""
@@ -163,22 +164,22 @@ async def test_the_gate_and_the_hold_out_decide_whether_files_are_offered(shop: 
 async def test_a_replay_judges_what_a_hook_prints(shop: Shop) -> None:
     """keeps: A-18, TA-01, M-15.
 
-    What a replay counts is what a hook prints for that prompt with the same past, lines too.
+    A replay counts the same text and files that a hook prints for the prompt with the same history.
     """
     async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
         await shop.work(memory, learns_git=False)
-        said = shop.hook_text(PROMPT, session="other")
+        text = shop.hook_text(PROMPT, session="other")
         step = {"path": "auth/session.py", "operation": "read", "tokens": 9}
         memory.trails.record(PROMPT, [step], session="last", at=shop.clock())
         *_, last = (await memory.trails.replay(root=shop.root)).rows
 
     (line,) = (hooks_folder(shop.file) / "spool" / "other.jsonl").read_text().splitlines()
-    assert last.cost_tokens == about(said) > 0
+    assert last.cost_tokens == about(text) > 0
     assert [guess.path for guess in last.offered] == json.loads(line)["offered"]["paths"]
 
 
-async def test_a_space_without_counts_of_its_own_offers_nothing(shop: Shop) -> None:
-    """keeps: A-18. The prior alone is no reason to offer files; `navigate` still answers."""
+async def test_a_space_without_measured_savings_offers_nothing(shop: Shop) -> None:
+    """keeps: A-18. The prior alone does not lead to an offer; `navigate` still answers."""
     async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
         memory.emit("session.started", {"cwd": str(shop.root)})
         step = {"path": "auth/session.py", "operation": "read"}
@@ -192,17 +193,17 @@ async def test_a_space_without_counts_of_its_own_offers_nothing(shop: Shop) -> N
         assert memory.clients.spools.failures() == []
 
 
-async def test_opencode_is_offered_places_by_the_texts_of_its_message(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-18. Its prompts are parts, as recorded; what a plugin added is none of the person's words."""
+async def test_files_are_offered_for_the_text_parts_of_an_opencode_message(shop: Shop, memory: mica.Memory) -> None:
+    """keeps: A-18. The prompt is the text parts of the message, without synthetic parts of plugins."""
     recorded = (Path(__file__).parents[2] / "fixtures/hooks/opencode.jsonl").read_text().splitlines()
-    told = next(told for line in recorded if (told := json.loads(line))["k"] == "chat.message")
-    (part,) = told["output"]["parts"]
+    message = next(entry for line in recorded if (entry := json.loads(line))["k"] == "chat.message")
+    (part,) = message["output"]["parts"]
 
     def offered_for(*parts: dict[str, object]) -> str:
-        told["output"]["parts"] = [{**part, **more} for more in parts]
+        message["output"]["parts"] = [{**part, **more} for more in parts]
         done = subprocess.run(
             [*PATIENT_HOOK, "opencode", "chat.message"],
-            input=json.dumps(told).encode(),
+            input=json.dumps(message).encode(),
             capture_output=True,
             env={"HOME": str(shop.home), "MICA_HOME": str(shop.home)},
             cwd=shop.root,
@@ -216,15 +217,17 @@ async def test_opencode_is_offered_places_by_the_texts_of_its_message(shop: Shop
     assert offered_for({"text": 5}, {"type": "file", "text": None}) == ""
 
 
-async def test_nothing_switched_off_retracted_or_elsewhere_is_offered(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-18, A-47, B-43. Offers follow from the log without what was retracted, and can be switched off."""
+async def test_nothing_is_offered_after_a_retraction_or_with_offers_switched_off(
+    shop: Shop, memory: mica.Memory
+) -> None:
+    """keeps: A-18, A-47, B-43. Retracted prompts lead to no offers, and offers can be switched off."""
     spools = memory.clients.spools
     assert spools is not None
     assert shop.hook_text(PROMPT) != ""
     for prompt in await memory.events.query(mica.EventQuery(names=("mark",), limit=None)):
         await memory.retract(prompt.id, reason="meant for another project")
     assert shop.hook_text(PROMPT) == ""
-    assert not spools.past.exists()  # what was retracted is in no file of ours
+    assert not spools.past.exists()  # retracted text is in no saved file
     await memory.clients.ingest()
     assert "similar task" not in shop.hook_text(PROMPT)
 
@@ -235,7 +238,7 @@ async def test_nothing_switched_off_retracted_or_elsewhere_is_offered(shop: Shop
 
 
 async def test_an_ingest_without_new_events_writes_nothing(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-30. What hooks look up is written anew only when the log, what was learned or the tree has changed."""
+    """keeps: A-30. The files for hooks are written only if the log, the learned model or the tree has changed."""
     assert memory.clients.spools is not None
     made = memory.clients.spools.prompt_answer()
     assert made is not None
@@ -258,7 +261,7 @@ async def test_an_ingest_without_new_events_writes_nothing(shop: Shop, memory: m
     "damage", ["past gone", "past cut off", "tree no tables", "engine gone", "library gone"], ids=lambda each: each
 )
 async def test_a_prompt_is_recorded_even_if_its_answer_fails(shop: Shop, memory: mica.Memory, damage: str) -> None:
-    """keeps: A-01, A-30. A damaged or missing file costs the answer, never the event, and the reason is kept."""
+    """keeps: A-01, A-30. A damaged or missing file gives no answer, but the event and the reason are recorded."""
     spools = memory.clients.spools
     assert spools is not None
     made = spools.prompt_answer()
@@ -281,7 +284,7 @@ async def test_a_prompt_is_recorded_even_if_its_answer_fails(shop: Shop, memory:
 
 
 def test_the_engine_of_hooks_imports_nothing_but_the_standard_library_and_the_stemmer(tmp_path: Path) -> None:
-    """keeps: A-30. What is slow to start stays out of an agent's way."""
+    """keeps: A-30. A hook must start quickly."""
     folder = write_engine(tmp_path)
     program = (
         f"import sys; sys.path[:0] = [{str(folder)!r}, {str(find_stemmer())!r}];"
@@ -290,9 +293,9 @@ def test_the_engine_of_hooks_imports_nothing_but_the_standard_library_and_the_st
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, check=True)
 
-    *loaded, found = done.stdout.decode().split()
+    *loaded, module_file = done.stdout.decode().split()
     assert {name for name in loaded if "cython" not in name} == {"__main__", "Stemmer", "mica"}
-    assert found == str(folder / "mica/navigation/engine/prompt.py")
+    assert module_file == str(folder / "mica/navigation/engine/prompt.py")
     assert write_engine(tmp_path) == folder
     package = Path(mica.__file__).parent / "navigation" / "engine"
     copied = {path.name for path in (folder / "mica/navigation/engine").glob("*.py")}

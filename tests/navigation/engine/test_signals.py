@@ -57,7 +57,7 @@ def test_only_files_of_the_tree_have_scores() -> None:
 
     assert set(found.scores) == set(SIGNALS)
     assert {path for scores in found.scores.values() for path in scores} == {"auth/session.py"}
-    assert found.mentions.symbols == {}, "a plain word is no symbol"
+    assert found.mentions.symbols == {}, "a plain word is not a symbol"
     assert (found.task_count, found.word_count) == (1, 2)
 
 

@@ -28,7 +28,7 @@ def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
 
 
 def test_a_renamed_file_keeps_its_history() -> None:
-    """Renames follow git: what was read by the old name is offered by the new one, and the old one never."""
+    """After a rename in git, the history of a file belongs to its new path, and the old path is never offered."""
     past = TaskHistory()
     past.learn(Task(text="login cookie lost", files=("auth/cookies.py", "auth/redirect.py")))
     past.learn_commit(CommitFiles(subject="Move", files=(PATHS[0],), renamed=(("auth/cookies.py", PATHS[0]),)))
@@ -40,7 +40,7 @@ def test_a_renamed_file_keeps_its_history() -> None:
     assert any(reason.startswith("similar task") for reason in found[PATHS[0]].reasons)
 
 
-def saved(past: TaskHistory) -> TaskHistory:
+def save_and_load(past: TaskHistory) -> TaskHistory:
     with tempfile.TemporaryFile() as file:
         file.write(build_file(past.entries()))
         file.flush()
@@ -62,7 +62,7 @@ def test_a_saved_history_answers_as_the_one_it_was_saved_from(
         past.learn_commit(CommitFiles(subject=text, files=paths))
     query = count_terms(terms(question))
 
-    again = saved(past)
+    again = save_and_load(past)
 
     assert (again.task_count, again.commit_count) == (past.task_count, past.commit_count)
     assert again.tasks.vote(query) == past.tasks.vote(query)

@@ -39,11 +39,11 @@ def test_a_changed_or_saved_tree_answers_like_a_new_one(
     expected = [(place.path, place.probability) for place in Predictor(tree_of(after)).rank(question)]
     assert [(place.path, place.probability) for place in Predictor(tree).rank(question)] == expected
     for read_only in (True, False):
-        kept = Predictor(FileTree(kept_in(tree.entries()), read_only=read_only)).rank(question)
-        assert [(place.path, place.probability) for place in kept] == expected
+        loaded = Predictor(FileTree(save(tree.entries()), read_only=read_only)).rank(question)
+        assert [(place.path, place.probability) for place in loaded] == expected
 
 
-def kept_in(entries: Iterable[tuple[str, str, bytes]]) -> LookupFile:
+def save(entries: Iterable[tuple[str, str, bytes]]) -> LookupFile:
     with tempfile.TemporaryFile() as file:
         file.write(build_file(entries))
         file.flush()

@@ -1,4 +1,4 @@
-"""Crystallized trails as commands and skills: files that mica owns, and never a person's."""
+"""Crystallized trails as commands and skills: mica changes only the files that it wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mica.model.trail import Measured, Trail
+from mica.model.trail import Measurement, Trail
 from mica.navigation.trails.commands import (
     Fate,
     command_text,
@@ -23,39 +23,39 @@ from mica.navigation.trails.commands import (
 from mica.testing.contract.trails import build_trail
 
 
-def trail(slug: str = "login", *paths: str, **given: object) -> Trail:
+def trail(slug: str = "login", *paths: str, **changes: object) -> Trail:
     made = build_trail(slug, *(paths or ("src/auth.py", "src/session.py")), runs=9)
-    return msgspec.structs.replace(made, **{"version": 1, "state": "crystallized", "measured": None, **given})
+    return msgspec.structs.replace(made, **{"version": 1, "state": "crystallized", "measured": None, **changes})
 
 
 def fates(root: Path, *trails: Trail) -> dict[str, Fate]:
     return {each.path: each.fate for each in publish(trails, in_project(root))}
 
 
-def test_a_command_says_what_to_load_in_which_order_and_what_it_costs() -> None:
-    """keeps: A-15, A-03, TA-05. The design's sections; a saving is unknown until it was measured."""
+def test_a_command_lists_the_files_in_order_with_their_cost() -> None:
+    """keeps: A-15, A-03, TA-05. The saving is unknown until it is measured."""
     text = command_text(trail())
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == ["# /nav:login", "## Files to load", "## Summary", "## Token cost", "## How"]
     assert text.startswith('---\ndescription: "Where login is"\n')
     assert "Entry: `src/auth.py:1-9`" in text
     assert text.index("1. `src/auth.py:1-9`") < text.index("2. `src/session.py:1-9`")
-    assert "- Reading it: 180 tokens when it was read last" in text
+    assert "- Reading it: 180 tokens when last read" in text
     assert "Saving: unknown" in text
     assert "Load these files in this order" in text
 
 
 def test_a_measured_saving_names_method_and_sample_and_a_loss_is_shown() -> None:
-    """keeps: TA-05, TA-06, K-04. Never from a formula."""
-    lost = command_text(trail(measured=Measured(method="replay", sample=12, baseline_tokens=900, tokens=1_200)))
+    """keeps: TA-05, TA-06, K-04. Figures come from measurements only."""
+    lost = command_text(trail(measured=Measurement(method="replay", sample=12, baseline_tokens=900, tokens=1_200)))
     assert "- Without it: 900 tokens; with it: 1,200 tokens" in lost
     assert "- 300 tokens wasted (-33%), by replay over 12 tasks" in lost
-    saved = command_text(trail(measured=Measured(method="hold-out", sample=40, baseline_tokens=900, tokens=450)))
+    saved = command_text(trail(measured=Measurement(method="hold-out", sample=40, baseline_tokens=900, tokens=450)))
     assert "- 450 tokens saved (+50%), by hold-out over 40 tasks" in saved
 
 
-def test_the_six_examples_of_the_design_can_be_said() -> None:
-    """keeps: A-24. An entry, ranges, and whole files."""
+def test_a_command_has_an_entry_ranges_and_whole_files() -> None:
+    """keeps: A-24. A command has an entry, ranges, and whole files."""
     flow = trail("payment-flow", "api/payment/handler.ts", "payment/stripe.ts", "models/transaction.ts")
     whole = msgspec.structs.replace(flow.steps[2], start_line=None, end_line=None)
     text = command_text(msgspec.structs.replace(flow, steps=(*flow.steps[:2], whole)))
@@ -64,7 +64,7 @@ def test_the_six_examples_of_the_design_can_be_said() -> None:
 
 
 def test_a_skill_is_portable() -> None:
-    """keeps: A-31. Its name is its folder's, and our own fields are under `metadata`."""
+    """keeps: A-31. Its name is that of its folder, and fields of mica are under `metadata`."""
     text = skill_text(trail())
     front = text.split("---\n")[1].splitlines()
     assert front[0] == 'name: "nav-login"'
@@ -78,7 +78,7 @@ def test_a_skill_is_portable() -> None:
 
 
 def test_files_are_published_where_each_client_looks(tmp_path: Path) -> None:
-    """keeps: K-10, A-23. `commands/nav/<slug>.md`, shown as `/nav:<slug>`; skills beside; nothing outside of `nav`."""
+    """keeps: K-10, A-23. Commands are `commands/nav/<slug>.md`, and skills are `nav-<slug>`."""
     assert fates(tmp_path, trail()) == dict.fromkeys(
         [
             ".agents/skills/nav-login/SKILL.md",
@@ -94,7 +94,7 @@ def test_files_are_published_where_each_client_looks(tmp_path: Path) -> None:
 
 
 def test_a_hand_written_file_is_never_overwritten(tmp_path: Path) -> None:
-    """keeps: K-10. Nor one that was edited, nor something else of that name."""
+    """keeps: K-10. Neither is a file that was edited."""
     mine = tmp_path / ".claude/commands/nav/login.md"
     mine.parent.mkdir(parents=True)
     mine.write_text("My own command\n")
@@ -110,19 +110,19 @@ def test_a_hand_written_file_is_never_overwritten(tmp_path: Path) -> None:
         "edited by hand",
     )
     assert skill.read_text().endswith("A word of mine.\n")
-    assert done[".claude/skills/nav-login/SKILL.md"].fate == "written"  # regenerated: nobody touched it
+    assert done[".claude/skills/nav-login/SKILL.md"].fate == "written"  # regenerated, because it was not edited
 
 
-def test_what_is_archived_or_suspended_goes_unless_somebody_edited_it(tmp_path: Path) -> None:
-    """keeps: A-30, K-06. And only what mica wrote."""
+def test_files_of_archived_and_suspended_trails_are_removed_unless_edited(tmp_path: Path) -> None:
+    """keeps: A-30, K-06. Only files that mica wrote are removed."""
     fates(tmp_path, trail(), trail("other", "x.py", "y.py"))
     command = tmp_path / ".claude/commands/nav/login.md"
     command.write_text(command.read_text().replace("Summary", "My summary"))
     (tmp_path / ".claude/commands/nav/mine.md").write_text("mine")
     (tmp_path / ".agents/skills/nav-login/notes.txt").write_text("mine")
 
-    gone = [trail(state="archived"), trail("other", "x.py", "y.py", state="cooling", suspended="it fails")]
-    done = fates(tmp_path, *gone)
+    inactive = [trail(state="archived"), trail("other", "x.py", "y.py", state="cooling", suspended="it fails")]
+    done = fates(tmp_path, *inactive)
 
     assert done[".agents/skills/nav-login/SKILL.md"] == done[".claude/commands/nav/other.md"] == "removed"
     assert command.exists()
@@ -143,21 +143,21 @@ def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> Non
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    """keeps: K-10. The result says what would happen."""
+    """keeps: K-10. The result shows what would happen."""
     done = publish([trail()], in_project(tmp_path), dry_run=True)
     assert {each.fate for each in done} == {"written"}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_observed_trails_are_no_commands(tmp_path: Path) -> None:
-    """keeps: A-30. Only what was crystallized and is offered."""
+def test_observed_trails_do_not_become_commands(tmp_path: Path) -> None:
+    """keeps: A-30. Only crystallized trails that are offered become commands."""
     done = fates(tmp_path, trail(version=0, state="hot"), trail("cold", "x.py", "y.py", state="cooling"))
     assert sorted(done) == [".claude/commands/nav/explore.md", ".claude/commands/nav/help.md"]
 
 
 @pytest.mark.parametrize("path", ["a`b.py", "a\nb.py", "a: b.py", 'a"b.py', "käse.py"])
-def test_no_name_of_a_file_leaves_its_line(path: str) -> None:
-    """keeps: A-30. A path is data, in frontmatter and in the text."""
+def test_a_file_name_cannot_break_out_of_its_line(path: str) -> None:
+    """keeps: A-30. A path is data, in the front matter and in the text."""
     odd = trail("odd", path, "other.py", description=f"Where {path} is")
     for text in (command_text(odd), skill_text(odd)):
         assert is_ours(text)
@@ -167,15 +167,15 @@ def test_no_name_of_a_file_leaves_its_line(path: str) -> None:
         assert line.endswith(":1-9`")
 
 
-def test_help_and_explore_are_commands_of_their_own() -> None:
-    """keeps: A-32, A-33. What there is, and how a place is explored."""
+def test_help_and_explore_are_commands_too() -> None:
+    """keeps: A-32, A-33. They list the trails and explain how to explore."""
     assert "- `/nav:login`: Where login is" in help_text([trail()])
-    assert "None is crystallized yet" in help_text([])
+    assert "No trail is crystallized yet" in help_text([])
     steps = [line for line in explore_text().splitlines() if line[:2] in ("1.", "2.", "3.", "4.")]
     assert len(steps) == 4
     assert reference(trail().steps[0]) == "src/auth.py:1-9"
 
 
-def test_contents_are_in_no_file() -> None:
-    """keeps: K-06, A-31. References only."""
+def test_commands_contain_no_file_contents() -> None:
+    """keeps: K-06, A-31. The files contain references only."""
     assert "mica trails load login" in command_text(trail())

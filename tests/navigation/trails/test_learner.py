@@ -1,4 +1,4 @@
-"""Trails are learned from walks: sub-sequences, merged, generalised, blind to order."""
+"""Trails are learned from walks: common files, merged and generalized, in any order of input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GATES = TrailSettings()
 def test_the_files_that_walks_have_in_common_are_a_trail() -> None:
     """keeps: A-46, A-05, A-38.
 
-    The smallest common set in the order of access, with its figures and where it was learned.
+    The trail has the common files in order of access, its counts, and the walks it was learned from.
     """
     walks = [
         walk(1, ["x.py", "auth.py", "session.py"], outcome="success"),
@@ -49,14 +49,14 @@ def test_the_files_that_walks_have_in_common_are_a_trail() -> None:
     assert (trail.first_at, trail.last_at) == (walks[0].ended_at, walks[2].ended_at)
     assert trail.shape == "fix-login"
     assert "login" in dict(trail.words)
-    assert 0.999 < sum(dict(trail.words).values()) < 1.001, "shares of a whole"
+    assert 0.999 < sum(dict(trail.words).values()) < 1.001, "the shares add up to 1"
     assert trail.tokens == 200
     assert trail.description == "Where fix tasks about login went: 2 files, beginning with auth.py"
     assert describe("fix", [read("a.py", (1, 9)), read("a.py", (20, 29))]).endswith("1 file, beginning with a.py")
 
 
-def test_each_run_counts_once_from_the_first_on() -> None:
-    """keeps: TA-07, A-11, A-13. The third successful run makes it hot; one walk alone is a trail that was observed."""
+def test_each_run_counts_once() -> None:
+    """keeps: TA-07, A-11, A-13. The third successful run makes it hot; a single walk is an observed trail."""
     walks = [walk(number, ["auth.py", "session.py"], outcome="success") for number in range(1, 4)]
     states = []
     for count in range(1, 4):
@@ -68,7 +68,7 @@ def test_each_run_counts_once_from_the_first_on() -> None:
 
 
 def test_a_commit_is_an_explicit_success_but_closing_words_are_not() -> None:
-    """keeps: TA-09. Said wins over committed, partial counts for nothing, silence is unknown."""
+    """keeps: TA-09. An explicit outcome wins over a commit; partial or missing outcomes are unknown."""
     assert ending_of(walk(1, [])) is None
     assert ending_of(walk(1, [], committed=True)) == "success"
     assert ending_of(walk(1, [], committed=True, outcome="failure")) == "failure"
@@ -98,7 +98,7 @@ FILES = st.lists(st.sampled_from("a/x.py a/y.py a/z.py b.py c.py d.py e.ts f.ts"
 
 @given(st.lists(FILES, max_size=12), st.randoms())
 def test_the_order_of_learning_does_not_matter(walked: list[list[str]], chance: random.Random) -> None:
-    """keeps: K-02. The same walks make the same trails, in whichever order they arrive."""
+    """keeps: K-02. The same walks give the same trails in any order."""
     walks = [walk(number, paths) for number, paths in enumerate(walked, 1)]
     shuffled = list(walks)
     chance.shuffle(shuffled)
@@ -114,7 +114,7 @@ def test_the_order_of_learning_does_not_matter(walked: list[list[str]], chance: 
 
 
 def test_a_step_has_the_lines_read_last() -> None:
-    """keeps: K-06, A-08. Ranges of the latest walk as blocks, or the whole file; never a text."""
+    """keeps: K-06, A-08. A step has the ranges of the latest walk, or the whole file, and no text."""
     walks = [
         walk(1, [read("auth.py", (1, 40)), "db.py"]),
         walk(2, [read("auth.py", (100, 140)), read("auth.py", (145, 160)), read("auth.py", (300, 320)), "db.py"]),
@@ -129,7 +129,7 @@ def test_a_step_has_the_lines_read_last() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 900), st.integers(0, 80)), min_size=1, max_size=12))
 def test_blocks_contain_every_line_that_was_read(spans: list[tuple[int, int]]) -> None:
-    """keeps: A-08. Few, in order, apart."""
+    """keeps: A-08. The blocks are few and in order."""
     found = blocks([read("a.py", (start, start + more), of=10_000) for start, more in spans])
     ranges = [(step.start_line or 0, step.end_line or 0) for step in found]
     assert len(ranges) <= BLOCKS_MAX
@@ -138,13 +138,13 @@ def test_blocks_contain_every_line_that_was_read(spans: list[tuple[int, int]]) -
 
 
 def test_a_file_read_whole_is_one_block() -> None:
-    """keeps: A-08, A-24. `full` is a form of its own."""
+    """keeps: A-08, A-24. A whole file has no line numbers."""
     (step,) = blocks([read("a.py", (1, 500))])
     assert (step.start_line, step.end_line, step.tokens) == (None, None, 100)
 
 
-def test_a_name_that_a_person_gave_stays() -> None:
-    """keeps: A-14, K-09. Slug, version and suspension come from events; runs from walks; others are absorbed."""
+def test_a_name_chosen_by_a_person_is_kept() -> None:
+    """keeps: A-14, K-09. Slug, version and suspension come from events, and runs come from walks."""
     walks = [walk(number, ["auth.py", "session.py"]) for number in (1, 2)]
     (mined_trail,) = learn_trails(walks, gates=GATES)
     named = {
@@ -154,19 +154,19 @@ def test_a_name_that_a_person_gave_stays() -> None:
         "by": "user",
         "steps": msgspec.to_builtins(mined_trail.steps),
     }
-    told = [build(50, CRYSTALLIZED, named)]
+    events = [build(50, CRYSTALLIZED, named)]
 
-    (trail,) = learn_trails(walks, told, gates=GATES)
+    (trail,) = learn_trails(walks, events, gates=GATES)
     assert (trail.slug, trail.version, trail.by, trail.runs) == ("login", 1, "user", 2)
-    (again,) = learn_trails([*walks, walk(3, ["session.py", "auth.py"])], told, gates=GATES)
+    (again,) = learn_trails([*walks, walk(3, ["session.py", "auth.py"])], events, gates=GATES)
     assert (again.key, resolve(key_of(["session.py", "auth.py"]), [again])) == (trail.key, again)
 
-    told.append(build(51, RENAMED, {"key": trail.key, "slug": "sign-in"}))
-    told.append(build(52, SUSPENDED, {"key": trail.key, "reason": "moved"}))
-    told.append(
+    events.append(build(51, RENAMED, {"key": trail.key, "slug": "sign-in"}))
+    events.append(build(52, SUSPENDED, {"key": trail.key, "reason": "moved"}))
+    events.append(
         build(53, MEASURED, {"key": trail.key, "method": "replay", "sample": 4, "baseline_tokens": 9, "tokens": 12})
     )
-    (trail,) = learn_trails(walks, told, gates=GATES)
+    (trail,) = learn_trails(walks, events, gates=GATES)
     assert (trail.slug, trail.suspended) == ("sign-in", "moved")
     assert trail.measured is not None
     assert trail.measured.saving == -3
@@ -183,37 +183,37 @@ def test_a_trail_made_by_hand_needs_no_walks() -> None:
 
 
 def test_a_use_with_an_outcome_counts_once() -> None:
-    """keeps: TA-12, A-07, A-45. Outcomes of uses are evidence; a look is only a use."""
+    """keeps: TA-12, A-07, A-45. The outcome of a use counts; a use without an outcome only moves the last time."""
     prompt = build(1, "mark", {"text": "Fix", "tags": ["prompt"]})
     walks = [walk(1, ["auth.py", "session.py"])]
     key = key_of(["auth.py", "session.py"])
-    told = [
+    events = [
         build(2, USED, {"key": key, "outcome": "success"}, parent=prompt),
         build(3, USED, {"key": key, "outcome": "failure"}),
         build(9_000_000, USED, {"key": key}),
     ]
 
-    (trail,) = learn_trails(walks, told, gates=GATES)
+    (trail,) = learn_trails(walks, events, gates=GATES)
 
     assert (trail.runs, trail.successes, trail.failures) == (2, 1, 1)
-    assert trail.last_at == told[2].at
+    assert trail.last_at == events[2].at
 
 
-def test_unreadable_events_teach_nothing() -> None:
-    """keeps: A-30. Half-written events of another version are no trails, and no failure."""
-    told = [
+def test_unreadable_events_are_ignored() -> None:
+    """keeps: A-30. Invalid events give no trails and no error."""
+    events = [
         build(1, CREATED, {"slug": "x", "steps": "auth.py"}),
         build(2, CREATED, {"slug": "x", "steps": []}),
-        build(3, RENAMED, {"key": "nobody", "slug": "y"}),
+        build(3, RENAMED, {"key": "unknown", "slug": "y"}),
         build(4, USED, {"key": 7}),
     ]
-    assert learn_trails([], told, gates=GATES) == []
+    assert learn_trails([], events, gates=GATES) == []
 
 
 def test_learning_is_bounded() -> None:
     """keeps: A-30, A-40.
 
-    Walks through everything make no trail of everything, and there are never more than so many.
+    A walk through all files gives no trail with all files, and the number of trails is limited.
     """
     sweep = [walk(number, [f"f{each}.py" for each in range(200)]) for number in range(1, 4)]
     assert all(len(trail.paths) <= 12 for trail in learn_trails(sweep, gates=GATES))

@@ -1,4 +1,4 @@
-"""What `evolve` does to named trails: new versions where files drifted, and what they saved, measured."""
+"""`evolve` makes new versions of named trails whose files drifted, and measures their savings."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Project:
         )
 
     def status(self) -> str:
-        told = ["git", "-C", str(self.root), "status", "--porcelain"]
-        return subprocess.run(told, check=True, capture_output=True).stdout.decode()
+        command = ["git", "-C", str(self.root), "status", "--porcelain"]
+        return subprocess.run(command, check=True, capture_output=True).stdout.decode()
 
     def commit(self, subject: str) -> None:
         self.git("add", "-A")
@@ -80,7 +80,7 @@ async def memory(tmp_path: Path, home: mica.Settings, clock: HandClock, project:
 
 
 async def test_drift_makes_a_new_version_of_a_trail(memory: mica.Memory, project: Project) -> None:
-    """keeps: K-06, TA-11, A-30. Moved lines, then a renamed file; the name, the figures and the key stay."""
+    """keeps: K-06, TA-11, A-30. Lines move, then a file is renamed; the name, the counts and the key are unchanged."""
     (before,) = await memory.trails.list(state="crystallized")
     assert (before.version, before.steps[0].start_line) == (1, 4)
 
@@ -118,10 +118,10 @@ async def test_drift_makes_a_new_version_of_a_trail(memory: mica.Memory, project
     assert (shorter.paths, shorter.version, shorter.key) == (("auth/cookie.py",), 4, before.key)
 
 
-async def test_a_trail_of_which_nothing_is_left_is_suspended_with_the_reason(
+async def test_a_trail_without_remaining_files_is_suspended_with_the_reason(
     memory: mica.Memory, project: Project
 ) -> None:
-    """keeps: TA-11. Nothing is offered that leads nowhere."""
+    """keeps: TA-11. A trail without files is not offered."""
     for path in ("auth/session.py", "auth/login.py"):
         (project.root / path).unlink()
     project.commit("Start over")
@@ -134,8 +134,8 @@ async def test_a_trail_of_which_nothing_is_left_is_suspended_with_the_reason(
     assert "no such file" in trail.suspended
 
 
-async def test_a_name_that_a_person_gave_stays(memory: mica.Memory, project: Project) -> None:
-    """keeps: A-30. Neither a new version nor a new walk takes it back."""
+async def test_a_name_chosen_by_a_person_is_kept(memory: mica.Memory, project: Project) -> None:
+    """keeps: A-30. Neither a new version nor a new walk changes it."""
     (trail,) = await memory.trails.list(state="crystallized")
     await memory.trails.rename(trail.slug, "cookies")
     project.write("auth/session.py", ["# new", *BODY])
@@ -148,12 +148,10 @@ async def test_a_name_that_a_person_gave_stays(memory: mica.Memory, project: Pro
     assert (after.name, after.key) == ("nav:cookies", trail.key)
 
 
-async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
-    memory: mica.Memory, project: Project
-) -> None:
+async def test_savings_are_measured_from_tasks_after_a_trail_was_named(memory: mica.Memory, project: Project) -> None:
     """keeps: TA-05, TA-06, M-14.
 
-    By a replay until both groups are large enough; losses are reported too.
+    A replay is used until both groups are large enough; losses are reported too.
     """
     assert await memory.events.query(EventQuery(names=(MEASURED,))) == []
     for number in range(20, 28):
@@ -164,7 +162,7 @@ async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
     assert report.measured == (trail.name,)
     assert trail.measured is not None
     assert (trail.measured.method, trail.measured.sample, trail.measured.baseline_tokens) == ("replay", 8, 930)
-    assert 0 < trail.measured.saving < 900  # the search, less what telling of it costs
+    assert 0 < trail.measured.saving < 900  # the tokens of the search, less the cost of the command
     assert (await memory.trails.evolve()).measured == ()
 
     for number in range(30, 38):
@@ -181,10 +179,10 @@ async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
     assert after.measured.saving == 930 - 2_020
 
 
-async def test_after_an_install_evolving_publishes_renews_and_withdraws(
+async def test_after_an_install_evolve_publishes_updates_and_withdraws_commands(
     tmp_path: Path, home: mica.Settings, memory: mica.Memory, project: Project
 ) -> None:
-    """keeps: A-15, A-19, K-06. Commands come, change and go by themselves, unseen by git; an uninstall removes them."""
+    """keeps: A-15, A-19, K-06. Commands are written, updated and removed automatically, and ignored by git."""
     memory.emit("session.started", {"cwd": str(project.root)})
     exclude = project.root / ".git/info/exclude"
     before = exclude.read_bytes()
@@ -210,8 +208,8 @@ async def test_after_an_install_evolving_publishes_renews_and_withdraws(
     assert "auth/session.py:7-9" in command.read_text()
 
     await memory.trails.suspend(trail.slug, reason="wrong")
-    gone = await memory.trails.evolve()
-    assert {str(command), str(skill)} <= set(gone.withdrawn)
+    withdrawn = await memory.trails.evolve()
+    assert {str(command), str(skill)} <= set(withdrawn.withdrawn)
     assert not command.exists()
 
     await memory.trails.resume(trail.slug)
@@ -222,10 +220,10 @@ async def test_after_an_install_evolving_publishes_renews_and_withdraws(
     assert exclude.read_bytes() == before
 
 
-async def test_what_somebody_edited_or_switched_off_is_not_published_over(
+async def test_evolve_overwrites_no_edited_file_and_can_be_switched_off(
     tmp_path: Path, home: mica.Settings, clock: HandClock, memory: mica.Memory, project: Project
 ) -> None:
-    """keeps: A-15, A-30. Never over a hand-written file, and not at all where `[trails] publish` is off."""
+    """keeps: A-15, A-30. A hand-written file is not overwritten, and `[trails] publish = false` stops publishing."""
     memory.emit("session.started", {"cwd": str(project.root)})
     home.home.mkdir(parents=True, exist_ok=True)
     (home.home / "installed.json").write_bytes(

@@ -1,4 +1,4 @@
-"""Loading a trail: current lines within the budget, as data, and nothing passed over in silence."""
+"""Loading a trail: current lines within the budget, fenced as data, with every omission listed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def anchors_in(root: Path, count: int, *, lines: int = 6) -> list[Anchor]:
 
 
 def test_ranges_are_loaded_as_they_are_now(tmp_path: Path) -> None:
-    """keeps: TA-11, TA-13, K-06. Current lines under their current numbers, drift beside them, fenced as data."""
+    """keeps: TA-11, TA-13, K-06. The text has current lines with current numbers and drift, fenced as data."""
     trail = anchors_in(tmp_path, 2)
     (tmp_path / "a.py").write_text("# one\n# two\n" + CODE)
 
@@ -50,7 +50,7 @@ def test_ranges_are_loaded_as_they_are_now(tmp_path: Path) -> None:
 
 
 def test_deleted_ranges_are_left_out_and_listed(tmp_path: Path) -> None:
-    """keeps: TA-11. No other lines in its place."""
+    """keeps: TA-11. No other lines are shown instead."""
     trail = [anchor("a.py", CODE, 1, 2), anchor("b.py", CODE, 1, 2)]
     (tmp_path / "a.py").write_text(CODE.split("\n", 4)[4])
 
@@ -64,7 +64,7 @@ def test_deleted_ranges_are_left_out_and_listed(tmp_path: Path) -> None:
 
 
 def test_ranges_over_the_budget_are_cut_and_listed(tmp_path: Path) -> None:
-    """keeps: TA-13. The budget holds, and every line that is not shown is named."""
+    """keeps: TA-13. The budget is never exceeded, and every line that is not shown is listed."""
     trail = anchors_in(tmp_path, 10)
 
     loaded = load_anchors(trail, root=tmp_path, budget_tokens=220)
@@ -74,13 +74,13 @@ def test_ranges_over_the_budget_are_cut_and_listed(tmp_path: Path) -> None:
     assert loaded.left_out
     assert all(one.reason == "beyond the budget" for one in loaded.left_out)
     assert "- left out: " in loaded.text
-    shown = {line for one in loaded.shown for line in range(one.found.start, one.found.end + 1)}
+    shown = {line for one in loaded.shown for line in range(one.match.start, one.match.end + 1)}
     cut = {line for one in loaded.left_out for line in range(one.start, one.end + 1)}
     assert shown | cut == {line for one in trail for line in range(one.start, one.end + 1)}
 
 
 def test_lines_are_shown_once(tmp_path: Path) -> None:
-    """keeps: TA-13. A range within another is not paid for twice."""
+    """keeps: TA-13. A range inside another is not shown again."""
     anchors_in(tmp_path, 1)
     trail = [anchor("a.py", CODE, 1, 40), anchor("a.py", CODE, 9, 10)]
 
@@ -105,7 +105,7 @@ def test_a_file_cannot_leave_its_fence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../secret", "link"])
-def test_nothing_outside_is_loaded(tmp_path: Path, name: str) -> None:
+def test_files_outside_the_project_are_not_loaded(tmp_path: Path, name: str) -> None:
     """keeps: TA-11, TA-13"""
     root = tmp_path / "project"
     root.mkdir()
@@ -134,7 +134,7 @@ def test_a_budget_is_never_exceeded(
     loaded = load_anchors(trail, root=root, budget_tokens=budget)
 
     assert bound_tokens(loaded.text) <= budget or loaded.text == ""
-    assert len({one.start for one in loaded.left_out} | {one.found.start for one in loaded.shown}) >= count
+    assert len({one.start for one in loaded.left_out} | {one.match.start for one in loaded.shown}) >= count
 
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -159,8 +159,8 @@ def root(tmp_path: Path) -> Path:
     return shop
 
 
-async def loaded(root: Path, budget_tokens: int = 2_000) -> tuple[str, list[str], bool]:
-    """A trail learned from three walks that read cart.py:10-20 and mail.py, loaded from the files as they are."""
+async def record_and_load(root: Path, budget_tokens: int = 2_000) -> tuple[str, list[str], bool]:
+    """Record three walks that read cart.py:10-20 and mail.py, then load their trail from the current files."""
     read = "\n".join(CART[9:20])
     shown = {"content_hash": blake2b(read.encode(), digest_size=8).hexdigest(), "start_line": 10, "end_line": 20}
     async with mica.open(root.parent / "shop.db", clock=HandClock(BEGIN + timedelta(hours=1))) as memory:
@@ -178,8 +178,8 @@ async def loaded(root: Path, budget_tokens: int = 2_000) -> tuple[str, list[str]
 
 
 async def test_an_unchanged_trail_loads_its_lines(root: Path) -> None:
-    """keeps: A-16, TA-13, A-07. The lines read, fenced as data; the use is recorded."""
-    text, left_out, drifted = await loaded(root)
+    """keeps: A-16, TA-13, A-07. The text has the lines that were read, and the use is recorded."""
+    text, left_out, drifted = await record_and_load(root)
     assert "line 10\n" in text
     assert "line 20" in text
     assert "line 21" not in text
@@ -188,9 +188,9 @@ async def test_an_unchanged_trail_loads_its_lines(root: Path) -> None:
 
 
 async def test_lines_that_moved_are_found_again(root: Path) -> None:
-    """keeps: TA-11. Seven lines above, and the next load still shows the lines and says that they moved."""
+    """keeps: TA-11. After seven inserted lines, the same lines are shown with a note that they moved."""
     (root / "cart.py").write_text("\n".join(["# new"] * 7 + CART) + "\n")
-    text, left_out, drifted = await loaded(root)
+    text, left_out, drifted = await record_and_load(root)
     assert "line 10\n" in text
     assert "line 9\n" not in text
     assert left_out == []
@@ -200,10 +200,10 @@ async def test_lines_that_moved_are_found_again(root: Path) -> None:
 
 
 async def test_changed_lines_are_found_through_the_git_history(root: Path) -> None:
-    """keeps: TA-11. An edit inside the range; git has what was read, and the anchor follows it."""
+    """keeps: TA-11. After an edit inside the range, the old text from git is anchored and followed."""
     changed = [*CART[:14], "line fifteen", *CART[15:]]
     (root / "cart.py").write_text("\n".join(["# new"] * 3 + changed) + "\n")
-    text, left_out, drifted = await loaded(root)
+    text, left_out, drifted = await record_and_load(root)
     assert "line fifteen" in text
     assert "moved 3 lines down" in text
     assert left_out == []
@@ -214,13 +214,13 @@ async def test_changed_lines_are_found_through_the_git_history(root: Path) -> No
 async def test_a_rewritten_file_is_reported_as_changed(tmp_path: Path, known: str) -> None:
     """keeps: TA-11.
 
-    Its lines have no numbers to be compared by; the hash of what was shown, or how many there were, tell.
+    The hash of the shown text or the number of lines shows the change.
     """
     text = "def send(): ...\n"
-    told = {"content_hash": blake2b(text.encode(), digest_size=8).hexdigest(), "total_lines": 1}[known]
+    value = {"content_hash": blake2b(text.encode(), digest_size=8).hexdigest(), "total_lines": 1}[known]
     for name in ("mail.py", "post.py"):
         (tmp_path / name).write_text(text)
-    step = {"operation": "read", known: told}
+    step = {"operation": "read", known: value}
     async with mica.open(tmp_path / "shop.db", clock=HandClock(BEGIN)) as memory:
         memory.trails.record("Mend the mail", [{"path": "mail.py", **step}, {"path": "post.py", **step}])
         [trail] = await memory.trails.list()
@@ -236,19 +236,19 @@ async def test_a_rewritten_file_is_reported_as_changed(tmp_path: Path, known: st
 
 
 async def test_a_file_that_was_renamed_is_followed(root: Path) -> None:
-    """keeps: TA-11. Renames follow git."""
+    """keeps: TA-11. The rename is found in the git history."""
     git(root, "mv", "cart.py", "basket.py", at=BEGIN)
     git(root, "commit", "-qm", "rename", at=BEGIN + timedelta(days=1))
-    text, left_out, _ = await loaded(root)
+    text, left_out, _ = await record_and_load(root)
     assert "basket.py:10-20" in text
     assert "file renamed from cart.py" in text
     assert left_out == []
 
 
 async def test_deleted_files_are_left_out_and_named(root: Path) -> None:
-    """keeps: TA-11, TA-13. Never other lines; the reason is listed instead."""
+    """keeps: TA-11, TA-13. No other lines are shown; the reason is listed instead."""
     (root / "cart.py").write_text("nothing is left\n")
-    text, [reason], drifted = await loaded(root)
+    text, [reason], drifted = await record_and_load(root)
     assert "line 1" not in text
     assert "left out: cart.py:10-20" in text
     assert reason
@@ -256,16 +256,16 @@ async def test_deleted_files_are_left_out_and_named(root: Path) -> None:
 
 
 async def test_a_small_budget_cuts_and_lists_the_cuts(root: Path) -> None:
-    """keeps: TA-13. The budget is kept, and what was cut is listed."""
-    text, left_out, _ = await loaded(root, budget_tokens=80)
+    """keeps: TA-13. The budget is not exceeded, and every cut is listed."""
+    text, left_out, _ = await record_and_load(root, budget_tokens=80)
     assert left_out
     assert all("beyond the budget" in reason for reason in left_out)
     assert estimate(text) <= 80
 
 
-async def test_a_budget_of_hardly_anything_loads_nothing_and_one_of_nothing_is_refused(root: Path) -> None:
-    text, left_out, _ = await loaded(root, budget_tokens=1)
+async def test_a_tiny_budget_loads_nothing_and_a_zero_budget_is_refused(root: Path) -> None:
+    text, left_out, _ = await record_and_load(root, budget_tokens=1)
     assert text == ""
     assert left_out
-    with pytest.raises(InvalidInput, match="a loaded trail cannot have 0 tokens; give a whole number, 1 or more"):
-        await loaded(root, budget_tokens=0)
+    with pytest.raises(InvalidInput, match="a loaded trail cannot have 0 tokens; use a whole number, 1 or more"):
+        await record_and_load(root, budget_tokens=0)

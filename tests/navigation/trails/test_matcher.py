@@ -1,4 +1,4 @@
-"""Which trails fit a task."""
+"""Trails that match a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def step(path: str, lines: tuple[int, int] | None = None, *, tokens: int = 100) 
 
 
 def test_the_surest_kind_of_match_wins_and_is_named() -> None:
-    """keeps: K-05. Exact, then shape, then words; an agent's own experience breaks a tie."""
+    """keeps: K-05. The order is exact, shape, words."""
     gates = TrailSettings()
     trails = [build_trail("login", "a.py", "b.py", "c.py", "d.py", "e.py"), build_trail("other", "x.py", "y.py")]
 

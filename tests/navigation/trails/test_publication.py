@@ -1,4 +1,4 @@
-"""Publications: where they go, how git ignores them, and how they are removed."""
+"""Publications: their destinations, how git ignores them, and how they are removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_clients_find_commands_and_skills_where_they_look(project: Path) -> None
     assert destination_of(project, ["codex"]) == Destination(root=project, skills=(AGENTS_SKILLS,))
 
 
-def test_what_an_evolution_publishes_is_excluded_from_git_once(project: Path, tmp_path: Path) -> None:
+def test_published_files_are_excluded_from_git_once(project: Path, tmp_path: Path) -> None:
     destination = in_project(project)
     before = excluded(project)
 
@@ -53,22 +53,22 @@ def test_what_an_evolution_publishes_is_excluded_from_git_once(project: Path, tm
     assert excluded(project) == before
 
 
-def test_an_uninstall_removes_what_was_published_and_keeps_what_was_edited(project: Path, tmp_path: Path) -> None:
+def test_an_uninstall_removes_published_files_except_edited_ones(project: Path, tmp_path: Path) -> None:
     destination = Destination(root=project, commands=COMMANDS)
     remember(destination, home=tmp_path / "home")
     publish([], destination)
     edited = project / COMMANDS / "explore.md"
     edited.write_text(edited.read_text(encoding="utf-8") + "by hand\n", encoding="utf-8")
 
-    staying = withdraw(tmp_path / "home")
+    kept_files = withdraw(tmp_path / "home")
 
     assert [each.name for each in (project / COMMANDS).iterdir()] == ["explore.md"]
-    assert staying == [f"{edited} stays: edited by hand"]
+    assert kept_files == [f"{edited} was not removed: edited by hand"]
     edited.unlink()
-    assert withdraw(tmp_path / "home") == [], "nothing is remembered any more"
+    assert withdraw(tmp_path / "home") == [], "the list of destinations is deleted"
 
 
-def test_empty_folders_go_with_the_last_file(project: Path, tmp_path: Path) -> None:
+def test_empty_folders_are_removed_with_the_last_file(project: Path, tmp_path: Path) -> None:
     destination = Destination(root=project, commands=COMMANDS)
     remember(destination, home=tmp_path / "home")
     publish([], destination)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mica.model.event import RETRACTED, Event, EventId
-from mica.model.trail import CREATED, CRYSTALLIZED, MEASURED, RENAMED, RESUMED, SUSPENDED, Measured
+from mica.model.trail import CREATED, CRYSTALLIZED, MEASURED, RENAMED, RESUMED, SUSPENDED, Measurement
 from mica.model.walk import Step
 from mica.navigation.trails.records import named_trails, renamed_files
 from mica.testing.builders import START_AT, build
@@ -27,8 +27,8 @@ def test_a_trail_has_the_name_and_state_that_was_recorded_last() -> None:
     [suspended] = named_trails(events)
     [resumed] = named_trails([*events, build(5, RESUMED, {"key": "k"})])
 
-    assert (suspended.slug, suspended.suspended, suspended.given) == ("login", "wrong files", True)
-    assert suspended.measured == Measured(method="replay", sample=9, baseline_tokens=900, tokens=500)
+    assert (suspended.slug, suspended.suspended, suspended.is_chosen) == ("login", "wrong files", True)
+    assert suspended.measured == Measurement(method="replay", sample=9, baseline_tokens=900, tokens=500)
     assert resumed.suspended is None
 
 

@@ -22,7 +22,7 @@ def test_the_shape_of_a_task_is_its_verb_and_its_objects() -> None:
     assert slug_of("登录") == "work"
 
 
-def test_a_workflow_is_a_kind_of_its_own() -> None:
+def test_a_workflow_is_a_kind_of_task() -> None:
     """keeps: A-20. `adw_<workflow>`."""
     (trail,) = learn_trails([walk(1, ["a.py", "b.py"], task="adw_build")], gates=GATES)
     assert (trail.shape, trail.slug) == ("adw_build", "adw-build")

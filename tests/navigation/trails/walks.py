@@ -36,7 +36,7 @@ def walk(
     session: str | None = None,
     outcome: Outcome = "unknown",
     agent: str | None = "scout",
-    **given: object,
+    **changes: object,
 ) -> Walk:
     at = START_AT + timedelta(hours=number)
     made = Walk(
@@ -49,4 +49,4 @@ def walk(
         steps=tuple(read(path, at=at) if isinstance(path, str) else path for path in paths),
         outcome=outcome,
     )
-    return msgspec.structs.replace(made, **given)
+    return msgspec.structs.replace(made, **changes)

@@ -1,4 +1,4 @@
-"""An append to PostgreSQL is one step: beside others, under cancellation, and when the server is lost."""
+"""An append to PostgreSQL is atomic: with other writers, under cancellation, and when the server is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mica.testing.postgres import APP, HANGS_S, LocalPostgres, connected, opened
 
 
 async def test_an_append_of_many_chunks_is_one_step(server: LocalPostgres) -> None:
-    """A batch is drafted and written in chunks; what repeats, refers or fails across them counts as in one."""
+    """Repeated events, parents and errors in different chunks are handled as in a single chunk."""
     size = CHUNK_EVENTS + 10
     root = build(1)
     events = [root, *(build(n, "mark", {"text": f"mark {n % 7}"}, parent=root) for n in range(2, size)), root]
@@ -41,8 +41,8 @@ async def test_an_append_of_many_chunks_is_one_step(server: LocalPostgres) -> No
         assert await store.files.verify() == []
 
 
-async def test_an_append_is_on_disk_whatever_the_database_prefers(server: LocalPostgres) -> None:
-    """keeps: K-48, TE-03. Acknowledged means safe, also where an administrator turned synchronous commits off."""
+async def test_an_append_is_on_disk_even_if_synchronous_commit_is_off(server: LocalPostgres) -> None:
+    """keeps: K-48, TE-03. Acknowledged events are safe, even if an administrator turned synchronous commits off."""
     async with connected(server.dsn()) as connection:
         await connection.execute(f"ALTER ROLE {APP} SET synchronous_commit = off")
         async with opened(server.address()) as store, store._space.transaction(postgres_space.WRITE) as transaction:
@@ -50,7 +50,7 @@ async def test_an_append_is_on_disk_whatever_the_database_prefers(server: LocalP
         await connection.execute(f"ALTER ROLE {APP} RESET synchronous_commit")
 
 
-async def test_the_event_loop_goes_on_while_events_are_written_and_read(server: LocalPostgres) -> None:
+async def test_the_event_loop_runs_while_events_are_written_and_read(server: LocalPostgres) -> None:
     """keeps: TE-11"""
     async with opened(server.address()) as store:
         writing = asyncio.create_task(store.log.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(3_000)]))
@@ -79,7 +79,7 @@ async def test_a_cancelled_append_is_whole_or_absent_and_can_be_repeated(server:
 
 
 async def test_a_follower_misses_nothing_while_many_append(server: LocalPostgres) -> None:
-    """keeps: TE-19, K-38. Positions become visible in their order, without gaps, across connections."""
+    """keeps: TE-19, K-38. Positions become visible in order and without gaps, across connections."""
     address = server.address()
     async with opened(address) as one, opened(address) as two, opened(address) as reader:
 
@@ -96,7 +96,7 @@ async def test_a_follower_misses_nothing_while_many_append(server: LocalPostgres
         assert seen == list(range(1, 301))
 
 
-async def test_readers_go_on_while_another_appends(server: LocalPostgres) -> None:
+async def test_reads_continue_while_another_connection_appends(server: LocalPostgres) -> None:
     """keeps: U-03, U-05"""
     async with opened(server.address()) as store, connected(server.dsn()) as other:
         await store.log.append([build(1)])
@@ -111,10 +111,10 @@ async def test_readers_go_on_while_another_appends(server: LocalPostgres) -> Non
         assert await waiting == Appended(stored=1)
 
 
-async def test_who_waits_too_long_for_a_space_is_told_so(
+async def test_waiting_too_long_for_a_locked_space_raises_an_error(
     server: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: U-05. And what could not be written can be repeated."""
+    """keeps: U-05. The append can be retried."""
     async with opened(server.address()) as store, connected(server.dsn()) as other:
         await other.execute(f"BEGIN; SELECT FROM mica.spaces WHERE id = '{store.space}' FOR UPDATE")
         with monkeypatch.context() as hurried:
@@ -143,7 +143,7 @@ async def test_the_victim_of_a_deadlock_tries_again(server: LocalPostgres) -> No
 
 
 async def test_clocks_that_differ_change_no_order_and_lose_nothing(server: LocalPostgres, home: Settings) -> None:
-    """keeps: TE-19, K-38. Positions are given by the server; a clock that is wrong only dates events wrongly."""
+    """keeps: TE-19, K-38. The server assigns positions; a wrong clock affects only the times of events."""
     address = server.address()
     ahead, behind = HandClock(datetime(2031, 1, 1, tzinfo=UTC)), HandClock(datetime(1999, 1, 1, tzinfo=UTC))
     async with (
@@ -187,7 +187,7 @@ async def test_a_pooler_in_transaction_mode_changes_nothing(server: LocalPostgre
 
 
 async def test_an_append_whose_answer_is_lost_is_found_and_counted_once(server: LocalPostgres) -> None:
-    """keeps: TE-03. The server has committed, the client does not know; it looks before it writes again."""
+    """keeps: TE-03. The server has committed, but the client does not know; it checks before it writes again."""
     async with pooled(server.address()) as (pooler, address), opened(address) as store:
         await store.log.append([build(1), build(2)])
         pooler.loses_commit = True
@@ -201,13 +201,13 @@ async def test_an_append_whose_answer_is_lost_is_found_and_counted_once(server: 
 
 
 async def test_a_killed_server_loses_and_doubles_nothing_that_was_acknowledged(server: LocalPostgres) -> None:
-    """keeps: TE-03, U-03. Kill -9 in the middle of appends, twice; writers go on when it is back."""
+    """keeps: TE-03, U-03. The server is killed twice during appends; writers continue when it is back."""
     address = server.address()
     acknowledged: set[EventId] = set()
     is_over = asyncio.Event()
     kills = 0
 
-    async def patiently(store: PostgresStore, events: list[Event]) -> Appended:
+    async def run_with_retries(store: PostgresStore, events: list[Event]) -> Appended:
         while True:
             try:
                 return await store.log.append(events)
@@ -218,7 +218,7 @@ async def test_a_killed_server_loses_and_doubles_nothing_that_was_acknowledged(s
         writer = new_writer()
         for start in count(0, 20):
             events = [build(start + n, "mark", {"text": f"mark {n}"}, writer=writer) for n in range(20)]
-            appended = await patiently(store, events)
+            appended = await run_with_retries(store, events)
             assert appended.stored + appended.repeated == 20
             acknowledged.update(event.id for event in events)
             if is_over.is_set():

@@ -15,7 +15,7 @@ from mica.testing.postgres import LocalPostgres, connected, opened
 
 
 async def test_an_event_cannot_be_changed_even_by_sql(server: LocalPostgres, schema: str) -> None:
-    """keeps: B-12. Refused by the database as well as by the code, and to whoever is above all rights."""
+    """keeps: B-12. Refused by the database as well as by the code, even for a superuser."""
     async with opened(server.address(schema=schema)) as store:
         await store.log.append([build(1)])
     async with connected(server.dsn()) as connection:
@@ -25,8 +25,8 @@ async def test_an_event_cannot_be_changed_even_by_sql(server: LocalPostgres, sch
             await connection.execute(f"DELETE FROM {schema}.events")
 
 
-async def test_events_of_any_time_find_their_partition(server: LocalPostgres, schema: str) -> None:
-    """Months are made ahead and on demand; times that no month is made for are kept all the same."""
+async def test_events_of_any_time_have_a_partition(server: LocalPostgres, schema: str) -> None:
+    """Months are created ahead and on demand; times outside all months have partitions, too."""
     times = [
         datetime(1, 1, 1, tzinfo=UTC),
         datetime(2019, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),

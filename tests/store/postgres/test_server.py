@@ -1,4 +1,4 @@
-"""The server: its schema and roles, addresses, and what a refusal or a failure says."""
+"""The server: its schema and roles, addresses, and error messages."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _prepare(address: str) -> None:
 
 
 async def test_processes_that_migrate_at_once_find_one_schema(server: LocalPostgres) -> None:
-    """keeps: U-03. Two processes start together on an empty database; one makes the tables, the other finds them."""
+    """keeps: U-03. Two processes start together on an empty database; one creates the tables, the other uses them."""
     name = server.unused_schema()
     address = server.address(role=OWNER, schema=name)
     processes = [multiprocessing.get_context("spawn").Process(target=_prepare, args=(address,)) for _ in range(3)]
@@ -116,7 +116,7 @@ async def test_a_newer_schema_is_refused_with_the_remedy(server: LocalPostgres, 
 async def test_an_older_schema_is_migrated_by_its_owner_only(
     server: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A role that does not own the tables is told who does; what the owner adds is for everyone admitted before."""
+    """The error for other roles names the owner; the owner's new tables are granted to all admitted roles."""
     name = server.unused_schema()
     await server.make_schema(name)
     newer = msgspec.structs.replace(SCHEMA, migrations=(*SCHEMA.migrations, "CREATE TABLE notes (x text)"))
@@ -143,11 +143,13 @@ async def test_a_foreign_schema_is_left_alone(server: LocalPostgres) -> None:
         await connection.execute("DROP SCHEMA foreign_one CASCADE")
 
 
-async def test_a_role_that_was_not_admitted_is_told_what_the_owner_must_run(server: LocalPostgres) -> None:
+async def test_the_error_for_a_role_without_access_says_what_the_owner_must_run(server: LocalPostgres) -> None:
     with pytest.raises(StoreUnavailable, match=rf"SELECT mica\.admit\('{STRANGER}'\)"):
         await PostgresStore.open(server.address(role=STRANGER))
-    told = r"no schema 'nowhere'.*`mica server prepare 'postgresql://.*&schema=nowhere' --admit"  # as a shell takes it
-    with pytest.raises(StoreUnavailable, match=told):
+    message = (
+        r"no schema 'nowhere'.*`mica server prepare 'postgresql://.*&schema=nowhere' --admit"  # quoted for a shell
+    )
+    with pytest.raises(StoreUnavailable, match=message):
         await PostgresStore.open(server.address(role=STRANGER, schema="nowhere"))
 
 
@@ -173,7 +175,7 @@ def test_prepare_makes_a_database_ready_and_admits_roles(server: LocalPostgres) 
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_a_space_is_named_as_the_address_says_or_refused(name: str) -> None:
+def test_a_space_name_in_an_address_is_used_or_refused(name: str) -> None:
     address = f"postgresql://host/database?space={quote(name)}"
     if name and name.isprintable():
         assert parse_address(address, space="default").space == name
@@ -183,13 +185,13 @@ def test_a_space_is_named_as_the_address_says_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("host", [".", "a..b", "x" * 64])
-async def test_a_host_that_is_none_is_told_in_one_line(host: str) -> None:
-    with pytest.raises(StoreUnavailable, match=f"'{re.escape(host)}' is no host; give"):
+async def test_an_invalid_host_is_reported_in_one_line(host: str) -> None:
+    with pytest.raises(StoreUnavailable, match=f"'{re.escape(host)}' is not a host; give"):
         await PostgresStore.open(f"postgresql://nobody:x@/mica?host={host}")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("sslmode=bogus", "`sslmode` parameter must be one of"),
         ("target_session_attrs=bogus", "target_session_attrs is expected"),
@@ -197,15 +199,15 @@ async def test_a_host_that_is_none_is_told_in_one_line(host: str) -> None:
         ("sslmode=verify-full&sslrootcert=/nosuch.crt", "sslrootcert='/nosuch.crt' in the address names no file"),
     ],
 )
-async def test_what_is_wrong_in_an_address_is_told_in_one_line(server: LocalPostgres, wrong: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=re.escape(said)):
+async def test_an_invalid_address_is_reported_in_one_line(server: LocalPostgres, wrong: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
         await PostgresStore.open(f"{server.address()}&{wrong}")
 
 
-async def test_certificates_that_are_none_are_told(tmp_path: Path) -> None:
+async def test_invalid_certificates_are_reported(tmp_path: Path) -> None:
     (tmp_path / "root.crt").write_text("nothing")
     address = f"postgresql://nobody@localhost:1/mica?sslmode=verify-full&sslrootcert={tmp_path}/root.crt"
-    with pytest.raises(StoreUnavailable, match=r"gives no secure connection .* check sslmode and the certificates"):
+    with pytest.raises(StoreUnavailable, match=r"no secure connection to .* check sslmode and the certificates"):
         await PostgresStore.open(address)
 
 
@@ -284,7 +286,7 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_standby_is_named_and_loses_nothing(server: LocalPostgres, home: Settings) -> None:
-    """A server that only reads, after a failover for example: what is emitted waits until one is found that writes."""
+    """A read-only server, for example after a failover: events wait until a primary server is available."""
     address = server.address()
     async with mica.open(address, settings=home) as memory:
         memory.emit("before")
@@ -301,7 +303,7 @@ async def test_a_standby_is_named_and_loses_nothing(server: LocalPostgres, home:
 async def test_a_full_disk_of_the_server_is_named_and_keeps_nothing(
     server: LocalPostgres, schema: str, home: Settings
 ) -> None:
-    """keeps: TE-03. All or nothing; what could not be stored waits, and is stored once when there is room."""
+    """keeps: TE-03. All or nothing; the events wait, and are stored once when there is room."""
     async with connected(server.dsn()) as connection:
         await connection.execute(
             f"""SET search_path = {schema};
@@ -314,7 +316,7 @@ async def test_a_full_disk_of_the_server_is_named_and_keeps_nothing(
         async with mica.open(server.address(schema=schema), settings=home) as memory:
             for number in range(5):
                 memory.emit("step", {"n": number})
-            with pytest.raises(StoreFull, match=r"no room left .*nothing of this write was kept"):
+            with pytest.raises(StoreFull, match=r"no room left .*nothing was written"):
                 await memory.events.query()
             assert (await memory.upkeep.backlog())[0] >= 5
             assert await connection.fetchval(f"SELECT count(*) FROM {schema}.events") == 0
@@ -338,7 +340,7 @@ async def test_connections_ended_by_an_administrator_are_replaced(server: LocalP
             await other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{APP}'")
         assert (await store.files.sizes()).events == 4
 
-        # Also in the middle: it waits for the space when its connection goes.
+        # Also during an append that waits for the lock of the space.
         await other.execute(f"BEGIN; SELECT FROM mica.spaces WHERE id = '{store.space}' FOR UPDATE")
         appending = asyncio.create_task(store.log.append([build(5)]))
         async with asyncio.timeout(HANGS_S):

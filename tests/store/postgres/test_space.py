@@ -1,4 +1,4 @@
-"""A server that is away when a space is opened: what is emitted waits on this machine, what is asked says why."""
+"""A server that is down when a space is opened: events wait on this machine, and reads raise an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOON_S = 30
 
 @asynccontextmanager
 async def away(server: LocalPostgres) -> AsyncIterator[None]:
-    """The server is killed, and back afterwards unless it was started before."""
+    """Kill the server, and start it again afterwards unless it is running."""
     server.kill()
     try:
         yield
@@ -76,10 +76,10 @@ async def test_a_space_that_was_opened_before_opens_without_its_server(server: L
     await memory.close()
 
 
-async def test_what_is_purged_during_the_first_brief_after_it_is_back_is_not_told(
+async def test_the_first_brief_after_reconnecting_omits_what_is_purged_meanwhile(
     server: LocalPostgres, home: Settings
 ) -> None:
-    """keeps: U-08. A process that was opened without its server has not heard how often something was purged."""
+    """keeps: U-08. A process that was opened without its server does not know the generation."""
     address, going = server.address(), ["The cookie is called hunter2"]
     async with mica.open(address, settings=home) as other:
         other.mark("The cookie is set before the redirect")
@@ -99,7 +99,7 @@ async def test_what_is_purged_during_the_first_brief_after_it_is_back_is_not_tol
             return found
 
         async def close(self) -> None:
-            """Nothing is held."""
+            """Nothing to close."""
 
     memory.sources._own[1] = Marks()
     brief = await memory.brief("cookie", is_preview=True)
@@ -116,7 +116,7 @@ async def _names(memory: mica.Memory, number: int) -> list[str]:
 
 
 async def test_an_address_never_opened_before_needs_its_server(server: LocalPostgres, home: Settings) -> None:
-    """Nobody knows then which space it is."""
+    """Its space is unknown."""
     address = server.address()
     async with away(server):
         with pytest.raises(StoreUnavailable, match="is it running"):
@@ -127,17 +127,17 @@ async def test_an_address_never_opened_before_needs_its_server(server: LocalPost
         with pytest.raises(StoreUnavailable, match="is it running"):
             await mica.open(f"{address} too", settings=home)
         with pytest.raises(StoreUnavailable, match="is it running"):
-            await PostgresStore.open(address)  # without a folder nothing could wait
+            await PostgresStore.open(address)  # without a folder, events could not wait
         async with mica.open(address, settings=home) as memory:
             memory.emit("step")
     async with mica.open(address, settings=home) as memory:
         assert await memory.events.position() == 1
 
 
-async def test_a_server_that_never_answers_is_asked_once(
+async def test_a_server_that_never_answers_is_tried_once(
     server: LocalPostgres, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: U-05. Patience is spent once, not once for each try."""
+    """keeps: U-05. A timeout is not retried."""
     monkeypatch.setattr(postgres_server, "CONNECT_S", 0.1)
     asked = 0
 
@@ -147,8 +147,8 @@ async def test_a_server_that_never_answers_is_asked_once(
         await reader.read(-1)
         writer.close()
 
-    async def times_asked(expected: int) -> int:
-        async with asyncio.timeout(SOON_S):  # who gives up may be quicker than who listens
+    async def connection_count(expected: int) -> int:
+        async with asyncio.timeout(SOON_S):  # the client may give up before the server counts it
             while asked < expected:
                 await asyncio.sleep(0)
         return asked
@@ -158,38 +158,38 @@ async def test_a_server_that_never_answers_is_asked_once(
         address = f"postgresql://ann@/shop?host={folder}&space=x"
         remember_space(home.home, parse_address(address, space="x"), "0" * 26)
         store = await PostgresStore.open(address, home=home.home)
-        assert await times_asked(1) == 1
+        assert await connection_count(1) == 1
 
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
             await store.log.append([build(1)])
         with pytest.raises(StoreUnavailable, match="did not answer in time"):
             await store.log.query(EventQuery())
 
-        assert await times_asked(3) == 3
+        assert await connection_count(3) == 3
         await store.close()
         listening.close()
         await listening.wait_closed()
 
 
-async def test_no_password_is_kept(server: LocalPostgres, home: Settings) -> None:
+async def test_no_password_is_stored(server: LocalPostgres, home: Settings) -> None:
     address = server.address(role=f"{APP}:hidden%40")
     async with mica.open(address, settings=home) as memory:
         memory.emit("step")
-    kept = [file.read_bytes() for file in home.home.rglob("*") if file.is_file()]
+    contents = [file.read_bytes() for file in home.home.rglob("*") if file.is_file()]
 
-    assert kept
-    assert not [content for content in kept if b"hidden" in content]
+    assert contents
+    assert not [content for content in contents if b"hidden" in content]
 
 
-async def test_what_a_server_refuses_is_told_at_opening(server: LocalPostgres, home: Settings) -> None:
-    """A wrong password does not get better by waiting."""
+async def test_a_refused_login_is_reported_on_opening(server: LocalPostgres, home: Settings) -> None:
+    """Waiting does not help with a wrong password."""
     address = server.address(role=f"{LOCKED}:wrong")
     remember_space(home.home, parse_address(address, space="x"), "someone")
     with pytest.raises(StoreUnavailable, match="check user and password"):
         await mica.open(address, settings=home)
 
 
-async def test_a_damaged_note_is_no_note(server: LocalPostgres, home: Settings) -> None:
+async def test_a_damaged_note_of_the_space_id_is_ignored(server: LocalPostgres, home: Settings) -> None:
     address = parse_address(server.address(), space="x")
     assert recall_space(home.home, address) is None
     remember_space(home.home, address, "a")
@@ -199,8 +199,10 @@ async def test_a_damaged_note_is_no_note(server: LocalPostgres, home: Settings) 
     assert recall_space(home.home, address) is None
 
 
-async def test_a_space_that_is_gone_when_the_server_is_back_is_named(server: LocalPostgres, home: Settings) -> None:
-    """An empty space of the same name would look as if nothing had ever been known."""
+async def test_a_space_that_was_deleted_while_the_server_was_down_is_reported(
+    server: LocalPostgres, home: Settings
+) -> None:
+    """An empty space of the same name would look as if nothing had ever been stored."""
     address = server.address()
     async with away(server):
         remember_space(home.home, parse_address(address, space="x"), "0" * 26)

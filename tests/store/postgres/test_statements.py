@@ -1,4 +1,4 @@
-"""Statements use an index, whatever the planner knows of the space."""
+"""Statements use an index, regardless of the planner's statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mica.store.postgres.server import Connection
 from mica.store.postgres.store import PostgresStore
 from mica.store.postgres.words import PostgresWords
 from mica.testing import build
-from mica.testing.builders import TOLD
+from mica.testing.builders import TOMBSTONE
 from mica.testing.contract.trails import build_trail
 from mica.testing.postgres import LocalPostgres, connected, opened
 
@@ -83,7 +83,7 @@ BIG = "events", "keys", "texts", "postings", "trails"
 
 
 def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
-    """How many rows of these tables a plan looked at when it ran."""
+    """The number of rows of these tables that a plan read."""
     own = 0
     if plan.get("Relation Name", "").startswith(tables):
         own = plan["Actual Loops"] * (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0))
@@ -114,7 +114,7 @@ def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
     ],
 )
 async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], Coroutine[Any, Any, object]]) -> None:
-    """keeps: TE-10, E-10, E-26, A-06. What a question costs does not grow with the log: an index leads to the rows."""
+    """keeps: TE-10, E-10, E-26, A-06. The cost of a query does not grow with the log, because it uses an index."""
     statements: list[tuple[str, tuple[object, ...]]] = []
     async with opened(full) as store:
         connections = [await store._space.pool().acquire() for _ in range(postgres_server.CONNECTIONS_MAX)]
@@ -133,11 +133,11 @@ async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], 
                     touched += rows_touched(plan, BIG)
                     around += rows_touched(plan, ("contexts", "sessions"))
     assert 0 < touched < 100
-    assert around < 50_000  # there are 8,000 of each: none is compared with all others
+    assert around < 50_000  # there are 8,000 of each, so no nested scan has happened
 
 
-class _Looking:
-    """A connection that also counts how many rows of the big tables its statements look at."""
+class _CountingConnection:
+    """A connection that counts the rows of the big tables that its statements read."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -145,41 +145,45 @@ class _Looking:
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, object]]:
         async def run(query: str, *args: object, **kwargs: object) -> object:
-            await self._connection.execute("SAVEPOINT looking")
+            await self._connection.execute("SAVEPOINT counting")
             explained = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
-            await self._connection.execute("ROLLBACK TO SAVEPOINT looking")
+            await self._connection.execute("ROLLBACK TO SAVEPOINT counting")
             self.touched += rows_touched(msgspec.json.decode(explained)[0]["Plan"], BIG)
             return await getattr(self._connection, name)(query, *args, **kwargs)
 
         return run
 
 
-async def test_a_purge_looks_at_no_more_than_what_it_takes(full: str) -> None:
-    """keeps: K-53. Each of its steps read the whole log and all of full text, and took a minute in a large space."""
+async def test_a_purge_reads_only_the_rows_it_changes(full: str) -> None:
+    """keeps: K-53. Once, each step read the whole log and index, which took a minute in a large space."""
     of_one_day = [build(n).id for n in range(90, 8_000, 252)]  # marks among 95 events
     async with opened(full) as store:
         doomed = await store.log.get_many(of_one_day)
-        with suppress(_Undone):
+        with suppress(_RolledBack):
             async with store._space.transaction(postgres_space.WRITE) as connection:
                 await connection.fetch("SELECT FROM spaces WHERE number = $1 FOR UPDATE", store._space.number)
-                looking = _Looking(connection)
+                counting = _CountingConnection(connection)
                 await postgres_purge.bury_events(
-                    cast(Connection, looking), store._space.number, PostgresWords(store._space.number), doomed, TOLD
+                    cast(Connection, counting),
+                    store._space.number,
+                    PostgresWords(store._space.number),
+                    doomed,
+                    TOMBSTONE,
                 )
-                raise _Undone
+                raise _RolledBack
 
     assert len(doomed) == 32
-    assert 0 < looking.touched - 5_000 < 1_000  # 5,000 trails, which are learned anew
+    assert 0 < counting.touched - 5_000 < 1_000  # 5,000 trails, which are deleted
 
 
-class _Undone(Exception):
-    """What a test did is not to stay."""
+class _RolledBack(Exception):
+    """Raised to roll back the changes of a test."""
 
 
-async def test_few_and_many_contexts_and_names_answer_alike(
+async def test_few_and_many_contexts_and_names_give_the_same_results(
     server: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few are looked up one by one, of many the log is walked from its end: the answers are the same."""
+    """Few are looked up one by one; for many the log is scanned from its end."""
     events = [
         build(n, f"name.{n % 5}", {"text": f"cookie {n % 3}"}, context=Context(session=f"s{n % 4}", agent=f"a{n % 2}"))
         for n in range(60)

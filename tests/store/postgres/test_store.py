@@ -1,4 +1,4 @@
-"""Row-level security walls between spaces in PostgreSQL, and a store as a memory and the commands use it."""
+"""Row-level security between spaces in PostgreSQL, and the store as Memory and the commands use it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def counts(connection: Any, schema: str = "mica") -> dict[str, int]:  # no
     return {table: await connection.fetchval(f"SELECT count(*) FROM {schema}.{table}") for table in sorted(WALLED)}
 
 
-async def filled(store: PostgresStore) -> None:
-    """Something in every table."""
+async def fill(store: PostgresStore) -> None:
+    """Put a row into every table."""
     context = Context(session="s1", agent="scout")
     mark = build(1, "mark", {"text": f"secret plan: {TEXT}"}, context=context)
     await store.log.append([mark, build(2, data={"x": "y" * 6_000}), build_crystal(3, draft_of([mark]))])
@@ -46,8 +46,8 @@ async def filled(store: PostgresStore) -> None:
     await store.work.plan("crystallize", due_at=build(1).at)
 
 
-async def test_every_table_has_its_wall(server: LocalPostgres) -> None:
-    """keeps: U-09. None is forgotten; partitions can be reached through their table only."""
+async def test_every_table_has_row_level_security(server: LocalPostgres) -> None:
+    """keeps: U-09. No table is missing; partitions can be accessed only through their table."""
     async with connected(server.dsn()) as connection:
         rows = await connection.fetch(
             """SELECT relname, relrowsecurity, relforcerowsecurity FROM pg_class
@@ -64,7 +64,7 @@ async def test_every_table_has_its_wall(server: LocalPostgres) -> None:
 async def test_a_transaction_without_a_space_reads_and_writes_nothing(server: LocalPostgres, role: str) -> None:
     """keeps: U-09, TD-10. Fails closed, also for the owner of the tables."""
     async with opened(server.address()) as store:
-        await filled(store)
+        await fill(store)
         async with connected(server.dsn(role=role)) as connection:
             assert set((await counts(connection)).values()) == {0}
             for space in ("", store.space[:-1], "1"):
@@ -77,10 +77,10 @@ async def test_a_transaction_without_a_space_reads_and_writes_nothing(server: Lo
 
 
 async def test_another_space_is_out_of_reach_even_for_hand_written_sql(server: LocalPostgres) -> None:
-    """keeps: TD-10, U-09. Whatever a statement says, it sees and makes rows of its own space only."""
+    """keeps: TD-10, U-09. A statement sees and creates only rows of its own space."""
     async with opened(server.address()) as mine, opened(server.address()) as theirs:
-        await filled(mine)
-        await filled(theirs)
+        await fill(mine)
+        await fill(theirs)
         async with connected(server.dsn(role=APP)) as connection:
             await connection.execute(f"SET mica.space = '{mine.space}'")
             for table in sorted(WALLED):
@@ -113,11 +113,11 @@ async def test_another_space_is_out_of_reach_even_for_hand_written_sql(server: L
 
 
 async def test_a_role_enters_only_spaces_that_are_its_own(server: LocalPostgres) -> None:
-    """keeps: U-09. A tenant with a role of its own stays out though it knows name, number and id of another's space."""
+    """keeps: U-09. A tenant cannot enter another tenant's space, even with its name, number and id."""
     address = server.address()
     name = parse_address(address, space="x").space
     async with opened(address) as mine:
-        await filled(mine)
+        await fill(mine)
         async with connected(server.dsn(role=OTHER)) as connection:
             await connection.execute(f"SET mica.space = '{mine.space}'")
             assert set((await counts(connection)).values()) == {0}
@@ -125,7 +125,9 @@ async def test_a_role_enters_only_spaces_that_are_its_own(server: LocalPostgres)
         with pytest.raises(StoreUnavailable, match=rf"'{name}'.*belongs to another role"):
             await PostgresStore.open(server.address(role=OTHER, space=name))
         with pytest.raises(StoreUnavailable, match=rf"'{name}'.*belongs to another role"):
-            await PostgresStore.open(server.address(role=OTHER, space=name), must_exist=True)  # reading makes none
+            await PostgresStore.open(
+                server.address(role=OTHER, space=name), must_exist=True
+            )  # opening does not create it
 
         async with connected(server.dsn(role=OWNER)) as connection:
             await connection.execute(f"UPDATE mica.spaces SET role = '{OTHER}' WHERE name = '{name}'")
@@ -135,7 +137,7 @@ async def test_a_role_enters_only_spaces_that_are_its_own(server: LocalPostgres)
         with pytest.raises(StoreUnavailable, match="another role"):
             await mine.log.append([build(5)])
         with pytest.raises(StoreUnavailable, match="another role"):
-            await mine.log.query(EventQuery())  # an empty answer would say that nothing is known
+            await mine.log.query(EventQuery())  # an empty result would be wrong
 
 
 @settings(max_examples=60)
@@ -167,7 +169,7 @@ async def test_a_space_keeps_its_id_and_is_shared_by_all_who_name_it(server: Loc
 
 
 async def test_a_memory_opens_an_address(server: LocalPostgres, home: Settings) -> None:
-    """keeps: K-31. The same front door; what is emitted is kept on this machine until the server has it."""
+    """keeps: K-31. Emitted events wait on this machine until the server has stored them."""
     address = server.address()
     async with mica.open(address, settings=home) as memory:
         assert "space=" in memory.location
@@ -180,7 +182,7 @@ async def test_a_memory_opens_an_address(server: LocalPostgres, home: Settings) 
 
 
 async def test_a_space_moves_between_engines_whole(server: LocalPostgres, home: Settings, tmp_path: Path) -> None:
-    """keeps: K-31, K-55. What was copied there and back again is the same to the letter."""
+    """keeps: K-31, K-55. A copy of a copy is identical to the original."""
     there, back = server.address(), tmp_path / "back.db"
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         with memory.context(session="s1", agent="scout"):
@@ -217,7 +219,7 @@ def test_commands_name_a_space_and_never_show_a_password(server: LocalPostgres, 
     assert refused.stderr.startswith("mica: no store for the address 'mysql://ann@host/x'")
 
 
-async def test_nothing_is_left_behind(server: LocalPostgres) -> None:
+async def test_no_connection_or_thread_is_left_open(server: LocalPostgres) -> None:
     before = threading.active_count()
     async with opened(server.address()) as store:
         await asyncio.gather(
@@ -232,9 +234,9 @@ async def test_nothing_is_left_behind(server: LocalPostgres) -> None:
 
 
 async def test_nothing_but_postgresql_itself_is_needed(server: LocalPostgres) -> None:
-    """keeps: K-31. No pgvector, no other extension: what a plain server brings is enough."""
+    """keeps: K-31. A plain server is enough: no pgvector, no other extension."""
     async with opened(server.address()) as store, connected(server.dsn()) as connection:
-        await filled(store)
+        await fill(store)
         assert await store.files.verify() == []
         extensions = await connection.fetch("SELECT extname FROM pg_extension")
         assert [row[0] for row in extensions] == ["plpgsql"]

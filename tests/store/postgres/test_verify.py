@@ -1,4 +1,4 @@
-"""Verify names every kind of damage in PostgreSQL."""
+"""Verify reports every kind of damage in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mica.testing.postgres import LocalPostgres, connected, opened
 
 BREAKAGES = {
     "UPDATE {0}.texts SET length = 9": (
-        f"event {build(1).id} is not indexed as it is stored; `mica upkeep rebuild` mends it"
+        f"event {build(1).id} is not indexed as it is stored; `mica upkeep rebuild` repairs it"
     ),
     "INSERT INTO {0}.texts SELECT space, 99, session, at, length, is_mark FROM {0}.texts": (
-        "the index names position 99, where no event is; `mica upkeep rebuild` mends it"
+        "the index has position 99, where no event is; `mica upkeep rebuild` repairs it"
     ),
-    "UPDATE {0}.postings SET count = 9": "is not indexed as it is stored; `mica upkeep rebuild` mends it",
+    "UPDATE {0}.postings SET count = 9": "is not indexed as it is stored; `mica upkeep rebuild` repairs it",
     "DELETE FROM {0}.postings WHERE term = (SELECT min(term) FROM {0}.postings)": "is not indexed as it is stored",
     "DELETE FROM {0}.terms WHERE id = (SELECT min(term) FROM {0}.postings)": "is not indexed as it is stored",
     "INSERT INTO {0}.postings SELECT space, term, 2, count FROM {0}.postings": f"event {build(2).id} is not indexed as",
-    "INSERT INTO {0}.postings SELECT space, term, 98, count FROM {0}.postings": "the index names position 98",
+    "INSERT INTO {0}.postings SELECT space, term, 98, count FROM {0}.postings": "the index has position 98",
     "UPDATE {0}.contexts SET agent = 'b'": "does not have the content that its digest names",
     "UPDATE {0}.payloads SET body = (SELECT body FROM {0}.payloads ORDER BY body LIMIT 1)": (
         "does not have the content that its digest names"
@@ -31,15 +31,15 @@ BREAKAGES = {
     "DELETE FROM {0}.keys WHERE position = 3": "PostgreSQL: event at position 3 has no key",
     "DELETE FROM {0}.events WHERE position = 2": "PostgreSQL: key at position 2 has no event",
     "DELETE FROM {0}.events WHERE position = 2; DELETE FROM {0}.keys WHERE position = 2": (
-        "the events at positions 2 to 2 are gone from the log"
+        "the events at positions 2 to 2 are missing from the log"
     ),
-    "UPDATE {0}.spaces SET last_position = 7": "the events at positions 4 to 7 are gone from the log",
+    "UPDATE {0}.spaces SET last_position = 7": "the events at positions 4 to 7 are missing from the log",
 }
 
 
 @pytest.mark.parametrize("statement", BREAKAGES)
-async def test_verify_names_what_is_broken(server: LocalPostgres, schema: str, statement: str) -> None:
-    """keeps: U-07, TE-14. Hands that are above all rights and triggers leave traces."""
+async def test_verify_reports_every_kind_of_damage(server: LocalPostgres, schema: str, statement: str) -> None:
+    """keeps: U-07, TE-14. Changes by a superuser without triggers are found."""
     async with opened(server.address(schema=schema)) as store:
         await store.log.append(
             [

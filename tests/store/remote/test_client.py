@@ -1,4 +1,4 @@
-"""A store behind a server: what the contract cannot see, which is the way to it and its absence."""
+"""A store behind a server: connection, tokens and downtime, which the contract does not cover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mica.events import follower as follow
 from mica.model.event import EventQuery
 from mica.settings import Secret, Settings
 from mica.store.remote.client import parse_address
-from mica.store.remote.servers import RunningServer, noted
+from mica.store.remote.servers import RunningServer, announce
 from mica.store.target import open_store
 
 
@@ -28,26 +28,26 @@ def port() -> Iterator[int]:
         yield held
 
 
-async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
+async def test_events_wait_locally_while_the_server_is_down_and_arrive_once(
     tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture, port: int
 ) -> None:
-    """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted.
+    """No emitted event is lost while the server is down, even if the emitting process ends.
 
-    Nor is it kept without a word: closing says how much waits, where, and what will store it.
+    Closing logs how many events wait, where, and what will store them.
     """
     with web_server_at(tmp_path / "server", port=port, open_store=open_store) as server:
         address = server.address("shop")
         async with mica.open(address, settings=home) as memory:
             memory.mark("while it was there")
             await memory.events.position()
-    async with mica.open(address, settings=home) as memory:  # known from before, so that it opens
+    async with mica.open(address, settings=home) as memory:  # opened before, so it opens without the server
         memory.mark("while it was away")
         await memory.durable()
         with pytest.raises(StoreUnavailable, match="is `mica up` running there"):
             await memory.events.position()
         segments = memory.upkeep.segments
-    [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
-    assert f"1 event could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
+    [message] = [record.getMessage() for record in caplog.records if record.name == "mica"]
+    assert f"1 event could not be stored in {server.base}/?space=shop: saved in {segments} until" in message
     caplog.clear()
     with web_server_at(tmp_path / "server", port=port, token=server.token, open_store=open_store) as again:
         async with mica.open(again.address("shop"), settings=home) as memory:
@@ -57,13 +57,13 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
     assert [record for record in caplog.records if record.name == "mica"] == []
 
 
-async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
+async def test_followers_are_notified_by_the_server_and_do_not_poll(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody looks by himself for an hour here: what comes is told."""
-    monkeypatch.setattr(follow, "HEARD_S", 3_600)
+    """Polling is set to an hour here, so only notifications can deliver the events."""
+    monkeypatch.setattr(follow, "LISTEN_TIMEOUT_S", 3_600)
 
-    async def told(server: WebServer, text: str) -> None:
+    async def expect_notification(server: WebServer, text: str) -> None:
         async with (
             asyncio.timeout(60),
             mica.open(server.address("shop"), settings=home) as here,
@@ -81,21 +81,21 @@ async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
             assert here._store.notices.is_live
 
     with web_server_at(tmp_path, open_store=open_store) as server:
-        await told(server, "while it was there")
+        await expect_notification(server, "while it was there")
 
 
-async def test_a_server_that_was_never_met_must_be_there(home: Settings, port: int) -> None:
+async def test_a_new_address_needs_its_server(home: Settings, port: int) -> None:
     with pytest.raises(StoreUnavailable, match=f"http://127.0.0.1:{port}"):
         await mica.open(f"http://127.0.0.1:{port}", settings=home)
 
 
-async def test_a_wrong_or_missing_token_is_told(web_server: WebServer, home: Settings) -> None:
+async def test_a_wrong_or_missing_token_is_reported(web_server: WebServer, home: Settings) -> None:
     for address in (web_server.base, web_server.base.replace("://", "://:wrong@")):
         with pytest.raises(AccessDenied, match="token"):
             await mica.open(address, settings=home)
 
 
-async def test_a_token_comes_from_the_address_the_settings_or_a_server_of_ones_own(
+async def test_a_token_comes_from_the_address_the_settings_or_a_local_server(
     web_server: WebServer, home: Settings
 ) -> None:
     async with mica.open(web_server.address("keys"), settings=home) as memory:
@@ -105,7 +105,7 @@ async def test_a_token_comes_from_the_address_the_settings_or_a_server_of_ones_o
     async with mica.open(f"{web_server.base}/?space=keys", settings=settings) as memory:
         assert await memory.events.query() == []
 
-    with noted(RunningServer(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
+    with announce(RunningServer(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
         async with mica.open(f"{web_server.base}/?space=keys", settings=home) as memory:
             assert await memory.events.query() == []
 
@@ -121,12 +121,12 @@ async def test_errors_come_back_as_they_were_raised(web_server: WebServer, home:
 
 
 @pytest.mark.parametrize("address", ["http://", "http://host:port", "http://host/path", "http://host/?colour=red"])
-def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+def test_an_invalid_server_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidInput, match=r"address|colour"):
         parse_address(address)
 
 
-async def test_another_kind_of_server_is_told_apart(tmp_path: Path, home: Settings) -> None:
+async def test_a_server_of_another_program_is_recognised(tmp_path: Path, home: Settings) -> None:
     class Other(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_error(500)

@@ -1,4 +1,4 @@
-"""Blocks give back what went into them, and nothing when a bit of them has changed."""
+"""Blocks read back equal, and a damaged block is an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEADERS = st.builds(
     st.lists(st.tuples(_HEADERS, st.binary(max_size=40)), min_size=1, max_size=30, unique_by=lambda e: e[0].position)
 )
 def test_a_block_reads_back_equal(events: list[tuple[Header, bytes]]) -> None:
-    """keeps: TE-05. Whatever the numbers are, whether sequences count or are hashes."""
+    """keeps: TE-05. For any numbers, and for sequences that are counters or hashes."""
     headers, bodies = [header for header, _ in events], [body for _, body in events]
 
     block = EventBlock(*encode(headers, bodies))
@@ -65,7 +65,7 @@ def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
         block = EventBlock(damaged, bodies)
     except StoreError:
         return
-    assert list(block.headers()) == headers  # a bit of a frame's own header that says nothing about its content
+    assert list(block.headers()) == headers  # a bit of the frame header that does not affect the content
 
 
 def test_another_format_is_refused_with_the_remedy() -> None:

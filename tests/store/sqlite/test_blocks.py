@@ -53,14 +53,14 @@ def whole(core: DirectStore) -> list[Event]:
     return events
 
 
-def thawed(core: DirectStore, positions: Iterable[int]) -> int:
-    """Make these rows again, as a purge does."""
+def restored(core: DirectStore, positions: Iterable[int]) -> int:
+    """Turn these events into rows again, as a purge does."""
     with core.core.writing():
         return restore_rows(core.core, positions)
 
 
 def test_aged_events_leave_their_rows_and_are_found_everywhere(tmp_path: Path) -> None:
-    """keeps: TE-14, TE-20. One log; `sizes` tells how much of it has aged."""
+    """keeps: TE-14, TE-20. `sizes` reports how many events have aged."""
     core = DirectStore(tmp_path / "space.db")
     events = talk(3_000)
     core.log.append(events)
@@ -78,8 +78,8 @@ def test_aged_events_leave_their_rows_and_are_found_everywhere(tmp_path: Path) -
     core.close()
 
 
-def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path: Path) -> None:
-    """Equal times are told apart by position, also between blocks and rows."""
+def test_the_latest_events_of_equal_time_are_found_across_blocks(tmp_path: Path) -> None:
+    """Events of equal time are ordered by position, also across blocks and rows."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(n, after_s=7, context=Context(session=f"s{n % 3}")) for n in range(1, 31)])
     core.files.age(LATER, limit=10)
@@ -87,7 +87,7 @@ def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path
     for limit in (1, 5, 10, 15, 25):
         found = core.log.query(EventQuery(limit=limit))
         assert [event.position for event in found] == list(range(31 - limit, 31))
-    thawed(core, range(1, 11))
+    restored(core, range(1, 11))
     core.files.age(LATER, limit=10)  # the first events are now in the last block
     for limit in (1, 5, 10, 15, 25):
         found = core.log.query(EventQuery(limit=limit))
@@ -104,8 +104,8 @@ def test_events_younger_than_the_cut_stay_rows(tmp_path: Path) -> None:
     core.close()
 
 
-def test_fewer_large_events_are_enough(tmp_path: Path) -> None:
-    """keeps: TE-20. A step that is full in bytes is done, however few events are in it."""
+def test_a_few_large_events_fill_an_ageing_step(tmp_path: Path) -> None:
+    """keeps: TE-20. A step that is full in bytes is done, however few events it has."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(n, data={"text": "x" * 100_000, "n": n}) for n in range(1, 101)])
     filling = -(-STEP_BYTES_MAX // 100_000)
@@ -116,7 +116,7 @@ def test_fewer_large_events_are_enough(tmp_path: Path) -> None:
 
 
 def test_an_event_whose_parent_is_unknown_waits_for_it(tmp_path: Path) -> None:
-    """What descends from an unknown id is found; it ages when its parent has come."""
+    """Descendants of an unknown id are found; they age after their parent has arrived."""
     core = DirectStore(tmp_path / "space.db")
     root = build(1)
     child, leaf = build(2, parent=root), build(3, parent=build(2, parent=root))
@@ -133,7 +133,7 @@ def test_an_event_whose_parent_is_unknown_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_hashes_are_found(tmp_path: Path) -> None:
-    """An importer's sequences are hashes of names: no two follow each other."""
+    """The sequences of an importer are hashes of names, so none are consecutive."""
     core = DirectStore(tmp_path / "space.db")
     events = [build(sequence_named(str(n)), data={"n": n}, after_s=n) for n in range(300)]
     core.log.append(events)
@@ -144,7 +144,7 @@ def test_ids_that_are_hashes_are_found(tmp_path: Path) -> None:
 
 
 def test_large_payloads_go_into_blocks_unless_they_are_shared(tmp_path: Path) -> None:
-    """keeps: E-27, K-43, TE-05. Whole, whatever form they take."""
+    """keeps: E-27, K-43, TE-05. They are read back unchanged."""
     core = DirectStore(tmp_path / "space.db")
     texts = ["shared " * 2_000, "alone " * 2_000, "shared " * 2_000, "huge " * 100_000]
     core.log.append([build(n, "tool.ran", {"text": text}) for n, text in enumerate(texts)])
@@ -161,7 +161,7 @@ def test_large_payloads_go_into_blocks_unless_they_are_shared(tmp_path: Path) ->
 
 
 def test_the_file_shrinks(tmp_path: Path) -> None:
-    """keeps: TE-06, E-03. Pages that ageing frees are given back, the log is brought into the file."""
+    """keeps: TE-06, E-03. Pages that ageing frees are released, and the write-ahead log is emptied."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append(talk(6_000))
     before = core.files.sizes().size_bytes
@@ -171,8 +171,8 @@ def test_the_file_shrinks(tmp_path: Path) -> None:
     assert after < before / 2
 
 
-def test_blocks_are_kept_by_the_database(tmp_path: Path) -> None:
-    """keeps: B-12. Nothing but recorded work passes the triggers, and its record ends with it."""
+def test_triggers_protect_blocks(tmp_path: Path) -> None:
+    """keeps: B-12. Triggers allow only authorised work, and the authority ends with the transaction."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append(talk(20))
     aged(core, limit=10)
@@ -191,18 +191,18 @@ def test_blocks_are_kept_by_the_database(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_aged_events_become_rows_again_for_what_must_change_them(tmp_path: Path) -> None:
+def test_aged_events_become_rows_again_before_they_change(tmp_path: Path) -> None:
     core = DirectStore(tmp_path / "space.db")
     core.log.append([*talk(400), build(900, "tool.ran", {"text": "large " * 2_000})])
     before = whole(core)
     aged(core, limit=100)
 
-    assert thawed(core, [5, 6, 401, 999]) == 3
+    assert restored(core, [5, 6, 401, 999]) == 3
 
     assert core.files.sizes().aged == 398
     assert whole(core) == before
     assert core.files.verify() == []
-    assert thawed(core, range(1, 101)) == 98
+    assert restored(core, range(1, 101)) == 98
     assert core.files.sizes().aged == 300
     assert whole(core) == before
     assert aged(core) == 101
@@ -216,22 +216,22 @@ def test_aged_events_become_rows_again_for_what_must_change_them(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         ("UPDATE blocks SET bodies = substr(bodies, 1, 60) WHERE id = 1", "block 1 cannot be read"),
         ("UPDATE blocks SET header = zeroblob(50) WHERE id = 2", "block 2 cannot be read"),
-        ("UPDATE blocks SET events = 9 WHERE id = 1", "block 1 does not hold what is said of it"),
-        ("DELETE FROM block_names WHERE block = 2", "leads to block 2"),
-        ("DELETE FROM block_sessions WHERE block = 1", "leads to block 1"),
-        ("DELETE FROM block_roots", "leads to block"),
-        ("DELETE FROM runs", "leads to block 1"),
-        ("DELETE FROM chapters", "leads to block 1"),
-        ("INSERT INTO block_contexts (context, block) VALUES (1, 99)", "block_contexts leads to blocks that are not"),
-        ("DELETE FROM blocks WHERE id = 2", "positions 11 to 20 are gone"),
+        ("UPDATE blocks SET events = 9 WHERE id = 1", "block 1 does not match its row"),
+        ("DELETE FROM block_names WHERE block = 2", "do not match block 2"),
+        ("DELETE FROM block_sessions WHERE block = 1", "do not match block 1"),
+        ("DELETE FROM block_roots", "do not match block"),
+        ("DELETE FROM runs", "do not match block 1"),
+        ("DELETE FROM chapters", "do not match block 1"),
+        ("INSERT INTO block_contexts (context, block) VALUES (1, 99)", "block_contexts refers to missing blocks"),
+        ("DELETE FROM blocks WHERE id = 2", "positions 11 to 20 are missing"),
     ],
 )
-def test_verify_names_what_is_wrong_with_blocks(tmp_path: Path, damage: str, said: str) -> None:
-    """keeps: TE-14. And rebuild mends what can be derived."""
+def test_verify_reports_damaged_blocks(tmp_path: Path, damage: str, message: str) -> None:
+    """keeps: TE-14. Rebuild repairs derived tables."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append(talk(30))
     before = whole(core)
@@ -243,7 +243,7 @@ def test_verify_names_what_is_wrong_with_blocks(tmp_path: Path, damage: str, sai
 
     problems = core.files.verify()
 
-    assert [problem for problem in problems if said in problem], problems
+    assert [problem for problem in problems if message in problem], problems
     if any("rebuild" in problem for problem in problems):
         core.files.rebuild()
         assert core.files.verify() == []
@@ -349,7 +349,7 @@ while True:
 
 
 def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
-    """keeps: TE-07. What was acknowledged is there once, aged or not."""
+    """keeps: TE-07. Acknowledged events are stored exactly once, aged or not."""
     path = tmp_path / "space.db"
     for _ in range(6):
         acknowledged = killed(KILLED_SOMEWHERE, path, after=random.randint(1, 12))
@@ -362,7 +362,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None
         core.close()
 
 
-# -- Several at once ------------------------------------------------------------------------------------------
+# -- Concurrency --------------------------------------------------------------------------------------------
 
 
 def _age_all(path: Path) -> None:
@@ -372,7 +372,7 @@ def _age_all(path: Path) -> None:
 
 
 def test_several_processes_age_at_once(tmp_path: Path) -> None:
-    """The transaction decides who ages what; a reader meanwhile sees every event once."""
+    """Transactions prevent conflicts, and a reader sees every event exactly once."""
     path = tmp_path / "space.db"
     core = DirectStore(path)
     core.log.append(talk(1_000))
@@ -392,14 +392,14 @@ def test_several_processes_age_at_once(tmp_path: Path) -> None:
     core.close()
 
 
-def test_what_one_process_remembers_is_right_after_another_has_aged(tmp_path: Path) -> None:
+def test_caches_are_right_after_another_process_has_aged_events(tmp_path: Path) -> None:
     one, two = DirectStore(tmp_path / "space.db"), DirectStore(tmp_path / "space.db")
     events = talk(60)
     one.log.append(events)
     two.files.age(LATER, limit=30)
     first = whole(one)
     two.files.age(LATER, limit=30)
-    thawed(two, [3])
+    restored(two, [3])
     assert whole(one) == first
     assert one.log.append([*events, build(500, parent=events[-1])]) == Appended(stored=1, repeated=60)
     assert one.files.verify() == []
@@ -407,8 +407,8 @@ def test_what_one_process_remembers_is_right_after_another_has_aged(tmp_path: Pa
     two.close()
 
 
-async def test_reads_and_the_event_loop_go_on_while_events_age(tmp_path: Path) -> None:
-    """keeps: TE-11. Ageing has a thread and a connection of its own, and none is left behind."""
+async def test_reads_and_the_event_loop_run_while_events_age(tmp_path: Path) -> None:
+    """keeps: TE-11. Ageing uses another thread and connection, and both are closed."""
     store = await SqliteStore.open(tmp_path / "space.db")
     await store.log.append(talk(4_000))
     working = asyncio.create_task(store.files.age(LATER))
@@ -421,7 +421,7 @@ async def test_reads_and_the_event_loop_go_on_while_events_age(tmp_path: Path) -
     await store.close()
 
 
-async def test_closing_waits_for_a_step_that_has_begun(tmp_path: Path) -> None:
+async def test_closing_waits_for_a_running_ageing_step(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "space.db")
     await store.log.append(talk(2_000))
     working = asyncio.create_task(store.files.age(LATER))
@@ -436,11 +436,11 @@ async def test_closing_waits_for_a_step_that_has_begun(tmp_path: Path) -> None:
     core.close()
 
 
-# -- By itself ------------------------------------------------------------------------------------------------
+# -- Repeated events ------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_begins_again_after_ageing_meets_its_events(tmp_path: Path) -> None:
-    """Known by id in blocks and in rows at once."""
+def test_aged_and_new_events_of_one_writer_are_recognised_as_repeated(tmp_path: Path) -> None:
+    """Some of the events are in blocks, others are rows."""
     core = DirectStore(tmp_path / "space.db")
     other = writer_named("other")
     events = [build(n, writer=other, after_s=n if n % 2 else 100_000 * n) for n in range(1, 50)]

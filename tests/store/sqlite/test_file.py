@@ -24,7 +24,7 @@ from mica.testing.sqlite import DirectStore
 
 
 def test_the_file_can_be_read_without_mica(tmp_path: Path) -> None:
-    """An emergency needs nothing but SQLite."""
+    """SQLite alone is enough in an emergency."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1, "mark", {"text": "x"}, context=Context(session="s1"))])
     core.close()
@@ -46,7 +46,7 @@ def test_a_space_keeps_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
-    """keeps: K-48. What append has returned survives power loss: 2 is SQLite's number for a full sync."""
+    """keeps: K-48. Appended events survive power loss; 2 is SQLite's value for a full sync."""
     if not is_new:
         DirectStore(tmp_path / "space.db").close()
     core = DirectStore(tmp_path / "space.db")
@@ -55,8 +55,8 @@ def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
     core.close()
 
 
-def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
-    """Like segments and exports; also the files that SQLite puts beside it. A mode that somebody chose stays."""
+def test_a_new_store_is_readable_only_by_its_owner(tmp_path: Path) -> None:
+    """Like segments and exports; also the files that SQLite creates beside it. A mode set by the user stays."""
     path = tmp_path / "folder" / "space.db"
     before = os.umask(0o022)
     try:
@@ -75,14 +75,14 @@ def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_new_file_opened_by_many_at_once_is_nobody_elses(tmp_path: Path) -> None:
-    """The check for foreign files and the making of a new one do not mix."""
+def test_a_new_file_opened_by_many_at_once_is_not_mistaken_for_foreign(tmp_path: Path) -> None:
+    """The check for foreign files does not race with the creation of a new one."""
     problems: list[BaseException] = []
 
     def open_it(path: Path) -> None:
         try:
             DirectStore(path).close()
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - checked below
             problems.append(error)
 
     for number in range(15):
@@ -122,7 +122,7 @@ from pathlib import Path
 from mica.errors import StoreError
 from mica.testing.sqlite import DirectStore
 from mica.testing import build
-DirectStore(Path(sys.argv[1]) / "space.db").close()  # loads what a user without rights may not read
+DirectStore(Path(sys.argv[1]) / "space.db").close()  # imports modules that an unprivileged user may not read
 os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
 os.chmod(sys.argv[1], 0o555)
 if os.geteuid() == 0:
@@ -141,7 +141,7 @@ except StoreError as error:
 """
 
 
-def test_a_read_only_folder_can_be_read_and_is_named_by_what_writes() -> None:
+def test_a_read_only_folder_can_be_read_and_a_write_names_it() -> None:
     with tempfile.TemporaryDirectory() as folder:
         core = DirectStore(Path(folder) / "space.db")
         core.log.append([build(1)])
@@ -165,7 +165,7 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
-    """Root ignores permissions, so SQLite itself is told that the file is read-only."""
+    """Root ignores permissions, so the file is opened read-only in SQLite."""
     path = tmp_path / "space.db"
     core = DirectStore(path)
     core.connection.pragma("query_only", True)
@@ -188,10 +188,10 @@ def test_a_damaged_file_is_reported_not_read_as_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_what_is_emitted_when_the_file_was_removed_is_kept_for_the_next(
+async def test_events_emitted_after_the_file_was_removed_go_into_the_next_file(
     tmp_path: Path, home: Settings, is_replaced: bool
 ) -> None:
-    """Nothing goes into a file that nobody can read again."""
+    """Nothing is written to the removed file."""
     path = tmp_path / "space.db"
     memory = await mica.open(path, settings=home)
     memory.emit("before")

@@ -20,13 +20,15 @@ from mica.testing import build
 from mica.testing.sqlite import DirectStore
 
 
-@pytest.mark.parametrize(("gone", "said"), [(2, "positions 2 to 2"), (3, "positions 3 to 3"), (1, "positions 1 to 1")])
-def test_verify_finds_what_was_removed_by_force(tmp_path: Path, gone: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("removed", "message"), [(2, "positions 2 to 2"), (3, "positions 3 to 3"), (1, "positions 1 to 1")]
+)
+def test_verify_finds_events_removed_by_force(tmp_path: Path, removed: int, message: str) -> None:
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1), build(2), build(3)])
     core.connection.execute("DROP TRIGGER events_are_kept")
-    core.connection.execute("DELETE FROM events WHERE position = ?", (gone,))
-    assert [problem for problem in core.files.verify() if said in problem]
+    core.connection.execute("DELETE FROM events WHERE position = ?", (removed,))
+    assert [problem for problem in core.files.verify() if message in problem]
     core.close()
 
 
@@ -42,14 +44,14 @@ def test_verify_sees_one_moment_while_others_write(tmp_path: Path) -> None:
         start = writer.files.sizes().events
         writer.log.append([build(start + n, "mark", {"text": "more"}) for n in range(20)])
 
-    reader.core.whole_log = grown  # type: ignore[method-assign]  # another process would write just now
+    reader.core.whole_log = grown  # type: ignore[method-assign]  # as if another process wrote now
     assert reader.files.verify() == []
     reader.close()
     writer.close()
 
 
-def test_verify_and_rebuild_tell_how_far_they_are(tmp_path: Path) -> None:
-    """Of a long log somebody hears more than once, and at the end the whole of it."""
+def test_verify_and_rebuild_report_progress(tmp_path: Path) -> None:
+    """A long log reports progress several times, and the full count at the end."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(2 * encoding.READ_ROWS + 1)])
     rebuilt: list[int] = []
@@ -84,13 +86,13 @@ def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_p
     assert on_disk < embedded
 
 
-def test_verify_names_stale_indexes_and_rebuild_mends_them(tmp_path: Path) -> None:
-    """keeps: U-07, TE-14. Every row of the index leads to the event it was made from."""
+def test_verify_reports_stale_indexes_and_rebuild_repairs_them(tmp_path: Path) -> None:
+    """keeps: U-07, TE-14. Every row of the index matches its event."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1, "mark", {"text": "one two"})])
     core.connection.execute("UPDATE texts SET length = 9")
     assert core.files.verify() == [
-        f"event {build(1).id} is not indexed as it is stored; `mica upkeep rebuild` mends it"
+        f"event {build(1).id} is not indexed as it is stored; `mica upkeep rebuild` repairs it"
     ]
     core.files.rebuild()
     assert core.files.verify() == []
@@ -111,7 +113,7 @@ def test_verify_compares_every_posting_with_the_log(tmp_path: Path) -> None:
     core.close()
 
 
-def test_verify_names_rows_of_the_index_that_lead_to_no_event(tmp_path: Path) -> None:
+def test_verify_reports_index_rows_without_an_event(tmp_path: Path) -> None:
     """keeps: TE-14"""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1, "mark", {"text": "one two"})])
@@ -125,7 +127,7 @@ def test_verify_names_rows_of_the_index_that_lead_to_no_event(tmp_path: Path) ->
     core.close()
 
 
-def test_verify_names_a_context_whose_content_changed(tmp_path: Path) -> None:
+def test_verify_reports_a_context_whose_content_changed(tmp_path: Path) -> None:
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1, context=Context(agent="a"))])
     core.connection.execute("UPDATE contexts SET agent = 'b'")
@@ -141,8 +143,8 @@ DirectStore(Path(sys.argv[1])).files.rebuild(on_progress=lambda count: (print(co
 """
 
 
-def test_a_rebuild_that_is_killed_never_was(tmp_path: Path) -> None:
-    """keeps: TE-07. Everything is found as before, and the next rebuild begins anew."""
+def test_a_killed_rebuild_changes_nothing(tmp_path: Path) -> None:
+    """keeps: TE-07. All events are found as before, and the next rebuild starts from the beginning."""
     path = tmp_path / "space.db"
     core = DirectStore(path)
     events = [build(number, "mark", {"text": f"cookie {number}"}) for number in range(2 * encoding.READ_ROWS)]
@@ -152,7 +154,7 @@ def test_a_rebuild_that_is_killed_never_was(tmp_path: Path) -> None:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    assert int(process.stdout.readline()) == encoding.READ_ROWS  # it has begun, and waits to go on
+    assert int(process.stdout.readline()) == encoding.READ_ROWS  # it is running, and waits to continue
 
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -167,7 +169,7 @@ def test_a_rebuild_that_is_killed_never_was(tmp_path: Path) -> None:
 
 
 def test_verifying_reads_the_log_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once to see which events are parents, once for everything else: `mica doctor` waits for it."""
+    """Once for the parents, once for everything else, because `mica doctor` waits for it."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(n, "mark", {"text": f"word{n}"}) for n in range(1, 30)])
     read: list[int] = []

@@ -84,7 +84,7 @@ while True:
 
 
 def killed(script: str, path: Path, *, after: int) -> int:
-    """Run a script that prints how much it has stored, kill it after so many lines; the last number it printed."""
+    """Run a script that prints how many events it has stored, kill it after `after` lines; returns the last number."""
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     printed = [process.stdout.readline() for _ in range(after)]
@@ -96,7 +96,7 @@ def killed(script: str, path: Path, *, after: int) -> int:
 
 
 @pytest.mark.parametrize("after", [1, 7, 30])
-def test_what_append_acknowledged_survives_a_kill(tmp_path: Path, after: int) -> None:
+def test_acknowledged_events_survive_a_kill(tmp_path: Path, after: int) -> None:
     """keeps: TE-07. Acknowledged means stored, log and index agree after the crash."""
     path = tmp_path / "space.db"
 

@@ -39,7 +39,7 @@ from mica.testing.sqlite import DirectStore
     ],
 )
 def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[DirectStore], object], aged: int) -> None:
-    """keeps: TE-10, E-10, E-26. What a question costs does not grow with the log: an index leads to the rows."""
+    """keeps: TE-10, E-10, E-26. The cost of a query does not grow with the log, because it uses an index."""
     core = DirectStore(tmp_path / "space.db")
     root = build(1, "mark", {"text": "cookie"}, context=Context(session="s1", agent="a", correlation="req-1"))
     core.log.append([root, child := build(2, "file.read", parent=root), build(3, "mark", {"text": "x"}, parent=child)])
@@ -55,13 +55,13 @@ def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[DirectStore], obj
 
 
 def test_no_purge_scans_a_table_that_grows_with_the_log(tmp_path: Path) -> None:
-    """keeps: U-08. What one event costs a purge does not grow with the log."""
+    """keeps: U-08. The cost of purging one event does not grow with the log."""
     core = DirectStore(tmp_path / "space.db")
     events = [build(n, "mark", {"text": f"word{n}"}, context=Context(session=f"s{n}", agent="a")) for n in range(1, 9)]
     core.log.append(events)
-    told = Tombstone(purge=build(99).id, reason="leaked")
+    tombstone = Tombstone(purge=build(99).id, reason="leaked")
 
-    plans = plans_of(core, lambda core: core.purges.bury([event.id for event in events[:4]], told))
+    plans = plans_of(core, lambda core: core.purges.bury([event.id for event in events[:4]], tombstone))
 
     assert [text for text, _ in plans if "DELETE FROM terms" in text]
     for text, plan in plans:
@@ -108,10 +108,10 @@ def test_trails_are_found_by_an_index(tmp_path: Path, query: TrailQuery, index: 
 
 
 @pytest.mark.parametrize("recent", [0, 3, 40, 1_000])
-async def test_a_session_with_many_contexts_answers_as_any_other(
+async def test_a_session_with_many_contexts_gives_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent: int
 ) -> None:
-    """keeps: TE-10. The latest of a session that never ends are looked for among the latest of the log first."""
+    """keeps: TE-10. For a session without end, the latest rows of the log are scanned first."""
     chance = random.Random(recent)
     events = [
         build(

@@ -1,4 +1,4 @@
-"""Which texts have which words, listed by volumes: alike whatever is in a volume already."""
+"""The inverted index gives the same results whether texts are in volumes or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mica.model.event import RETRACTED, Context, Event, EventQuery, Tombstone
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite import postings as sqlite_postings
-from mica.store.sqlite.bits import heaviest, packed, unpacked
+from mica.store.sqlite.bits import heaviest, pack, unpack
 from mica.testing import build
 from mica.testing.sqlite import DirectStore
 
@@ -36,12 +36,12 @@ def core(tmp_path: Path) -> Iterator[DirectStore]:
 
 
 def text(number: int) -> str:
-    """Words of which some are in every text, some in few, and some are repeated."""
-    said = [word for place, word in enumerate(WORDS) if number % (place * place + 1) == 0]
-    return " ".join([*said, *said[: number % 3], f"only{number}"])
+    """A text in which some words are common, some rare, and some repeated."""
+    chosen = [word for place, word in enumerate(WORDS) if number % (place * place + 1) == 0]
+    return " ".join([*chosen, *chosen[: number % 3], f"only{number}"])
 
 
-def told(number: int) -> Event:
+def mark(number: int) -> Event:
     name = "note" if number % 7 == 0 else "mark"
     context = Context(session=f"s{number % 5}") if number % 3 else Context()
     return build(number, name, {"text": text(number)}, context=context, after_s=(number * 37) % 200)
@@ -52,7 +52,7 @@ def counts(core: DirectStore, table: str) -> int:
 
 
 async def assert_alike(core: DirectStore, reference: EphemeralStore) -> None:
-    start = told(1).at
+    start = mark(1).at
     for limit in (None, 0, 1, 10, 100):
         for since, until in ((None, None), (start, None), (None, start + timedelta(seconds=60))):
             found = core.texts.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
@@ -69,31 +69,31 @@ async def assert_alike(core: DirectStore, reference: EphemeralStore) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 50, 150])
-async def test_volumes_answer_as_if_there_were_none(core: DirectStore, batch: int) -> None:
+async def test_searches_give_the_same_results_with_and_without_volumes(core: DirectStore, batch: int) -> None:
     """keeps: K-55.
 
     Texts by one and one or together, in volumes or not, marks or not, retracted, purged or rebuilt.
     """
     reference = EphemeralStore()
-    events = [told(number) for number in range(1, 151)]
+    events = [mark(number) for number in range(1, 151)]
     for start in range(0, len(events), batch):
         core.log.append(events[start : start + batch])
         await reference.log.append(events[start : start + batch])
         if start % 50 == 0:
-            core.texts.postings(["alpha"])  # what is remembered follows what is new
+            core.texts.postings(["alpha"])  # the cache must see new texts
     assert (counts(core, "volumes"), counts(core, "unfiled")) == (2, 22)
     await assert_alike(core, reference)
 
-    for number in (3, 148):  # in a volume, and in none
-        gone = build(1_000 + number, RETRACTED, {"mark": told(number).id, "reason": "wrong"})
-        core.log.append([gone])
-        await reference.log.append([gone])
+    for number in (3, 148):  # inside and outside a volume
+        retraction = build(1_000 + number, RETRACTED, {"mark": mark(number).id, "reason": "wrong"})
+        core.log.append([retraction])
+        await reference.log.append([retraction])
     await assert_alike(core, reference)
 
     for number in (4, 64, 65, 149):
         buried = Tombstone(purge=build(2_000).id, reason="leaked")
         assert (
-            core.purges.bury([told(number).id], buried) == await reference.purges.bury([told(number).id], buried) == 1
+            core.purges.bury([mark(number).id], buried) == await reference.purges.bury([mark(number).id], buried) == 1
         )
     await assert_alike(core, reference)
     for number in (4, 64, 65, 149):
@@ -104,7 +104,7 @@ async def test_volumes_answer_as_if_there_were_none(core: DirectStore, batch: in
 
 
 def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: DirectStore) -> None:
-    """keeps: U-08. Not once for each text that says the word, or a purge in a large space would take minutes."""
+    """keeps: U-08. Not once for each text with the word, which would take minutes in a large space."""
     events = [build(number, "mark", {"text": "alpha beta"}) for number in range(1, 2 * TEXTS + 1)]
     core.log.append(events)
     statements: list[str] = []
@@ -123,17 +123,17 @@ def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: Direct
     assert core.files.verify() == []
 
 
-async def test_what_another_process_files_or_rebuilds_is_followed(core: DirectStore, tmp_path: Path) -> None:
-    """keeps: K-55. What one process remembers of volumes is never more than there is."""
+async def test_volumes_of_another_process_are_read(core: DirectStore, tmp_path: Path) -> None:
+    """keeps: K-55. A cache never contains removed texts."""
     reference = EphemeralStore()
     other = DirectStore(tmp_path / "space.db")
     for start in range(1, 201, 40):
-        some = [told(number) for number in range(start, start + 40)]
+        some = [mark(number) for number in range(start, start + 40)]
         other.log.append(some)
         await reference.log.append(some)
         await assert_alike(core, reference)
-    other.purges.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
-    await reference.purges.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    other.purges.bury([mark(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    await reference.purges.bury([mark(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
     other.files.rebuild()
     other.close()
 
@@ -149,9 +149,9 @@ async def test_what_another_process_files_or_rebuilds_is_followed(core: DirectSt
         "DELETE FROM texts WHERE position = 3",
     ],
 )
-def test_verify_finds_what_a_volume_says_wrongly(core: DirectStore, damage: str) -> None:
+def test_verify_finds_a_damaged_volume(core: DirectStore, damage: str) -> None:
     """keeps: TE-14"""
-    core.log.append([told(number) for number in range(1, 100)])
+    core.log.append([mark(number) for number in range(1, 100)])
     core.connection.execute(damage)
 
     assert core.files.verify() != []
@@ -170,6 +170,6 @@ def test_the_heaviest_places_are_those_of_the_greatest_sums(
         sums.update(dict.fromkeys(places, weight))
     expected = sorted(sums, key=lambda place: (-sums[place], -place))[:limit]
 
-    sets = [(int.from_bytes(packed(places, 12), "little"), weight) for places, weight in weighed]
+    sets = [(int.from_bytes(pack(places, 12), "little"), weight) for places, weight in weighed]
 
-    assert unpacked(heaviest(sets, limit=limit)) == sorted(expected)
+    assert unpack(heaviest(sets, limit=limit)) == sorted(expected)

@@ -16,7 +16,7 @@ from mica.testing.builders import START_AT
 from mica.testing.sqlite import DirectStore
 
 
-def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """keeps: TE-12. Memory does not grow with the log, however many names, sessions and contexts there are."""
     monkeypatch.setattr(encoding, "CACHE_ENTRIES_MAX", 100)
     monkeypatch.setattr(sqlite_log, "CACHE_ENTRIES_MAX", 100)
@@ -38,7 +38,7 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     core.close()
 
 
-def test_a_rebuild_elsewhere_leaves_remembered_words_right(tmp_path: Path) -> None:
+def test_cached_words_are_right_after_a_rebuild_by_another_process(tmp_path: Path) -> None:
     one, two = DirectStore(tmp_path / "space.db"), DirectStore(tmp_path / "space.db")
     one.log.append([build(1, "mark", {"text": "alpha beta"})])
     two.files.rebuild()

@@ -25,7 +25,7 @@ async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     assert not any("mica" in name for name in left)
 
 
-async def test_the_event_loop_goes_on_while_events_are_written(tmp_path: Path) -> None:
+async def test_the_event_loop_runs_while_events_are_written(tmp_path: Path) -> None:
     """keeps: TE-11. Writing happens on the store's own thread."""
     store = await SqliteStore.open(tmp_path / "space.db")
     writing = asyncio.create_task(store.log.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(3_000)]))
@@ -54,8 +54,8 @@ async def test_a_cancelled_append_is_whole_or_absent_and_can_be_repeated(tmp_pat
     await store.close()
 
 
-async def test_readers_go_on_while_another_process_writes(tmp_path: Path) -> None:
-    """keeps: U-03, U-05. A locked file delays only writing, and only until it is free."""
+async def test_reads_continue_while_another_process_writes(tmp_path: Path) -> None:
+    """keeps: U-03, U-05. A locked file delays only writes, and only until it is free."""
     path = tmp_path / "space.db"
     store = await SqliteStore.open(path)
     await store.log.append([build(1)])
@@ -73,10 +73,10 @@ async def test_readers_go_on_while_another_process_writes(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_who_waits_for_a_locked_file_is_told_so(
+async def test_waiting_for_a_locked_file_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, while it goes on waiting: without a word a command seems to hang."""
+    """Without the message a waiting command seems to hang."""
     monkeypatch.setattr(worker, "WARN_S", 0)
     store = await SqliteStore.open(tmp_path / "space.db")
     other = apsw.Connection(str(tmp_path / "space.db"))
@@ -88,9 +88,7 @@ async def test_who_waits_for_a_locked_file_is_told_so(
     other.execute("ROLLBACK")
 
     assert await writing == Appended(stored=1)
-    assert caplog.messages == [
-        f"{tmp_path / 'space.db'} is locked by another process; waiting for it, 60 s at the most"
-    ]
+    assert caplog.messages == [f"{tmp_path / 'space.db'} is locked by another process; waiting for up to 60 s"]
     other.close()
     await store.close()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx2
 
 
-async def test_what_is_marked_is_found_briefed_and_explained(client: httpx2.AsyncClient) -> None:
-    """keeps: D-12, B-66. The HTTP server does more than health."""
-    told = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout", "tags": ["gotcha"]}
-    marked = await client.post("/api/mark", json=told)
+async def test_a_mark_is_found_by_search_brief_and_why(client: httpx2.AsyncClient) -> None:
+    """keeps: D-12, B-66. All everyday verbs work over HTTP."""
+    mark = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout", "tags": ["gotcha"]}
+    marked = await client.post("/api/mark", json=mark)
     assert marked.status_code == 200
 
     found = (await client.get("/api/search", params={"query": "cookie redirect"})).json()
@@ -29,32 +29,32 @@ async def test_a_query_without_a_word_is_refused(client: httpx2.AsyncClient) -> 
         assert "no word to search for" in answer.json()["detail"]
 
 
-async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx2.AsyncClient) -> None:
+async def test_a_purge_needs_a_confirmation_of_the_same_selection(client: httpx2.AsyncClient) -> None:
     await client.post("/api/mark", json={"text": "We called it hunter2", "session": "s1"})
-    tried = (await client.post("/api/purge", json={"value": "hunter2"})).json()
-    assert (tried["events"], tried["record"], tried["spellings"]) == (1, None, {"hunter2": 1})
+    first = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    assert (first["events"], first["record"], first["spellings"]) == (1, None, {"hunter2": 1})
 
     await client.post("/api/mark", json={"text": "hunter2 again", "session": "s1"})
-    other = await client.post("/api/purge", json={"value": "hunter2", "confirm": tried["confirm"]})
-    assert other.status_code == 422  # one more would go than was shown
-    seen = (await client.post("/api/purge", json={"value": "hunter2"})).json()
-    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": seen["confirm"]})).json()
+    other = await client.post("/api/purge", json={"value": "hunter2", "confirm": first["confirm"]})
+    assert other.status_code == 422  # one more event matches than was shown
+    preview = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": preview["confirm"]})).json()
 
     assert (done["events"], done["confirm"]) == (2, None)
     assert "hunter2" not in (await client.get("/api/events/query")).text
 
 
-async def test_a_purge_says_what_it_made_anew(client: httpx2.AsyncClient) -> None:
+async def test_a_purge_lists_the_crystals_it_made_again(client: httpx2.AsyncClient) -> None:
     """keeps: K-53"""
     for word in ("first", "second", "third", "fourth", "fifth", "sixth", "hunter2"):
         text = f"The {word} cookie is set before the redirect, so the session of {word} is lost on every login"
         await client.post("/api/mark", json={"text": text, "session": "s1"})
     [before] = (await client.post("/api/crystals/make", json={})).json()["crystals"]
 
-    seen = (await client.post("/api/purge", json={"value": "hunter2"})).json()
-    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": seen["confirm"]})).json()
+    preview = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": preview["confirm"]})).json()
 
-    assert (seen["remade"], seen["ended"], done["ended"]) == ([], [], [])
+    assert (preview["remade"], preview["ended"], done["ended"]) == ([], [], [])
     assert [(each["period"], each["marks"]) for each in done["remade"]] == [(before["period"], before["marks"] - 1)]
 
 
@@ -68,9 +68,9 @@ async def test_a_retracted_mark_is_no_longer_used_and_stays_in_the_log(client: h
     assert (answer.status_code, answer.json()["retracted"]) == (200, marked)
     assert (await client.get("/api/search", params={"query": "cookie redirect"})).json()["hits"] == []
     assert text not in (await client.post("/api/brief", json={"query": "cookie", "deadline_s": 30})).json()["text"]
-    kept = (await client.get("/api/events/get", params={"reference": marked})).json()
+    stored = (await client.get("/api/events/get", params={"reference": marked})).json()
     retracting = (await client.get("/api/events/get", params={"reference": answer.json()["event"]})).json()
-    assert kept["data"]["text"] == text
+    assert stored["data"]["text"] == text
     assert (retracting["data"]["mark"], retracting["data"]["reason"]) == (marked, "wrong file")
 
 

@@ -13,7 +13,7 @@ from mica.web.access import Access
 async def test_a_token_of_one_space_opens_no_other(
     client: httpx2.AsyncClient, calling: Calling, access: Access, home: Settings
 ) -> None:
-    """keeps: U-09. Spaces are walls over HTTP too."""
+    """keeps: U-09. Spaces are isolated over HTTP too."""
     for name in ("one", "two"):
         async with mica.open(home.home / "spaces" / f"{name}.db", settings=home) as memory:
             memory.mark(f"only {name} knows")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import httpx2
 
 
-async def test_what_was_judged_is_part_of_what_is_gathered(client: httpx2.AsyncClient) -> None:
-    told = {
+async def test_a_judgment_is_part_of_the_gathered_account(client: httpx2.AsyncClient) -> None:
+    judgment = {
         "concept": "judgment:code_review:abc123",
         "verdict": "approve",
         "confidence": 0.9,
         "reasons": ["tests pass"],
     }
-    assert (await client.post("/api/sources/judge", json=told)).status_code == 200
+    assert (await client.post("/api/sources/judge", json=judgment)).status_code == 200
 
-    account = (await client.post("/api/sources/gather", json={"concept": told["concept"], "deadline_s": 30})).json()
-    listed = (await client.get("/api/sources/judgments", params={"concept": str(told["concept"])})).json()
+    account = (await client.post("/api/sources/gather", json={"concept": judgment["concept"], "deadline_s": 30})).json()
+    listed = (await client.get("/api/sources/judgments", params={"concept": str(judgment["concept"])})).json()
     wrong = await client.post("/api/sources/gather", json={"concept": "nothing"})
 
     assert "approve" in account["injection"]

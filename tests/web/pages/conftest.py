@@ -1,4 +1,4 @@
-"""A space with work, behind the server of the tests."""
+"""A space with recorded work, served by the test server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 async def memory(pool: MemoryPool) -> mica.Memory:
-    """The server's own space, after some work."""
+    """The server's own space, with two weeks of work."""
     opened = await pool.memory()
     await work(opened, now=NOW, weeks=2)
     return opened

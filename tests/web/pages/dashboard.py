@@ -1,4 +1,4 @@
-"""Read a page, or a part of one, as the dashboard does."""
+"""Helpers to read a page, or a part of one, as a browser does."""
 
 from __future__ import annotations
 

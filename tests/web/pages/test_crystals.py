@@ -26,23 +26,23 @@ async def test_a_retraction_needs_a_reason_and_takes_a_mark_out_of_search(
     assert mark.id not in {hit.id for hit in await memory.search("accountants")}
 
 
-async def test_a_purge_asks_for_the_number_of_what_goes(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+async def test_a_purge_needs_the_number_of_the_event(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
     """keeps: U-08"""
     mark = (await memory.events.query(EventQuery(names=("mark",), limit=1)))[0]
 
-    asked = await client.get(f"/purge/{mark.id}")
+    dialog = await client.get(f"/purge/{mark.id}")
     refused = await client.post(f"/purge/{mark.id}", data={"number": "1"})
-    kept = await memory.events.get(mark.id)
+    unchanged = await memory.events.get(mark.id)
     done = await client.post(f"/purge/{mark.id}", data={"number": f"#{mark.position}", "reason": "private"})
 
-    assert "cannot be undone" in asked.text
+    assert "cannot be undone" in dialog.text
     assert (refused.status_code, "nothing was removed" in refused.text) == (422, True)
-    assert kept.name == "mark"
+    assert unchanged.name == "mark"
     assert done.status_code == 200
     assert (await memory.events.get(mark.id)).name == "event.purged"
 
 
-async def test_a_purge_says_what_became_of_crystals(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
+async def test_a_purge_reports_the_affected_crystals(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
     """keeps: K-53"""
     memory = await pool.memory()
     with memory.context(session="s1"):
@@ -54,28 +54,31 @@ async def test_a_purge_says_what_became_of_crystals(client: httpx2.AsyncClient, 
         ]
     await memory.crystals.make()
 
-    told = []
+    notices = []
     for ref in refs[:2]:
         done = await client.post(f"/purge/{ref.id}", data={"number": str((await memory.events.get(ref)).position)})
-        told.append(json.loads(done.headers["hx-trigger"])["mica:said"])
+        notices.append(json.loads(done.headers["hx-trigger"])["mica:notice"])
 
     [pooled] = await memory.crystals.list()
-    anew = "2 events purged; 1 crystal made anew of what is left"
-    assert told == [anew, f"{anew}; session:s1 is no crystal any more (what is left of it is in {pooled.period} now)"]
+    remade = "2 events purged; 1 crystal made again from the remaining marks"
+    assert notices == [
+        remade,
+        f"{remade}; session:s1 has no crystal any more (its other sources are in {pooled.period} now)",
+    ]
 
 
-async def test_crystallizing_shows_first_what_would_be_made(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+async def test_crystallizing_shows_a_preview_first(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
     """keeps: B-32"""
     with memory.context(session="later"):
         for number in range(6):
             memory.mark(f"The importer read file number {number} of the accountants, and took its time over it")
     before = len(await memory.crystals.list(limit=None))
 
-    asked = await client.get("/crystals/crystallize")
+    dialog = await client.get("/crystals/crystallize")
     untouched = len(await memory.crystals.list(limit=None))
     done = await client.post("/crystals/crystallize")
 
-    assert "importer" in asked.text
+    assert "importer" in dialog.text
     assert untouched == before
     assert done.status_code == 200
     assert any("importer" in crystal.text for crystal in await memory.crystals.list(limit=None))

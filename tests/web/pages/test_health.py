@@ -7,9 +7,7 @@ import httpx2
 import mica
 
 
-async def test_the_laws_are_checked_and_what_is_due_is_done_on_request(
-    client: httpx2.AsyncClient, memory: mica.Memory
-) -> None:
+async def test_laws_are_checked_and_due_jobs_run_on_request(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
     laws = await client.post("/status/laws")
     ticked = await client.post("/status/tick")
 

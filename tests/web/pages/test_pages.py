@@ -37,28 +37,28 @@ async def test_every_page_and_part_is_shown(client: httpx2.AsyncClient, memory: 
 
 
 async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.AsyncClient) -> None:
-    said = {address: await page(client, address) for address in [*PARTS, "/"]}
+    pages = {address: await page(client, address) for address in [*PARTS, "/"]}
 
     for address, words in {
         "/": "mica import",
         "/today/open": "No active session",
         "/today/worth": "There is no interval yet",
         "/crystals/forest": "mica mark",
-        "/crystals/forest?q=cookie": "Nothing answers",
-        "/crystals/forest?q=%3F%21": "Nothing answers",
+        "/crystals/forest?q=cookie": "Nothing matches",
+        "/crystals/forest?q=%3F%21": "Nothing matches",
         "/admin/patterns/hot": "mica install",
-        "/admin/patterns/map": "No file was opened yet",
+        "/admin/patterns/map": "No files opened yet",
         "/admin/patterns/evolution": "Nothing has evolved yet",
         "/events/rows": "No event yet",
         "/briefs/list": "mica brief",
         "/sources/answered": "No source was asked yet",
-        "/sources/declared": "No source of yours is declared",
+        "/sources/declared": "No sources declared",
         "/status/space": "this space is empty",
     }.items():
-        assert words in said[address], address
+        assert words in pages[address], address
 
 
-async def test_html_and_script_in_what_agents_say_stay_text(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
+async def test_html_and_script_in_recorded_text_are_escaped(client: httpx2.AsyncClient, pool: MemoryPool) -> None:
     """keeps: U-10"""
     memory = await pool.memory()
     with memory.context(session=f"s {SCRIPT}", agent=SCRIPT, task=SCRIPT):
@@ -90,7 +90,7 @@ async def test_html_and_script_in_what_agents_say_stay_text(client: httpx2.Async
     assert "&lt;script&gt;alert" in (await client.get(f"/events/{walk.id}")).text
 
 
-async def test_what_is_not_there_is_a_page_that_says_so(client: httpx2.AsyncClient) -> None:
+async def test_a_missing_event_trail_or_space_is_a_404_page(client: httpx2.AsyncClient) -> None:
     for address, words in {
         "/events/999": "999",
         "/crystals/999": "999",
@@ -110,9 +110,9 @@ async def test_pages_need_a_token_and_a_foreign_origin_changes_nothing(
     mark = (await memory.events.query(EventQuery(names=("mark",), limit=1)))[0]
     assert callable(calling)
 
-    async with calling() as nobody, calling(access.tokens.make("t")[0], origin="http://evil.example") as foreign:
+    async with calling() as anonymous, calling(access.tokens.make("t")[0], origin="http://evil.example") as foreign:
         for address, *_ in PAGES:
-            assert (await nobody.get(address)).status_code == 401
+            assert (await anonymous.get(address)).status_code == 401
         answer = await foreign.post(f"/purge/{mark.id}", data={"number": str(mark.position)})
 
     assert answer.status_code == 403
@@ -133,7 +133,7 @@ async def test_a_token_of_one_space_sees_no_other(
 
 
 @pytest.mark.parametrize("path", [address for address, *_ in PAGES])
-async def test_a_space_that_is_not_there_is_said_with_those_that_are(
+async def test_an_unknown_space_is_reported_with_a_list_of_spaces(
     client: httpx2.AsyncClient, memory: mica.Memory, path: str
 ) -> None:
     answer = await client.get(f"{path}?space=nothere")
@@ -141,4 +141,4 @@ async def test_a_space_that_is_not_there_is_said_with_those_that_are(
     assert answer.status_code == 404
     assert "There is no space &#39;nothere&#39; here" in answer.text
     assert f'<a href="{path}?space=shop">shop</a>' in answer.text
-    assert 'href="/events"' in answer.text  # its links lead to a space that is there
+    assert 'href="/events"' in answer.text  # links lead to an existing space

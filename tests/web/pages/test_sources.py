@@ -16,11 +16,9 @@ from mica.sources.protocol import Concept, Question
 from mica.testing.sources import declared
 
 
-async def test_the_source_that_the_empty_page_shows_works_as_it_stands(
-    client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
-    said = await page(client, "/sources/declared")
-    shown = re.search(r"<pre>(.*?)</pre>", said, re.DOTALL)
+async def test_the_example_source_on_the_empty_page_works(client: httpx2.AsyncClient, tmp_path: Path) -> None:
+    text = await page(client, "/sources/declared")
+    shown = re.search(r"<pre>(.*?)</pre>", text, re.DOTALL)
     assert shown is not None
     with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection, connection:
         connection.execute("CREATE TABLE reviews (id TEXT, verdict TEXT, note TEXT)")
@@ -33,4 +31,4 @@ async def test_the_source_that_the_empty_page_shows_works_as_it_stands(
     await sources.close()
 
     assert (found.key, found.value, found.text) == ("verdict", "GROWL", "GROWL: no types")
-    assert "mica/config.toml" in said
+    assert "mica/config.toml" in text

@@ -24,12 +24,12 @@ from mica.web.views import today
 @pytest.mark.parametrize("at", [datetime(9999, 12, 31, 23, 30, tzinfo=UTC), datetime(1, 1, 1, 0, 30, tzinfo=UTC)])
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC"])
 async def test_the_ends_of_the_calendar_are_shown_in_every_zone(at: datetime, zone: str) -> None:
-    """keeps: K-46. A foreign log may hold any time; where a zone's calendar has ended it is shown as it is."""
+    """keeps: K-46. An imported log may have any time; one that a zone cannot represent is shown in UTC."""
     token = ZONE.set(ZoneInfo(zone))
     try:
         async with mica.open(":memory:") as memory:
             memory.emit("session.started", context=mica.Context(session="odd"), at=at)
-            day = await today.happened(memory, now=at)
+            day = await today.latest_day(memory, now=at)
         assert day is not None
         assert format_time(at)
         assert to_user_zone(at) == at
@@ -39,12 +39,12 @@ async def test_the_ends_of_the_calendar_are_shown_in_every_zone(at: datetime, zo
 
 
 @pytest.mark.parametrize(
-    ("zone", "said", "clock"), [("Asia/Kathmandu", "Asia/Kathmandu", "01:15:00 +0545"), ("UTC", "UTC", "19:30:00 UTC")]
+    ("zone", "name", "clock"), [("Asia/Kathmandu", "Asia/Kathmandu", "01:15:00 +0545"), ("UTC", "UTC", "19:30:00 UTC")]
 )
-async def test_times_are_those_of_the_zone_that_is_set_and_say_so(
-    client: httpx2.AsyncClient, pool: MemoryPool, zone: str, said: str, clock: str
+async def test_times_are_shown_in_the_configured_zone(
+    client: httpx2.AsyncClient, pool: MemoryPool, zone: str, name: str, clock: str
 ) -> None:
-    """keeps: B-65. As on the command line; where none is set, those of this machine."""
+    """keeps: B-65. As on the command line; without the setting, the zone of this machine."""
     memory = await pool.memory()
     with memory.context(session="s1"):
         ref = memory.mark("The cookie is set before the redirect", at=datetime(2024, 11, 4, 19, 30, tzinfo=UTC))
@@ -56,7 +56,7 @@ async def test_times_are_those_of_the_zone_that_is_set_and_say_so(
     pool.settings = msgspec.structs.replace(pool.settings, time_zone=None)
     here = await page(client, "/")
 
-    assert f"Times: {said}" in shown
+    assert f"Times: {name}" in shown
     assert clock in shown
     assert ("Tuesday 5 November" if zone != "UTC" else "Monday 4 November") in today
     assert f"Times: {datetime.now().astimezone():%Z}, the server's" in html.unescape(here)
@@ -70,14 +70,14 @@ async def test_a_form_that_is_too_large_is_refused(client: httpx2.AsyncClient, m
     assert (answer.status_code, "bytes" in answer.text) == (422, True)
 
 
-async def test_files_are_ours_and_nothing_outside_of_their_folder_is_served(client: httpx2.AsyncClient) -> None:
+async def test_only_files_of_the_static_folder_are_served(client: httpx2.AsyncClient) -> None:
     for path in ("mica.css", "mica.js", "icons.svg", "vendor/htmx-2.0.11.min.js", "fonts/inter.woff2"):
         assert (await client.get(f"/static/{path}")).status_code == 200
     for path in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "vendor/../../app.py"):
         assert (await client.get(f"/static/{path}")).status_code in (404, 400)
 
 
-def test_pages_fetch_nothing_from_elsewhere_and_have_no_script_of_their_own() -> None:
+def test_pages_use_no_foreign_resources_and_no_inline_scripts() -> None:
     for template in (FOLDER / "templates").rglob("*.html"):
         text = template.read_text(encoding="utf-8")
         assert not re.search(r"(src|href|action)=\"(https?:)?//", text), template
@@ -87,7 +87,7 @@ def test_pages_fetch_nothing_from_elsewhere_and_have_no_script_of_their_own() ->
         assert "|safe" not in text, template
 
 
-def test_no_file_that_browsers_are_sent_is_large() -> None:
+def test_static_files_are_small() -> None:
     for file in (FOLDER / "static").rglob("*"):
         assert not file.is_file() or file.stat().st_size < 1_500_000, file
 
@@ -110,15 +110,15 @@ async def test_links_keep_the_space_that_was_chosen(
     assert "a mark of the other space" not in await page(client, "/events/rows")
 
 
-async def test_who_is_refused_reads_why_as_a_page_and_programs_as_a_document(
+async def test_a_refusal_is_a_page_for_browsers_and_a_document_for_programs(
     calling: object, client: httpx2.AsyncClient
 ) -> None:
     """keeps: U-09"""
     assert callable(calling)
     html = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
-    async with calling() as nobody:
-        person, program = await nobody.get("/", headers=html), await nobody.get("/")
+    async with calling() as anonymous:
+        person, program = await anonymous.get("/", headers=html), await anonymous.get("/")
     missing = await client.get("/<b>nowhere</b>", headers=html)
 
     assert person.status_code == program.status_code == 401
@@ -127,4 +127,4 @@ async def test_who_is_refused_reads_why_as_a_page_and_programs_as_a_document(
     assert person.headers["www-authenticate"] == program.headers["www-authenticate"]
     assert "script-src 'self'" in person.headers["content-security-policy"]
     assert program.headers["content-type"] == "application/problem+json"
-    assert (missing.status_code, "Nothing is here" in missing.text, "<b>" in missing.text) == (404, True, False)
+    assert (missing.status_code, "Not found" in missing.text, "<b>" in missing.text) == (404, True, False)

@@ -13,16 +13,16 @@ NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 async def test_every_line_of_a_receipt_leads_to_its_source(memory: mica.Memory) -> None:
     listed = await briefs.receipts(memory)
 
-    found = await briefs.explained(memory, listed[0].id)
+    found = await briefs.explain(memory, listed[0].id)
 
     assert found is not None
     assert len(found.why.because) == listed[0].lines
     assert all(line.evidence for line in found.why.because)
 
 
-async def test_tasks_with_briefs_stand_beside_tasks_without(memory: mica.Memory) -> None:
-    """keeps: C-50. By the figures of `mica briefs quality`, over the same eight weeks."""
-    found = await briefs.helped(memory, now=NOW)
+async def test_tasks_with_and_without_briefs_are_compared(memory: mica.Memory) -> None:
+    """keeps: C-50. The figures equal those of `mica briefs quality` over the same eight weeks."""
+    found = await briefs.brief_effect(memory, now=NOW)
 
     assert found.is_on
     assert found.quality.helped == (await memory.briefs.quality(until=NOW)).helped
@@ -31,8 +31,8 @@ async def test_tasks_with_briefs_stand_beside_tasks_without(memory: mica.Memory)
     assert not found.is_partial
 
 
-async def test_an_event_of_somebody_else_named_brief_is_no_receipt(memory: mica.Memory) -> None:
+async def test_a_foreign_event_named_brief_is_not_a_receipt(memory: mica.Memory) -> None:
     ref = memory.emit("brief", {"passages": "none"})
 
-    assert await briefs.explained(memory, ref.id) is None
+    assert await briefs.explain(memory, ref.id) is None
     assert ref.id not in {each.id for each in await briefs.receipts(memory)}

@@ -9,11 +9,11 @@ from mica.web.views import events
 from mica.web.views.cache import CountCache
 
 
-async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_while_has_passed(
+async def test_a_value_is_cached_until_the_log_has_grown_and_it_is_not_fresh(
     empty: mica.Memory,
 ) -> None:
     clock = HandClock()
-    kept: CountCache[int] = CountCache(fresh_s=10, clock=clock.monotonic)
+    cache: CountCache[int] = CountCache(fresh_s=10, clock=clock.monotonic)
     counted = 0
 
     async def count() -> int:
@@ -21,29 +21,29 @@ async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_whi
         counted += 1
         return counted
 
-    assert [await kept.get(empty, "a", count) for _ in range(3)] == [1, 1, 1]
+    assert [await cache.get(empty, "a", count) for _ in range(3)] == [1, 1, 1]
     clock.move(seconds=59)
-    assert await kept.get(empty, "a", count) == 1  # the log is as it was
+    assert await cache.get(empty, "a", count) == 1  # the log has not grown
     empty.emit("tick")
-    assert await kept.get(empty, "a", count) == 2
+    assert await cache.get(empty, "a", count) == 2
     empty.emit("tick")
-    assert await kept.get(empty, "a", count) == 2  # it has grown, just now
-    kept.forget()
-    assert await kept.get(empty, "a", count) == 3
+    assert await cache.get(empty, "a", count) == 2  # the log has grown, but the value is fresh
+    cache.clear()
+    assert await cache.get(empty, "a", count) == 3
     clock.move(seconds=60)
-    assert await kept.get(empty, "a", count) == 4  # by the clock alone, sessions are over and trails are old
+    assert await cache.get(empty, "a", count) == 4  # the value has expired
 
 
-async def test_a_purge_ends_what_was_counted_at_once(empty: mica.Memory) -> None:
+async def test_a_purge_invalidates_the_cache_at_once(empty: mica.Memory) -> None:
     """keeps: U-08"""
-    kept: CountCache[list[str]] = CountCache()
+    cache: CountCache[list[str]] = CountCache()
     mark = empty.mark("Rosalind Quickfinger")
 
     async def texts() -> list[str]:
-        return [events.said_by(event) for event in await empty.events.query(EventQuery(names=("mark",)))]
+        return [events.describe_event(event) for event in await empty.events.query(EventQuery(names=("mark",)))]
 
-    before = await kept.get(empty, "texts", texts)
+    before = await cache.get(empty, "texts", texts)
     await empty.purge(ids=[mark.id])
 
     assert before == ["Rosalind Quickfinger"]
-    assert await kept.get(empty, "texts", texts) == []
+    assert await cache.get(empty, "texts", texts) == []

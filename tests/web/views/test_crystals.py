@@ -11,12 +11,12 @@ async def test_the_hierarchy_opens_down_to_marks(memory: mica.Memory) -> None:
     shelf = await crystals.shelf(memory)
     node = next(each for each in shelf.nodes if each.level == "week")
 
-    seen = [node.level]
+    levels = [node.level]
     while node.level != "mark":
-        node = (await crystals.below(memory, node.id))[0]
-        seen.append(node.level)
+        node = (await crystals.children(memory, node.id))[0]
+        levels.append(node.level)
 
-    assert seen == ["week", "day", "session", "mark"]
+    assert levels == ["week", "day", "session", "mark"]
     assert shelf.session == "now"
     assert shelf.session_marks > 0
 
@@ -33,7 +33,7 @@ async def test_a_crystal_shows_each_statement_with_the_marks_it_cites(memory: mi
     assert found.is_live
 
 
-async def test_a_retracted_crystal_is_shown_as_one(memory: mica.Memory) -> None:
+async def test_a_retracted_crystal_is_shown_as_retracted(memory: mica.Memory) -> None:
     crystal = (await memory.crystals.list(level="session"))[0]
 
     await memory.retract(crystal.id, reason="wrong")

@@ -14,21 +14,21 @@ from mica.web.views import events
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
-async def test_a_tail_takes_up_after_the_last_position_and_obeys_its_filters(memory: mica.Memory) -> None:
-    asked = events.EventFilter(names="mark", agent="codex")
-    tail = await events.latest(memory, asked)
+async def test_a_tail_resumes_after_its_position_with_its_filters(memory: mica.Memory) -> None:
+    filters = events.EventFilter(names="mark", agent="codex")
+    tail = await events.latest(memory, filters)
     with memory.context(agent="codex"):
         memory.mark("a new one")
         memory.emit("file.read", {"path": "x.py"})
-    memory.mark("of somebody else")
+    memory.mark("by another agent")
 
-    later = await events.later(memory, asked, after=tail.position)
+    later = await events.later(memory, filters, after=tail.position)
 
-    assert [row.said for row in later.rows] == ["a new one"]
+    assert [row.summary for row in later.rows] == ["a new one"]
     assert {row.name for row in tail.rows} == {"mark"}
 
 
-async def test_a_tail_that_was_away_long_is_shown_the_last_events_only(empty: mica.Memory) -> None:
+async def test_a_tail_far_behind_shows_only_the_latest_events(empty: mica.Memory) -> None:
     empty.emit("tick", {"text": "seven"})
     for number in range(events.BEHIND_MAX + 50):
         empty.emit("tick", {"text": str(number)})
@@ -36,44 +36,44 @@ async def test_a_tail_that_was_away_long_is_shown_the_last_events_only(empty: mi
     later = await events.later(empty, events.EventFilter(), after=0)
     older = await events.later(empty, events.EventFilter(text="seven"), after=0)
 
-    assert older.rows == ()  # what is that far behind is not looked for
+    assert older.rows == ()  # events that far behind are not read
     assert len(later.rows) == events.ROWS_MAX
-    assert later.rows[0].said == str(events.BEHIND_MAX + 49)
+    assert later.rows[0].summary == str(events.BEHIND_MAX + 49)
 
 
-async def test_older_events_follow_one_another_without_a_gap_whatever_their_times(empty: mica.Memory) -> None:
+async def test_older_events_are_paged_without_a_gap_even_at_equal_times(empty: mica.Memory) -> None:
     for number in range(250):
         empty.emit("tick", {"text": str(number)}, at=NOW - timedelta(seconds=number // 80))
-    asked = events.EventFilter(names="tick")
+    filters = events.EventFilter(names="tick")
 
-    tail = await events.latest(empty, asked)
-    seen = [*tail.rows]
+    tail = await events.latest(empty, filters)
+    rows = [*tail.rows]
     while tail.has_older:
-        tail = await events.older(empty, asked, before=seen[-1].id)
-        seen += tail.rows
+        tail = await events.older(empty, filters, before=rows[-1].id)
+        rows += tail.rows
 
-    wanted = await empty.events.query(EventQuery(names=("tick",), limit=None))
-    assert [row.id for row in seen] == [event.id for event in reversed(wanted)]
+    expected = await empty.events.query(EventQuery(names=("tick",), limit=None))
+    assert [row.id for row in rows] == [event.id for event in reversed(expected)]
 
 
-async def test_a_chain_is_a_tree_in_order_with_times_since_its_beginning(memory: mica.Memory) -> None:
+async def test_a_chain_is_in_tree_order_with_times_since_its_start(memory: mica.Memory) -> None:
     walk = (await memory.events.query(EventQuery(session="now", names=("mark",))))[0]
 
     chain = await events.chain_of(memory, walk)
 
     assert chain.events == len(await memory.events.chain(walk))
     assert chain.links[0].row.id == walk.id
-    assert chain.links[0].is_asked
+    assert chain.links[0].is_current
     assert [link.indent for link in chain.links][:2] == [0, 1]
     assert all(link.after_s >= 0 for link in chain.links)
 
 
-def test_filters_come_from_an_address_and_unknown_ones_are_left_out() -> None:
-    asked = events.EventFilter.of({"names": "file.*, mark", "errors": "1", "bundle": "nonsense", "space": "x"})
+def test_filters_are_parsed_from_an_address_and_unknown_ones_ignored() -> None:
+    filters = events.EventFilter.of({"names": "file.*, mark", "errors": "1", "bundle": "nonsense", "space": "x"})
 
-    assert asked.query() == EventQuery(names=("file.*", "mark"), errors=True, limit=events.ROWS_MAX)
-    assert asked.bundle == ""
-    assert asked.is_narrowed
+    assert filters.query() == EventQuery(names=("file.*", "mark"), errors=True, limit=events.ROWS_MAX)
+    assert filters.bundle == ""
+    assert filters.is_narrowed
 
 
 async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) -> None:
@@ -82,12 +82,12 @@ async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) 
     await memory.purge(ids=[mark.id])
 
     row = events.row_of(await memory.events.get(mark.id))
-    assert row.said == "purged"
+    assert row.summary == "purged"
     assert msgspec.json.encode(row).find(b"discounts") == -1
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "description"),
     [
         ("model.answer", {"model": "m-1", "output_tokens": 1_234}, "m-1, 1,234 tokens"),
         ("model.answer", {"model": "m-1"}, "m-1"),
@@ -96,10 +96,10 @@ async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) 
         ("brief.switched", {"on": False}, "off"),
     ],
 )
-async def test_an_event_without_a_text_says_what_it_is_about(
-    empty: mica.Memory, name: str, data: dict[str, object], told: str
+async def test_an_event_without_a_text_has_a_description(
+    empty: mica.Memory, name: str, data: dict[str, object], description: str
 ) -> None:
     empty.emit(name, data)
     [event] = await empty.events.query()
 
-    assert events.said_by(event) == told
+    assert events.describe_event(event) == description

@@ -13,7 +13,7 @@ from mica.web.views import file_map as files
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
-def trail(**given: object) -> Trail:
+def trail(**fields: object) -> Trail:
     step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
     whole: dict[str, object] = {
         "key": "k",
@@ -27,7 +27,7 @@ def trail(**given: object) -> Trail:
         "state": "crystallized",
         "version": 1,
     }
-    return Trail(**(whole | given))  # type: ignore[arg-type]  # built from a mapping
+    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
 def _leaves(spots: tuple[files.Spot, ...]) -> list[files.Spot]:

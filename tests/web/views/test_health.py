@@ -10,13 +10,13 @@ from mica.web.views import health
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
-async def test_health_tells_what_is_due_and_what_failed(memory: mica.Memory) -> None:
+async def test_health_shows_due_jobs_and_failures(memory: mica.Memory) -> None:
     memory.emit("job.failed", {"kind": "evolve", "text": "no space left"}, error=True)
     await memory.upkeep.tick()
 
     found = await health.health(memory, now=NOW)
 
     assert {each.kind for each in found.work} >= {"crystallize", "evolve"}
-    assert [event.data["text"] for event in found.ours] == ["no space left"]
+    assert [event.data["text"] for event in found.own_failures] == ["no space left"]
     assert any("failed in the last week" in line for line in found.advice)
     assert await health.laws(memory) == []

@@ -12,25 +12,25 @@ from mica.web.views import sources
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
-async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_took(empty: mica.Memory) -> None:
+async def test_sources_show_health_latency_coherence_conflicts_and_cost(empty: mica.Memory) -> None:
     """keeps: C-20"""
 
     def broken(concept: object) -> object:
         raise ValueError("the reviews are away")
 
-    said = [{"key": "verdict", "text": "approved", "value": "yes", "confidence": 0.9, "at": NOW.isoformat()}]
+    first = [{"key": "verdict", "text": "approved", "value": "yes", "confidence": 0.9, "at": NOW.isoformat()}]
     other = [{"key": "verdict", "text": "rejected", "value": "no", "confidence": 0.8, "at": NOW.isoformat()}]
-    empty.sources.register("board", lambda concept: said, rank=10)
+    empty.sources.register("board", lambda concept: first, rank=10)
     empty.sources.register("mail", lambda concept: other, rank=40)
     empty.sources.register("reviews", broken, rank=50)
     for _ in range(3):
         await empty.sources.gather("judgment:code_review:7", deadline_s=20)
 
     found = await sources.sources(empty, now=NOW)
-    declared = await sources.declared(empty)
-    account = await sources.gathered(empty, "judgment:code_review:7")
+    declared = await sources.statuses(empty)
+    account = await sources.gather(empty, "judgment:code_review:7")
 
-    by_name = {each.name: each for each in found.answered}
+    by_name = {each.name: each for each in found.contributions}
     assert found.cost.gathers == 3
     assert found.cost.conflicts == sum(each.conflicts for each in found.gathers) >= 1
     assert found.cost.milliseconds == pytest.approx(sum(each.latency_ms for each in found.gathers), abs=0.01)
@@ -39,13 +39,13 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     assert "reviews are away" in by_name["reviews"].reason
     assert {each.health.source: each.rank for each in declared} == {"board": 10, "mail": 40, "reviews": 50}
     assert [each.health.state for each in declared] == ["answers", "answers", "failing"]
-    assert (by_name["reviews"].asked, by_name["reviews"].missed) == (3, 3)
+    assert (by_name["reviews"].requests, by_name["reviews"].failures) == (3, 3)
     assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
-    assert (await sources.sources(empty, now=NOW)).cost.gathers == 3  # what a person looks at is not recorded
+    assert (await sources.sources(empty, now=NOW)).cost.gathers == 3  # a preview is not recorded
 
 
-async def test_no_source_failed_more_often_than_it_was_asked(empty: mica.Memory) -> None:
-    """A brief about a concept is two receipts, and both name who was missing."""
+async def test_no_source_has_more_failures_than_requests(empty: mica.Memory) -> None:
+    """A brief about a concept records two receipts, and both list the missing source."""
 
     def broken(concept: object) -> object:
         raise ValueError("the reviews are away")
@@ -53,7 +53,7 @@ async def test_no_source_failed_more_often_than_it_was_asked(empty: mica.Memory)
     empty.sources.register("reviews", broken)
     await empty.brief("login", concept="judgment:code_review:7", deadline_s=20)
 
-    found = {each.name: each for each in (await sources.sources(empty, now=NOW)).answered}
+    found = {each.name: each for each in (await sources.sources(empty, now=NOW)).contributions}
 
-    assert (found["reviews"].asked, found["reviews"].missed) == (2, 2)
-    assert all(each.missed <= each.asked for each in found.values())
+    assert (found["reviews"].requests, found["reviews"].failures) == (2, 2)
+    assert all(each.failures <= each.requests for each in found.values())

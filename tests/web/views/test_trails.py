@@ -8,7 +8,7 @@ import pytest
 
 import mica
 from mica.model.event import event_id, writer_named
-from mica.model.trail import Figures, Measured, Trail
+from mica.model.trail import Figures, Measurement, Trail
 from mica.model.walk import Step
 from mica.settings import TrailSettings
 from mica.web.views import trails
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 GATES = TrailSettings()
 
 
-def trail(**given: object) -> Trail:
+def trail(**fields: object) -> Trail:
     step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
     whole: dict[str, object] = {
         "key": "k",
@@ -33,10 +33,10 @@ def trail(**given: object) -> Trail:
         "state": "crystallized",
         "version": 1,
     }
-    return Trail(**(whole | given))  # type: ignore[arg-type]  # built from a mapping
+    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
-async def test_hot_paths_come_with_readiness_preferences_and_evolution(memory: mica.Memory) -> None:
+async def test_hot_paths_have_readiness_preferences_and_evolution(memory: mica.Memory) -> None:
     """keeps: A-21"""
     found = await trails.patterns(memory, gates=GATES, now=NOW)
     weeks = await trails.evolution(memory, now=NOW)
@@ -52,7 +52,7 @@ async def test_hot_paths_come_with_readiness_preferences_and_evolution(memory: m
     assert weeks[-1].known == found.trails
 
 
-def test_readiness_is_as_far_as_the_weakest_condition() -> None:
+def test_readiness_is_that_of_the_weakest_condition() -> None:
     young = trail(runs=1, sessions=1, successes=1, version=0, state="observed")
     ready = trail(runs=9, sessions=9, successes=9, version=0, state="hot")
 
@@ -64,29 +64,29 @@ def test_readiness_is_as_far_as_the_weakest_condition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kinds"),
+    ("fields", "kinds"),
     [
         ({"successes": 3, "failures": 1}, ["failing"]),
         ({"successes": 4, "failures": 1}, []),
-        ({"measured": Measured(method="replay", sample=9, baseline_tokens=1_000, tokens=600)}, ["saves little"]),
-        ({"measured": Measured(method="replay", sample=9, baseline_tokens=1_000, tokens=400)}, []),
+        ({"measured": Measurement(method="replay", sample=9, baseline_tokens=1_000, tokens=600)}, ["saves little"]),
+        ({"measured": Measurement(method="replay", sample=9, baseline_tokens=1_000, tokens=400)}, []),
         ({"last_at": NOW - timedelta(days=25)}, ["cooling"]),
         ({"last_at": NOW - timedelta(days=10)}, []),
-        ({"last_at": NOW - timedelta(days=40), "state": "cooling"}, []),  # it cooled, and is not archived soon
+        ({"last_at": NOW - timedelta(days=40), "state": "cooling"}, []),  # it has cooled, and is not archived soon
         ({"last_at": NOW - timedelta(days=55), "state": "cooling"}, ["cooling"]),
         ({"version": 1, "state": "hot"}, []),
         ({"version": 0, "state": "hot", "runs": 3, "sessions": 2}, ["new"]),
         ({"successes": 1, "failures": 9, "state": "archived"}, []),
     ],
 )
-def test_warnings_tell_of_failing_wasteful_cooling_and_new_trails(given: dict[str, object], kinds: list[str]) -> None:
+def test_warnings_name_failing_wasteful_cooling_and_new_trails(fields: dict[str, object], kinds: list[str]) -> None:
     """keeps: A-36"""
-    assert [each.kind for each in trails.warnings([trail(**given)], now=NOW, gates=GATES)] == kinds
+    assert [each.kind for each in trails.warnings([trail(**fields)], now=NOW, gates=GATES)] == kinds
 
 
-def test_a_preference_that_changed_is_told_with_both_periods() -> None:
+def test_the_preference_matrix_counts_walks_by_agent() -> None:
     """keeps: A-29"""
-    matrix = trails.preferred([trail(agents={"codex": Figures(runs=2), "gemini": Figures(runs=5)})])
+    matrix = trails.preference_matrix([trail(agents={"codex": Figures(runs=2), "gemini": Figures(runs=5)})])
 
     assert matrix.agents == ("gemini", "codex")
     assert matrix.rows[0][1] == (5, 2)

@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 GATES = TrailSettings()
 
 
-def trail(**given: object) -> Trail:
+def trail(**fields: object) -> Trail:
     step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
     whole: dict[str, object] = {
         "key": "k",
@@ -36,50 +36,50 @@ def trail(**given: object) -> Trail:
         "state": "crystallized",
         "version": 1,
     }
-    return Trail(**(whole | given))  # type: ignore[arg-type]  # built from a mapping
+    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
-async def test_an_empty_space_has_nothing_on_any_page_and_says_so(empty: mica.Memory) -> None:
+async def test_every_view_of_an_empty_space_is_empty(empty: mica.Memory) -> None:
     assert await today.is_empty(empty)
-    assert await today.happened(empty, now=NOW) is None
-    assert (await today.still_open(empty)).threads == ()
+    assert await today.latest_day(empty, now=NOW) is None
+    assert (await today.open_work(empty)).threads == ()
     assert (await crystals.shelf(empty)).nodes == ()
     assert (await trails.patterns(empty, gates=GATES, now=NOW)).trails == 0
     assert (await files.file_map(empty)).spots == ()
     assert (await events.latest(empty, events.EventFilter())).rows == ()
     assert await briefs.receipts(empty) == []
-    assert (await sources.sources(empty, now=NOW)).answered == ()
+    assert (await sources.sources(empty, now=NOW)).contributions == ()
     assert "this space is empty" in (await health.health(empty, now=NOW)).advice[-1]
 
 
-async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None:
+async def test_every_engine_has_the_same_views(store: Store, home: Settings) -> None:
     """keeps: A-21, B-32"""
     shown = []
     for engine in (EphemeralStore(), store):
         memory = mica.Memory(engine, settings=home, clock=HandClock(NOW))
         await work(memory, now=NOW, weeks=1)
-        day = await today.happened(memory, now=NOW)
-        still = await today.still_open(memory)
+        day = await today.latest_day(memory, now=NOW)
+        open_work = await today.open_work(memory)
         found = await worth.worth(memory, "week", now=NOW)
         hot = await trails.patterns(memory, gates=GATES, now=NOW)
         weeks = await trails.evolution(memory, now=NOW)
-        drawn = await files.file_map(memory)
+        tree = await files.file_map(memory)
         shelf = await crystals.shelf(memory)
         tail = await events.latest(memory, events.EventFilter(names="mark"))
         chain = await events.chain_of(memory, await memory.events.get(tail.rows[-1].id))
-        answered = await sources.sources(memory, now=NOW)
+        used = await sources.sources(memory, now=NOW)
         assert day is not None
         shown.append(
             (
                 (day.prompts, day.reads, day.edits, day.failures, day.hours),
-                ([each.session for each in still.sessions], [mark.text for mark in still.threads]),
+                ([each.session for each in open_work.sessions], [mark.text for mark in open_work.threads]),
                 (found.now, found.before, found.report.arms, found.live),
                 ([(each.trail.name, each.trail.runs, each.readiness) for each in hot.hot], hot.states, hot.warnings),
                 [(week.known, week.crystallized, week.used) for week in weeks],
-                drawn.spots,
-                ([(node.level, node.name, node.said) for node in shelf.nodes], shelf.session_marks),
-                ([row.said for row in tail.rows], [(link.row.name, link.indent) for link in chain.links]),
-                [(each.name, each.lines) for each in answered.answered],
+                tree.spots,
+                ([(node.level, node.name, node.text) for node in shelf.nodes], shelf.session_marks),
+                ([row.summary for row in tail.rows], [(link.row.name, link.indent) for link in chain.links]),
+                [(each.name, each.lines) for each in used.contributions],
                 len(await briefs.receipts(memory)),
                 len(await crystals.answers(memory, "redirect")),
             )

@@ -1,4 +1,4 @@
-"""What mica is worth: the figures of the hold-out."""
+"""Measured value: tokens saved and wasted according to the hold-out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mica.web.views import worth
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
-def trail(**given: object) -> Trail:
+def trail(**fields: object) -> Trail:
     step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
     whole: dict[str, object] = {
         "key": "k",
@@ -33,39 +33,39 @@ def trail(**given: object) -> Trail:
         "state": "crystallized",
         "version": 1,
     }
-    return Trail(**(whole | given))  # type: ignore[arg-type]  # built from a mapping
+    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
-async def test_live_figures_count_what_can_be_seen(memory: mica.Memory) -> None:
+async def test_live_figures_count_trails_offers_and_tasks(memory: mica.Memory) -> None:
     """keeps: A-28. Active trails, hit rate, recognised tasks and wasted tokens; savings only by the hold-out."""
     found = await worth.worth(memory, "week", now=NOW)
 
     assert found.live.active_trails == len(await memory.trails.list(state="crystallized", limit=None))
     walks = walks_of(await memory.events.query(EventQuery(limit=None)))
-    given = [walk for walk in walks if walk.offer is not None and not walk.offer.held_out]
-    hits = [walk for walk in given if walk.offer is not None and set(walk.offer.paths) & set(walk.touched)]
-    assert 0 < len(hits) < len(given)
-    assert found.live.hit_rate == pytest.approx(len(hits) / len(given))
+    offered = [walk for walk in walks if walk.offer is not None and not walk.offer.held_out]
+    hits = [walk for walk in offered if walk.offer is not None and set(walk.offer.paths) & set(walk.touched)]
+    assert 0 < len(hits) < len(offered)
+    assert found.live.hit_rate == pytest.approx(len(hits) / len(offered))
     assert found.live.recognised is not None
-    assert 0.5 < found.live.recognised < 1  # nobody had walked there before the first of each kind
+    assert 0.5 < found.live.recognised < 1  # the first task of each kind has no earlier trail
     assert found.live.session == "now"
     assert found.live.session_offers.offers <= 1
 
 
-async def test_a_period_tells_new_and_named_trails_waste_and_the_arms(memory: mica.Memory) -> None:
+async def test_a_period_has_new_and_named_trails_waste_and_the_arms(memory: mica.Memory) -> None:
     """keeps: A-29"""
     found = await worth.worth(memory, "week", now=NOW + timedelta(seconds=1))
     every = walks_of(await memory.events.query(EventQuery(limit=None)))
     within = [walk for walk in every if walk.at >= found.report.since and walk.offer and not walk.offer.held_out]
     unused = [walk.offer.tokens for walk in within if walk.offer and not set(walk.offer.paths) & set(walk.touched)]
 
-    assert found.now.wasted == worth.Wasted(offers=len(within), unused=len(unused), tokens=sum(unused))
+    assert found.now.waste == worth.OfferWaste(offers=len(within), unused=len(unused), tokens=sum(unused))
     assert found.now.crystallized == len(await memory.events.query(EventQuery(names=("trail.crystallized",))))
     assert found.report.arms.offered + found.report.arms.held_out > 0
     assert not found.is_partial
 
 
-async def test_no_interval_is_claimed_where_an_arm_is_too_small(home: Settings) -> None:
+async def test_there_is_no_interval_while_an_arm_is_too_small(home: Settings) -> None:
     memory = mica.Memory(EphemeralStore(), settings=home, clock=HandClock(NOW))
     await work(memory, now=NOW, weeks=1, offers=False)
 

@@ -64,7 +64,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
         return [tool_effects.failure(call, result.error or text)]
     match call.tool:
         case "Read" if path := arguments.file:
-            return [tool_effects.read(call, path, files, _seen(arguments, text), text=text)]
+            return [tool_effects.read(call, path, files, _excerpt_read(arguments, text), text=text)]
         case "Write" | "Edit" | "StrReplace" if path := arguments.file:
             return tool_effects.edit(call, path, files, (), text=text)
         case "Grep":
@@ -91,7 +91,7 @@ def _result(value: object, tally: ImportTally) -> tuple[CursorResult, str]:
     return result, next((text for text in (result.output, result.content) if text is not None), "")
 
 
-def _seen(arguments: CursorInput, text: str) -> Excerpt:
+def _excerpt_read(arguments: CursorInput, text: str) -> Excerpt:
     """The whole file without a range; with a range, as many lines as the text has."""
     count = count_lines(text)
     if not (arguments.offset or arguments.limit):

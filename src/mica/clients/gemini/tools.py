@@ -98,7 +98,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
         return _failure(call, arguments, error or text, files)
     match call.tool:
         case "read_file" if path := arguments.file:
-            return [tool_effects.read(call, path, files, _seen(arguments, text, display_text), text=text)]
+            return [tool_effects.read(call, path, files, _excerpt_read(arguments, text, display_text), text=text)]
         case "read_many_files":
             found = [_whole(call, path, files) for path in display.files or ()][: tool_effects.STEPS_MAX]
         case "replace" | "edit" | "write_file" if path := display.file_path or arguments.file:
@@ -124,7 +124,7 @@ def _whole(call: ClientCall, path: str, files: FileNames) -> EventDraft:
     return tool_effects.touch(call, "file.read", files.name(path, call.cwd), hashed=True)
 
 
-def _seen(arguments: GeminiInput, text: str, display_text: str) -> Excerpt:
+def _excerpt_read(arguments: GeminiInput, text: str, display_text: str) -> Excerpt:
     """The excerpt of a read. Gemini counts the empty line after a final line end; only the end of a file shows it."""
     content = _CONTENT.search(text)
     if lines := _SHOWING.search(text[:2_000]) or _READ_LINES.match(display_text):

@@ -20,9 +20,8 @@ SIZE = 4  # bytes per line: of 20 files with 10,000 lines, one has two different
 
 _WORD = re.compile(r"\w")
 
-STRETCH_LINES = (
-    40  # that may have come between two neighbours of a range before they are two ranges; fewer in short ones
-)
+# Inserted lines that split a range in two; short ranges use a lower limit.
+STRETCH_LINES = 40
 
 Pair = tuple[int, int]  # line index then and now
 
@@ -38,14 +37,14 @@ def lines_of(text: str) -> list[str]:
 def hashes_of(lines: Iterable[str]) -> list[int]:
     """A number for each line, from its trimmed text. The bits of the flags are 0."""
     known: dict[str, int] = {}
-    found = []
+    hashes = []
     for line in lines:
         trimmed = line.strip()
         value = known.get(trimmed)
         if value is None:
             value = known[trimmed] = _hash(trimmed) if _WORD.search(trimmed) else SILENT
-        found.append(value)
-    return found
+        hashes.append(value)
+    return hashes
 
 
 def digest(hashes: Sequence[int]) -> str:
@@ -73,7 +72,7 @@ class RememberedLines(NamedTuple):
     once: frozenset[int]
     once_in_symbol: frozenset[int]
     inner: range  # the range that is searched; the other lines surrounded it
-    distinctive: tuple[int, ...]  # remembered lines of it that are not blank
+    distinctive: tuple[int, ...]  # remembered lines of the range that are not blank
     every: int  # every n-th line is remembered
 
     @classmethod
@@ -132,24 +131,24 @@ def align(
     if not certain:
         return None
     matched = _fill(was, now, certain)
-    kept = [line for line in was.distinctive if line in matched]
-    if not kept:
+    unchanged = [line for line in was.distinctive if line in matched]
+    if not unchanged:
         return None
-    start, end = _edges(was, matched, kept, total=len(now.hashes))
+    start, end = _edges(was, matched, unchanged, total=len(now.hashes))
     if then is not None and here is not None:  # a range that began or ended with its symbol still does
         near = _stretch(was.inner)
         start = here.start if was.inner.start == then.start and start - here.start <= near else start
         end = here.stop if was.inner.stop == then.stop and here.stop - end <= near else end
-    return AlignedLines(start, end, len(kept) / len(was.distinctive))
+    return AlignedLines(start, end, len(unchanged) / len(was.distinctive))
 
 
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
     """The whole symbol `here`, as the current place of a range that was a whole symbol."""
     if not was.distinctive:
         return None
-    left = Counter(now.hashes[here.start : here.stop])
-    kept = sum((Counter(was.values[line] for line in was.distinctive) & left).values())
-    return AlignedLines(here.start, here.stop, kept / len(was.distinctive))
+    current = Counter(now.hashes[here.start : here.stop])
+    unchanged = sum((Counter(was.values[line] for line in was.distinctive) & current).values())
+    return AlignedLines(here.start, here.stop, unchanged / len(was.distinctive))
 
 
 def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
@@ -157,17 +156,17 @@ def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: 
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
     flagged = was.once if then is None else was.once_in_symbol
-    wanted = {
+    line_by_hash = {
         was.values[line]: line
         for line in flagged
         if was.values[line] != SILENT and counts[was.values[line]] == 1 and (then is None or line in then)
     }
-    pairs = ((wanted[value], line) for line in part if (value := now.hashes[line]) in wanted)
+    pairs = ((line_by_hash[value], line) for line in part if (value := now.hashes[line]) in line_by_hash)
     return sorted(pairs)
 
 
 def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest run of pairs whose lines have the same order then and now. Lines that swapped places are left out."""
+    """The longest run of pairs whose lines have the same order then and now. Lines that swapped places are dropped."""
     tails: list[int] = []
     ends: list[int] = []  # index of the pair that ends the best run of each length
     before: list[int] = []
@@ -239,13 +238,15 @@ def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> d
     return matched
 
 
-def _edges(was: RememberedLines, matched: Mapping[int, int], kept: Sequence[int], *, total: int) -> tuple[int, int]:
+def _edges(
+    was: RememberedLines, matched: Mapping[int, int], unchanged: Sequence[int], *, total: int
+) -> tuple[int, int]:
     """The first line and the end of the range now.
 
     Blank lines belong to the range if they are adjacent to it. Changed lines at an edge belong to it if the next line
     outside the range is known.
     """
-    first, last = kept[0], kept[-1]
+    first, last = unchanged[0], unchanged[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:
         first -= 1
     while last + 1 < was.inner.stop and matched.get(last + 1) == matched[last] + 1:

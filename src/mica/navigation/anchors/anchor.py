@@ -2,7 +2,7 @@
 
 An anchor stores the symbol that contains the lines, and a short hash of each line and of a few around them. A line is
 certain if its trimmed text occurred once in the old file and occurs once in the current one. Other lines move with the
-nearest certain line if their text is equal there. A range that cannot be told apart from others is lost, not guessed.
+nearest certain line if their text is equal there. A range that could be one of several is reported as lost.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     symbol_end: int | None = None
     content_hash: str  # of the lines as they were, as in a step
     above: str  # hash of all lines up to the end of the range
-    below: str  # hash of all lines from its start on
+    below: str  # hash of all lines from the start of the range
     lead: int = 0  # remembered lines before the range
     every: int = 1  # every n-th line is remembered
     hashes: bytes = b""  # of the remembered lines (`alignment.pack_hashes`)
@@ -120,7 +120,7 @@ def anchor(path: str, text: str, start: int, end: int) -> Anchor:
 def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
     """The current place of an anchor: by symbol, then by lines; or lost, with the reason.
 
-    A match has always proved a share of its lines. The time is linear in the length of the text.
+    Every match has verified a share of its lines. The time is linear in the length of the text.
     """
     was = RememberedLines.of(
         anchor.hashes, first=anchor.start - 1 - anchor.lead, every=anchor.every, inner=_inner(anchor)
@@ -146,7 +146,7 @@ def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
 
 
 def content_hash(lines: Sequence[str]) -> str:
-    """The hash that a step stores of the text it was shown."""
+    """The hash of the shown text, as a step stores it."""
     return blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -162,8 +162,8 @@ def _match(anchor: Anchor, place: AlignedLines, how: How) -> AnchorMatch:
 
 def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> AnchorMatch | LostAnchor:
     """A whole file matches the whole file of its path unless it was rewritten."""
-    kept = sum(was.values[line] in now.counts for line in was.distinctive)
-    share = kept / len(was.distinctive) if was.distinctive else 1.0
+    unchanged = sum(was.values[line] in now.counts for line in was.distinctive)
+    share = unchanged / len(was.distinctive) if was.distinctive else 1.0
     if not now.hashes or share < WITNESSED_SHARE_MIN:
         return LostAnchor(reason=f"the file was rewritten: {share:.0%} of its lines are left")
     same = digest(now.hashes) == anchor.above
@@ -171,7 +171,7 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """By how many lines the range has moved, if nothing changed above it or nothing changed below it."""
+    """The number of lines that the range has moved by, if nothing changed above it or nothing changed below it."""
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
     below = anchor.start + shift >= 1 and digest(now.hashes[anchor.start - 1 + shift :]) == anchor.below
@@ -185,7 +185,7 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 
 
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
-    """True if the unchanged part of the file is distinctive enough: many files end alike."""
+    """True if the unchanged part of the file is distinctive enough, since many files end with the same lines."""
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
     return any(
@@ -219,5 +219,5 @@ def _reason(
         return f"{anchor.kind} {anchor.symbol} is gone"
     if place is not None:
         return f"{place.share:.0%} of its lines are left"
-    left = sum(was.values[line] in now.counts for line in was.distinctive) / len(was.distinctive)
-    return "its lines are gone" if left < SHARE_MIN else "its lines occur in several places"
+    share = sum(was.values[line] in now.counts for line in was.distinctive) / len(was.distinctive)
+    return "its lines are gone" if share < SHARE_MIN else "its lines occur in several places"

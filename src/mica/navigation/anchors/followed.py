@@ -1,7 +1,7 @@
 """Find the ranges of anchors and steps in the project as it is now, and describe what has changed.
 
 The lines of a step are searched in the current file, then in the file as git had it when they were read; from there an
-anchor follows them to today. Lines that nothing proves are not guessed: the whole file is used instead.
+anchor follows them to the current file. If the lines cannot be verified, the whole file is used instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE_BYTES_MAX = 16_000_000  # larger files are not read by range, and all of th
 BINARY_BYTES = 8_000  # searched for a zero byte, as git does
 HOLDS_KEYS = "it may contain keys"
 
-COMPARED_LINES_MAX = 500_000  # in a search for a shown range by its hash: some tenths of a second
+COMPARED_LINES_MAX = 500_000  # when a shown range is searched by its hash: some tenths of a second
 
 TEXT_BYTES_MAX = 2_000_000
 CHANGED = "changed since it was read"
@@ -42,50 +42,50 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     replaced: int = 0  # invalid UTF-8 bytes, shown as �
 
 
-class Unread(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadFile(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a file was not read."""
 
     path: str
     reason: str
-    gone: bool = False
+    is_missing: bool = False
 
 
-def read(root: Path, path: str) -> Contents | Unread:
-    """The text of a project file; or the reason why not: outside the project, secret, binary or too large."""
+def read(root: Path, path: str) -> Contents | UnreadFile:
+    """The text of a project file, or the reason why it was not read: outside the project, secret, binary, too large."""
     path = relative_path(path, root=str(root), cwd=str(root))
     if path.startswith(("/", "~", "../")) or path in ("..", ".") or path[1:3] in (":/", ":"):
-        return Unread(path=path, reason="it is outside the project")
+        return UnreadFile(path=path, reason="it is outside the project")
     if is_secret(path):
-        return Unread(path=path, reason=HOLDS_KEYS)
+        return UnreadFile(path=path, reason=HOLDS_KEYS)
     try:
         home = root.resolve()
         full = (root / path).resolve(strict=True)
         if not full.is_relative_to(home):
-            return Unread(path=path, reason="a symbolic link leads out of the project")
+            return UnreadFile(path=path, reason="a symbolic link leads out of the project")
         if is_secret(full.relative_to(home).as_posix()):
-            return Unread(path=path, reason=HOLDS_KEYS)
-        found = full.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return Unread(path=path, reason="it is not a file")
-        if found.st_size > FILE_BYTES_MAX:
-            return Unread(path=path, reason=f"it is larger than {FILE_BYTES_MAX // 1_000_000} MB")
+            return UnreadFile(path=path, reason=HOLDS_KEYS)
+        status = full.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return UnreadFile(path=path, reason="it is not a file")
+        if status.st_size > FILE_BYTES_MAX:
+            return UnreadFile(path=path, reason=f"it is larger than {FILE_BYTES_MAX // 1_000_000} MB")
         content = full.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return Unread(path=path, reason="there is no such file", gone=True)
+        return UnreadFile(path=path, reason="there is no such file", is_missing=True)
     except ValueError:  # a zero byte in the path
-        return Unread(path=path, reason="the path is not valid")
+        return UnreadFile(path=path, reason="the path is not valid")
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symlinks, before Python 3.13
-        return Unread(path=path, reason=f"it cannot be read ({getattr(error, 'strerror', None) or error})")
+        return UnreadFile(path=path, reason=f"it cannot be read ({getattr(error, 'strerror', None) or error})")
     return decode(path, content)
 
 
-def decode(path: str, content: bytes) -> Contents | Unread:
+def decode(path: str, content: bytes) -> Contents | UnreadFile:
     """Bytes as text: UTF-8, or UTF-16 with a byte order mark. Other bytes are replaced and counted."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", "replace")
         return Contents(path=path, text=text, replaced=text.count("\ufffd"))
     if b"\0" in content[:BINARY_BYTES]:
-        return Unread(path=path, reason="it is binary")
+        return UnreadFile(path=path, reason="it is binary")
     text = content.decode("utf-8-sig", "replace")
     return Contents(path=path, text=text, replaced=text.count("\ufffd") - content.count("\ufffd".encode()))
 
@@ -95,13 +95,13 @@ class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
 
     was: Anchor
     now: Anchor  # the next version; equal to `was` if nothing has changed
-    found: AnchorMatch
+    match: AnchorMatch
     lines: tuple[str, ...]
     drift: tuple[str, ...] = ()  # empty if nothing has changed
     replaced: int = 0  # invalid UTF-8 bytes of the file
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+class OmittedRange(msgspec.Struct, frozen=True, kw_only=True):
     """A range that is not offered, and the reason."""
 
     path: str
@@ -110,27 +110,27 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> FollowedRange | LeftOut:
-    """The current place of an anchor's range, in its file or in the file that git renamed it to; never other lines.
+def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> FollowedRange | OmittedRange:
+    """The current place of an anchor's range, in its file or in the file that git renamed it to.
 
-    `since` is a commit or a time at which the anchor was right; earlier renames are ignored.
+    `since` is a commit or a time at which the anchor was valid; earlier renames are ignored.
     """
     contents = read(root, was.path)
-    if isinstance(contents, Unread) and contents.gone:
-        contents = _renamed(root, was.path, since)
-    if isinstance(contents, Unread):
-        return _left_out(was, contents.reason)
+    if isinstance(contents, UnreadFile) and contents.is_missing:
+        contents = _read_renamed(root, was.path, since)
+    if isinstance(contents, UnreadFile):
+        return _omit(was, contents.reason)
     sought = msgspec.structs.replace(was, path=contents.path)  # the suffix decides how symbols are found
     found = find(sought, contents.text)
     match found:
         case LostAnchor():
-            return _left_out(was, found.reason)
+            return _omit(was, found.reason)
         case AnchorMatch():
             now = anchor(contents.path, contents.text, found.start, found.end)
             return FollowedRange(
                 was=was,
                 now=now,
-                found=found,
+                match=found,
                 lines=tuple(lines_of(contents.text)[found.start - 1 : found.end]),
                 drift=_drift(was, now, found),
                 replaced=contents.replaced,
@@ -141,63 +141,65 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
 
 def make_anchor(
     root: Path, path: str, start: int | None = None, end: int | None = None, *, shown_hash: str | None = None
-) -> Anchor | LeftOut:
+) -> Anchor | OmittedRange:
     """The anchor of a step's range in the current file; without lines, of the whole file.
 
-    `shown_hash` is the hash of the text that the step was shown. If the lines have another hash, the whole file is
-    searched for them; if they are not there, the range is left out instead of being anchored to other lines.
+    `shown_hash` is the hash of the text that was shown in the step. If the lines have another hash, the whole file is
+    searched for them; if they are not there, the range is omitted instead of being anchored to other lines.
     """
     contents = read(root, path)
-    if isinstance(contents, Unread):
-        return LeftOut(path=contents.path, start=start or 1, end=end or start or 1, reason=contents.reason)
+    if isinstance(contents, UnreadFile):
+        return OmittedRange(path=contents.path, start=start or 1, end=end or start or 1, reason=contents.reason)
     lines = lines_of(contents.text)
     first, last = (1, len(lines)) if start is None else (start, min(end or start, len(lines)))
     if start is not None and first > len(lines):
         last = end or start  # reported as requested
     try:
-        if start is not None and shown_hash is not None and not _shown(lines[first - 1 : last], shown_hash):
+        if start is not None and shown_hash is not None and not _has_hash(lines[first - 1 : last], shown_hash):
             height = (end or start) - start + 1
             first = _place(lines, height, shown_hash)
             last = first + height - 1
         return anchor(contents.path, contents.text, first, last)
     except InvalidInput as error:
-        return LeftOut(path=contents.path, start=start or 1, end=end or start or 1, reason=str(error))
+        return OmittedRange(path=contents.path, start=start or 1, end=end or start or 1, reason=str(error))
 
 
-def _shown(lines: list[str], shown_hash: str) -> bool:
+def _has_hash(lines: list[str], shown_hash: str) -> bool:
     return shown_hash in (content_hash(lines), content_hash([*lines, ""]))
 
 
 def _place(lines: list[str], height: int, shown_hash: str) -> int:
-    """The only place of lines with this hash."""
+    """The first line of the only range with this hash. Raises InvalidInput if there are several, or none."""
     if height * len(lines) > COMPARED_LINES_MAX:
         raise InvalidInput("its lines have changed since they were shown")
     places = [
-        first + 1 for first in range(len(lines) - height + 1) if _shown(lines[first : first + height], shown_hash)
+        first + 1 for first in range(len(lines) - height + 1) if _has_hash(lines[first : first + height], shown_hash)
     ]
     if len(places) != 1:
         raise InvalidInput("its lines occur in several places" if places else "its lines changed since they were shown")
     return places[0]
 
 
-def _renamed(root: Path, path: str, since: str | datetime | None) -> Contents | Unread:
+def _read_renamed(root: Path, path: str, since: str | datetime | None) -> Contents | UnreadFile:
     fate = find_rename(root, path, since)
     match fate:
         case Renamed():
             found = read(root, fate.path)
-            if isinstance(found, Unread):
-                return Unread(path=path, reason=f"the file was renamed to {fate.path}, and {found.reason}")
+            if isinstance(found, UnreadFile):
+                return UnreadFile(path=path, reason=f"the file was renamed to {fate.path}, and {found.reason}")
             return found
         case Deleted():
-            return Unread(path=path, reason=f"the file was deleted{f' in {fate.commit[:10]}' if fate.commit else ''}")
+            return UnreadFile(
+                path=path, reason=f"the file was deleted{f' in {fate.commit[:10]}' if fate.commit else ''}"
+            )
         case UnknownFate():
-            return Unread(path=path, reason=f"the file is gone ({fate.reason})")
+            return UnreadFile(path=path, reason=f"the file is gone ({fate.reason})")
         case _:
             assert_never(fate)
 
 
-def _left_out(was: Anchor, reason: str) -> LeftOut:
-    return LeftOut(path=was.path, start=was.start, end=was.end, reason=reason)
+def _omit(was: Anchor, reason: str) -> OmittedRange:
+    return OmittedRange(path=was.path, start=was.start, end=was.end, reason=reason)
 
 
 def _drift(was: Anchor, now: Anchor, found: AnchorMatch) -> tuple[str, ...]:
@@ -226,13 +228,13 @@ def _lines(count: int) -> str:
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The anchor of a step, and what had changed between the reading and the file it was made from."""
+    """The anchor of a step, and the changes between the text that was read and the file it was made from."""
 
     anchor: Anchor
     drift: tuple[str, ...] = ()
 
 
-def anchor_step(step: Step, *, root: Path) -> StepAnchor | LeftOut:
+def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
     """The anchor of a step, or the reason why there is none."""
     if step.content_hash is None or step.start_line is None or step.end_line is None:
         return _whole(step, root=root)
@@ -250,11 +252,11 @@ def anchor_step(step: Step, *, root: Path) -> StepAnchor | LeftOut:
     return now
 
 
-def _whole(step: Step, *, root: Path) -> StepAnchor | LeftOut:
-    """The whole file, for lines that are unknown or that nothing proves."""
+def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
+    """The anchor of the whole file, for lines that are unknown or cannot be verified."""
     now = make_anchor(root, step.path)
     if isinstance(now, Anchor):
-        return StepAnchor(anchor=now, drift=_since_read(step, now, root=root))
+        return StepAnchor(anchor=now, drift=_describe_change(step, now, root=root))
     text = _text_at(root, step.path, step.at)
     if text is None:
         return now
@@ -263,8 +265,8 @@ def _whole(step: Step, *, root: Path) -> StepAnchor | LeftOut:
     return now
 
 
-def _since_read(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
-    """Whether a file that was read whole has changed since, as far as that is known."""
+def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
+    """A note if a file that was read whole has changed since; empty if it has not, or if that is unknown."""
     if step.operation != "read" or step.start_line is not None:
         return ()
     if step.content_hash is not None:
@@ -275,7 +277,7 @@ def _since_read(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
 
 
 def _text_at(root: Path, path: str, at: datetime) -> str | None:
-    """A file as the last commit before a time has it; None without git or if there was no such text."""
+    """The text of a file in the last commit before a time; None without git or if there was no such text."""
     try:
         commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
         content = git(root, "show", f"{commit}:./{path}") if commit else b""

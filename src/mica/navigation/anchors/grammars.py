@@ -1,4 +1,4 @@
-"""Tables of what a definition is in each language that tree-sitter parses."""
+"""Tables of the syntax nodes that are definitions, for each language that tree-sitter parses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Grammar(NamedTuple):
     module: str
     kinds: Kinds
     function: str = "language"
-    names: tuple[str, ...] = ("name",)  # fields that may hold the name, the first that is there counts
-    with_body: frozenset[str] = frozenset()  # define something only with a body: `struct x {…}`, not `struct x y`
-    with_function: Mapping[str, frozenset[str]] = {}  # define something only where the value is one of these
+    names: tuple[str, ...] = ("name",)  # fields that may hold the name; the first that exists is used
+    with_body: frozenset[str] = frozenset()  # are definitions only with a body: `struct x {…}`, not `struct x y`
+    with_function: Mapping[str, frozenset[str]] = {}  # are definitions only if the value is one of these
 
 
 _JS_VALUES = frozenset({"arrow_function", "function_expression", "generator_function", "class"})

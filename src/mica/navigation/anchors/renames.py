@@ -20,35 +20,35 @@ _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")
 
 
 class Renamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The current path of a file, and the commit that renamed it; None if the rename is not committed."""
+    """The current path of a file, and the commit that renamed it. `commit` is None if the rename is not committed."""
 
     path: str
     commit: str | None
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that deleted the file; None if the deletion is not committed."""
+    """A deleted file. `commit` is None if the deletion is not committed."""
 
     commit: str | None
 
 
 class UnknownFate(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why git does not know what happened."""
+    """A file whose history git cannot report, and the reason."""
 
     reason: str
 
 
 def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> Renamed | Deleted | UnknownFate:
-    """What happened to the latest file of that path: renamed, perhaps several times, or deleted.
+    """Find out whether the latest file of that path was renamed, perhaps several times, or deleted.
 
-    Only what happened since a commit or a time is searched, or else the last 20,000 commits. A file in a submodule is
-    searched there. Without git or outside a repository, the answer says so.
+    The search covers the commits since a commit or a time, or else the last 20,000. A file in a submodule is searched
+    in the history of the submodule. Without git or outside a repository, the answer is `UnknownFate`.
     """
     folder, inside = _repository(repo, path)
     try:
         committed = _committed(folder, since)
         moves = [*_staged(folder), *committed]  # newest first
-    except _NoAnswer as error:
+    except _GitFailed as error:
         return UnknownFate(reason=str(error))
     name, latest = inside, None
     start = next((index for index, move in enumerate(moves) if move[1] == name), None)
@@ -63,7 +63,7 @@ def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> R
     return Renamed(path=prefix + name, commit=latest)
 
 
-class _NoAnswer(Exception):
+class _GitFailed(Exception):
     """git is missing, failed, or took too long."""
 
 
@@ -119,11 +119,11 @@ def _git(folder: Path, *words: str) -> str:
     try:
         return git(folder, *words, timeout_s=GIT_S_MAX).decode("utf-8", "surrogateescape")
     except FileNotFoundError as error:
-        raise _NoAnswer("git is not installed, or the folder is gone") from error
+        raise _GitFailed("git is not installed, or the folder is gone") from error
     except subprocess.TimeoutExpired as error:
-        raise _NoAnswer(f"git did not answer within {GIT_S_MAX:.0f} s") from error
+        raise _GitFailed(f"git did not answer within {GIT_S_MAX:.0f} s") from error
     except subprocess.CalledProcessError as error:
         message = bytes(error.stderr or b"").decode("utf-8", "replace").strip().split("\n")[0]
-        raise _NoAnswer(
+        raise _GitFailed(
             "this is not a git repository" if "not a git repository" in message else message or "git failed"
         ) from error

@@ -1,8 +1,8 @@
 """The functions, classes and sections of a file, with their lines.
 
 tree-sitter parses the file if the extra `mica[code]` is installed and parsing is safe. Otherwise patterns recognize
-definitions line by line, and indentation ends them: less exact, but good enough to name a place. Markdown files have
-sections instead.
+definitions line by line, and indentation shows where they end. That is less exact, but good enough to name a place.
+Markdown files have sections instead.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Symbol(NamedTuple):
 def find_symbols(path: str, text: str) -> list[Symbol]:
     """The definitions of a file, ordered by their first lines, outer before inner.
 
-    The path decides the language; languages without rules of their own use patterns that fit most languages. Never
-    raises: a file that is broken, hostile or not code has fewer symbols, or none.
+    The path decides the language; a language without a grammar uses patterns that fit most languages. Never raises: a
+    file that is broken, hostile or not code has fewer symbols, or none.
     """
     if len(text) > TEXT_MAX:
         return []
@@ -104,18 +104,20 @@ def find_symbols(path: str, text: str) -> list[Symbol]:
 
 
 def method_for(path: str) -> SymbolMethod:
-    """How the symbols of a file with this name are found here."""
+    """The method that finds the symbols of a file with this name on this machine."""
     return "patterns" if _grammar_of(path) is None else "tree-sitter"
 
 
-def find_enclosing(found: Iterable[Symbol], start: int, end: int) -> Symbol | None:
+def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | None:
     """The innermost symbol that contains all of these lines."""
-    around = [symbol for symbol in found if symbol.start <= start and end <= symbol.end]
+    around = [symbol for symbol in symbols if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 
 
 # -- tree-sitter ----------------------------------------------------------------------------------------
 class LoadedGrammar(NamedTuple):
+    """The parser of a language and the query for its definitions."""
+
     parser: Parser
     query: Query
 
@@ -186,7 +188,7 @@ def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
 
 
 def _is_shallow(source: bytes) -> bool:
-    """True if brackets are nested no deeper than people nest them. A statement ends all open `<`."""
+    """True if brackets are nested no deeper than in code that people write. A statement ends all open `<`."""
     depth = generics = 0
     for byte in source.translate(None, delete=_NO_BRACKETS):
         if byte in _ANGLES:
@@ -240,7 +242,7 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """The name of a definition; None if it has none, or is only referred to."""
+    """The name of a definition; None if it has no name or is only a reference."""
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:
@@ -258,22 +260,22 @@ def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
         named = inner
     if named is None:
         return None
-    name = _written(named, source)
+    name = _text_of(named, source)
     if node.type == "impl_item":
         name = name.split("<")[0]
     receiver = node.child_by_field_name("receiver") if node.type == "method_declaration" else None
     if receiver is not None:
-        name = f"{_written(receiver, source).strip('()').split()[-1].lstrip('*').split('[')[0]}.{name}"
+        name = f"{_text_of(receiver, source).strip('()').split()[-1].lstrip('*').split('[')[0]}.{name}"
     return name or None
 
 
-def _written(node: Node, source: bytes) -> str:
+def _text_of(node: Node, source: bytes) -> str:
     text = source[node.start_byte : min(node.end_byte, node.start_byte + 4 * NAME_MAX)].decode("utf-8", "replace")
     return " ".join(text.split()).replace("::", ".")[:NAME_MAX]
 
 
 def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
-    """Qualified name, kind, first and last line of each apparent definition; in order, outer first."""
+    """Qualified name, kind, first and last line of each apparent definition, in order, outer first."""
     if suffix in _PROSE:
         return _sections(text)
     return [] if suffix in _NO_CODE else _definitions(text)
@@ -298,7 +300,7 @@ def _definitions(text: str) -> list[tuple[str, str, int, int]]:
             decorated = decorated if decorated is not None and decorated[1] == indent else (number, indent)
             continue
         match = _DEFINITION.match(line) if len(line) <= LINE_MAX and not closing else None
-        named = _named(match) if match is not None else None
+        named = _name_and_kind(match) if match is not None else None
         if named is not None:
             name, kind = named
             around = found[open_ones[-1][1]] if open_ones else None
@@ -316,7 +318,7 @@ def _definitions(text: str) -> list[tuple[str, str, int, int]]:
     return found
 
 
-def _named(match: re.Match[str]) -> tuple[str, str] | None:
+def _name_and_kind(match: re.Match[str]) -> tuple[str, str] | None:
     name = match["name"] or match["bound"] or match["bare"] or match["typed"]
     first = match[0].split(None, 1)[0]
     if name in _NO_NAMES or ((match["typed"] or match["bare"]) and first.rstrip("(") in _NO_NAMES):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SIZE_BYTES_MAX = 1_000_000  # larger files are data, not text
-READ_BYTES_MAX = 200_000  # read from the beginning, which says what a file is about
+READ_BYTES_MAX = 200_000  # read from the beginning, which shows what a file is about
 SECRET_NAMES = frozenset(".env .netrc .pgpass .npmrc .pypirc id_rsa id_ed25519 credentials".split())
 
 _FOLDER, _REGULAR, _KIND = 0o040000, 0o100000, 0o170000
@@ -88,11 +88,11 @@ def find_definitions(text: str) -> list[tuple[str, int]]:
 
 
 def choose_lines(
-    text: str, wanted: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
+    text: str, query_terms: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
 ) -> tuple[tuple[Span, ...], int]:
-    """The blocks to read first, in order, and the number of lines; no blocks where the whole file is as good.
+    """The blocks to read first, in order, and the number of lines; no blocks if the whole file is small.
 
-    `wanted` are the terms of the prompt, `named` its words that may be symbols, `at` the lines it names.
+    `query_terms` are the terms of the prompt, `named` its words that may be symbols, `at` the lines it names.
     """
     rows = text.split("\n")
     total = len(rows) - (rows[-1] == "")
@@ -100,7 +100,7 @@ def choose_lines(
         return (), total
     defined = find_definitions(text)
     blocks = _cut_blocks(rows[:total], [line for _, line in defined])
-    scored = _score_blocks(rows, blocks, set(wanted), [line for name, line in defined if name in named], at)
+    scored = _score_blocks(rows, blocks, set(query_terms), [line for name, line in defined if name in named], at)
     best = sorted(scored, key=lambda each: (-each[0], each[1]))[:BLOCKS_MAX]
     threshold = best[0][0] / 2 if best else 0.0
     chosen = sorted(block for score, block in best if score > HEAD_WEIGHT and score >= threshold)
@@ -121,16 +121,16 @@ def _cut_blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Span]:
 
 
 def _score_blocks(
-    rows: Sequence[str], blocks: Sequence[Span], wanted: set[str], defined: Sequence[int], at: Sequence[Span]
+    rows: Sequence[str], blocks: Sequence[Span], query_terms: set[str], defined: Sequence[int], at: Sequence[Span]
 ) -> list[tuple[float, Span]]:
-    known: dict[str, str] = {}  # by word: its term, or "" for a term that is not wanted
-    counts = [_count_wanted(rows[start - 1 : end], wanted, known) for start, end in blocks]
-    holding = {term: sum(term in each for each in counts) for term in wanted}
+    known: dict[str, str] = {}  # by word: its term, or "" for a term that is not in the query
+    counts = [_count_query_terms(rows[start - 1 : end], query_terms, known) for start, end in blocks]
+    holding = {term: sum(term in each for each in counts) for term in query_terms}
     scored = []
-    for (start, end), found in zip(blocks, counts, strict=True):
+    for (start, end), term_counts in zip(blocks, counts, strict=True):
         score = math.fsum(
             math.log(1 + (len(blocks) - holding[term] + 0.5) / (holding[term] + 0.5)) * count / (count + 1.2)
-            for term, count in sorted(found.items())
+            for term, count in sorted(term_counts.items())
         )
         score += NAMED_WEIGHT * sum(start <= line <= end for line in defined)
         score += LINE_WEIGHT * sum(first <= end and last >= start for first, last in at)
@@ -138,13 +138,13 @@ def _score_blocks(
     return scored
 
 
-def _count_wanted(rows: Sequence[str], wanted: set[str], known: dict[str, str]) -> dict[str, int]:
+def _count_query_terms(rows: Sequence[str], query_terms: set[str], known: dict[str, str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for word in words("\n".join(rows)):
         term = known.get(word)
         if term is None:
-            found = term_of(word)
-            term = known[word] = found if found in wanted else ""
+            stem = term_of(word)
+            term = known[word] = stem if stem in query_terms else ""
         if term:
             counts[term] = counts.get(term, 0) + 1
     return counts

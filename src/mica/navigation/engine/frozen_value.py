@@ -13,7 +13,7 @@ else:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class FrozenValue:
-    """Base of immutable values. Fields are keyword arguments; a field with a class value is optional."""
+    """Base class of immutable values. Fields are keyword arguments; a field with a default is optional."""
 
     def __init__(self, **fields: object) -> None:
         for name in type(self).__annotations__:

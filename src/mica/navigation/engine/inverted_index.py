@@ -16,16 +16,16 @@ TERMS_MAX = 120  # of a query: a pasted log has thousands, and all but the rares
 
 
 class InvertedIndex:
-    """Terms and the documents that contain them. Of a saved index only the terms of a query are read."""
+    """Terms and the documents that contain them. A saved index is read only for the terms of a query."""
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """`saved` holds what `entries(name)` wrote."""
+        """With `saved`, the index that `entries(name)` wrote."""
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
         self._saved = saved
-        self._postings: dict[str, dict[int, int]] = {}  # read or changed since; empty for a removed term
-        self._terms: dict[int, str] = {}  # of documents added since, so that they can be removed
+        self._postings: dict[str, dict[int, int]] = {}  # read or changed since loading; empty for a removed term
+        self._terms: dict[int, str] = {}  # of documents added since loading, so that they can be removed
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -65,15 +65,15 @@ class InvertedIndex:
                 weighted.append((rarity * (1 + math.log(count)), term, postings))
         weighted.sort(key=lambda each: (-each[0], each[1]))
         mean = self._total / documents or 1.0
-        found: dict[int, float] = {}
+        scores: dict[int, float] = {}
         lengths = self._lengths
         flat = SATURATION * (1 - LENGTH_SHARE)
         slope = SATURATION * LENGTH_SHARE / mean
         for weight, _, postings in weighted[:limit]:
             raised = weight * (SATURATION + 1)
             for number, count in postings.items():
-                found[number] = found.get(number, 0.0) + raised * count / (count + flat + slope * lengths[number])
-        return found
+                scores[number] = scores.get(number, 0.0) + raised * count / (count + flat + slope * lengths[number])
+        return scores
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
         """The table entries to save, which the constructor reads back by this name."""

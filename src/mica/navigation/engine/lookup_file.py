@@ -1,4 +1,4 @@
-"""A read-only file of hash tables, looked up in place: a hook needs a few entries and has no time to load an index.
+"""A read-only file of hash tables that are searched in place, since a hook has no time to load an index.
 
 Each key has a slot that points to its record: the key, and the value as `marshal` wrote it. A new file replaces the old
 one as a whole, so a process that has the old one open can keep reading it.
@@ -25,7 +25,7 @@ _HEAD = len(MAGIC) + 4
 
 
 class LookupFile:
-    """An open lookup file. Raises OSError if it cannot be read, ValueError if it is truncated or something else."""
+    """An open lookup file. Raises OSError if it cannot be read, ValueError if it is truncated or of another kind."""
 
     def __init__(self, file: int) -> None:
         """`file` is a descriptor open for reading; it may be closed afterwards."""
@@ -38,12 +38,12 @@ class LookupFile:
 
     def raw(self, table: str, key: str) -> bytes | None:
         """The packed value of a key; None if the table has no such key."""
-        wanted = _name(table, key)
-        slot = crc32(wanted) & self._mask
+        full_key = _name(table, key)
+        slot = crc32(full_key) & self._mask
         data = self._map
         while offset := int.from_bytes(data[_HEAD + 4 * slot : _HEAD + 4 * slot + 4], "little"):
             name, value = self._record(offset)
-            if name == wanted:
+            if name == full_key:
                 return value
             slot = (slot + 1) & self._mask
         return None

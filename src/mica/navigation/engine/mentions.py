@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
 
-PROMPT_CHARACTERS_MAX = 200_000  # of a prompt that are searched; what follows is a pasted log
+PROMPT_CHARACTERS_MAX = 200_000  # of a prompt that are searched; the rest is usually a pasted log
 FOLDER_FILES_MAX = 60  # naming a larger folder says little about each of its files
 GENERIC_STEMS = frozenset(
     "index utils util helpers helper types type main app test tests common config constants setup init base core"
@@ -55,9 +55,9 @@ class TreeNames:
             if not table[key]:
                 del table[key]
 
-    def ending(self, written: str) -> list[str]:
-        """The files whose path ends with this, or with its longest ending that includes a folder."""
-        parts = written.split("/")
+    def with_ending(self, ending: str) -> list[str]:
+        """The files whose path ends with `ending`, or with its longest part that includes a folder."""
+        parts = ending.split("/")
         named = self._lookup("name", parts[-1].lower())
         for first in range(len(parts) - 1):
             end = "/".join(parts[first:]).lower()
@@ -65,7 +65,7 @@ class TreeNames:
                 return found
         return []
 
-    def called(self, name: str) -> list[str]:
+    def with_name(self, name: str) -> list[str]:
         return self._lookup("name", name.lower())
 
     def with_stem(self, stem: str) -> list[str]:
@@ -129,7 +129,7 @@ def find_mentions(
     """The files of `names` that the prompt mentions. `definers` returns the files that define a symbol."""
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}
-    called: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     folders: dict[str, float] = {}
     lines: dict[str, list[tuple[int, int]]] = {}
     for match in _TOKEN.finditer(prompt):
@@ -141,7 +141,7 @@ def find_mentions(
         if found and _has_extension(token):
             _raise(paths, found, share)
         elif found:
-            _raise(called, found, share)
+            _raise(by_name, found, share)
         elif "/" in token and (inside := names.within(token)) and len(inside) <= FOLDER_FILES_MAX:
             _raise(folders, inside, 1 / len(inside))
         if len(found) == 1 and (named := _lines_after(prompt, match.end())):
@@ -154,12 +154,12 @@ def find_mentions(
         seen.add(word)
         stems = names.with_stem(word) if len(word) > 2 and word.lower() not in GENERIC_STEMS else []
         if stems:
-            _raise(called, stems, 1 / len(stems) if is_code(word) else 0.5 / len(stems))
+            _raise(by_name, stems, 1 / len(stems) if is_code(word) else 0.5 / len(stems))
         if definers is not None and is_code(word) and (files := definers(word)):
             _raise(defined, files, 1 / len(files))
     return FileMentions(
         paths=paths,
-        names=called,
+        names=by_name,
         folders=folders,
         symbols=defined,
         lines={path: tuple(dict.fromkeys(found)) for path, found in lines.items()},
@@ -193,8 +193,8 @@ def _resolve(token: str, names: TreeNames) -> list[str]:
     if token.endswith("/"):
         return []
     if "/" in token:
-        return names.ending(token)
-    return names.called(token)
+        return names.with_ending(token)
+    return names.with_name(token)
 
 
 def _has_extension(token: str) -> bool:

@@ -1,4 +1,4 @@
-"""Predict the files that a prompt needs: order, probability, reasons, and whether to offer them unasked.
+"""Predict the files that a prompt needs, with probabilities and reasons, and decide whether a hook offers them.
 
 `navigate` and hooks share this module. Measurements on real sessions show that offering the text of files costs more
 than it saves, and that a list of paths pays only for prompts that name no files. So a list is offered while such lists
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Tier = Literal["named", "walked", "words"]  # as in navigation.places, which hooks do not load
 
-    class Offered(Protocol):
+    class OfferCandidate(Protocol):
         """A file that may be offered."""
 
         @property
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         @property
         def tier(self) -> str: ...
 
-    OfferedT = TypeVar("OfferedT", bound=Offered)
+    OfferCandidateT = TypeVar("OfferCandidateT", bound=OfferCandidate)
 
 
 LIKELY_MAX = 50  # files whose probability is better than chance
@@ -56,17 +56,17 @@ SURE = 0.5  # strength of a mention: one file has the name, and it is written li
 
 PATHS_MAX = 5
 CONSIDERED = 10  # best files that decide the kind of a prompt and are compared with each other
-WORDS_MIN = 4  # "commit", "yes", "continue" say nothing about files
+WORDS_MIN = 4  # prompts such as "commit", "yes" or "continue" do not show which files are needed
 PROBABILITY_MIN = 0.05
 SHARE_MIN = 0.2  # of the best file's probability; a less likely path costs more than it saves
-FIRST_WORTH = {"open": 300.0, "named": 0.0}  # tokens that a list saves if its best file is needed; an upper bound
-WORTH_PSEUDO = 5.0  # weight of the first worth, in lists that are certain to be right
-KNOWN_MIN = 3.0  # lists, certain to be right, that a space needs before it offers any
+FIRST_WORTH = {"open": 300.0, "named": 0.0}  # initial tokens saved by a list whose best file is needed; an upper bound
+WORTH_PSEUDO = 5.0  # weight of the first worth, in expected correct lists
+KNOWN_MIN = 3.0  # expected correct lists that a space needs before it offers any
 SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does not decide
 
 
 class Prediction(FrozenValue):
-    """The ranking for one prompt, with the signals and features that explain it and are learned from."""
+    """The ranking for one prompt, with the signals and features used to explain it and to learn from it."""
 
     signals: Signals
     candidates: Candidates
@@ -85,14 +85,14 @@ class PredictedFile(FrozenValue):
 
 def predict(tree: FileTree, past: TaskHistory, question: PromptQuestion, weights: Weights) -> Prediction:
     """Rank all candidates for a prompt. The same state gives the same answer."""
-    found = compute_signals(tree, past, question)
-    rated = collect_candidates(found, tree)
+    signals = compute_signals(tree, past, question)
+    rated = collect_candidates(signals, tree)
     logits = weights.logits(rated.rows)
     order = sorted(range(len(logits)), key=lambda index: (-logits[index], rated.paths[index]))
     raw = [to_probability(logits[index]) for index in order]
     paths = [rated.paths[index] for index in order]
     return Prediction(
-        signals=found,
+        signals=signals,
         candidates=rated,
         ranked=tuple(zip(paths, make_monotone([weights.correct(each) for each in raw]), strict=True)),
         predicted=tuple(zip(paths, raw, strict=True)),
@@ -120,44 +120,44 @@ def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple
     return choose_lines(text, words, named=find_identifiers(task), at=prediction.signals.mentions.lines.get(path, ()))
 
 
-def reasons_for(path: str, found: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
-    """Why a file was ranked, the strongest reason first. `among` are the files offered with it."""
+def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
+    """The reasons for ranking a file, strongest first. `among` are the files offered with it."""
     reasons: list[str] = []
-    if path in found.mentions.paths or found.mentions.names.get(path, 0.0) > SURE:
+    if path in signals.mentions.paths or signals.mentions.names.get(path, 0.0) > SURE:
         reasons.append("named in the prompt")
-    elif path in found.mentions.names:
+    elif path in signals.mentions.names:
         reasons.append("its name is a word of the prompt")
-    elif path in found.mentions.folders:
+    elif path in signals.mentions.folders:
         reasons.append("in a folder named in the prompt")
-    if path in found.mentions.symbols:
+    if path in signals.mentions.symbols:
         reasons.append("defines a name in the prompt")
-    if path in found.scores["session"]:
+    if path in signals.scores["session"]:
         reasons.append("used in this session")
-    if is_strong(found, "prompts", path):
-        reasons.append(f"similar task: {_quote(found.similar.best[path])}")
-    if is_strong(found, "subjects", path):
-        reasons.append(f"changed for {_quote(found.subjects.best[path])}")
-    if is_strong(found, "content", path) or is_strong(found, "path_words", path):
+    if is_strong(signals, "prompts", path):
+        reasons.append(f"similar task: {_quote(signals.similar.best[path])}")
+    if is_strong(signals, "subjects", path):
+        reasons.append(f"changed for {_quote(signals.subjects.best[path])}")
+    if is_strong(signals, "content", path) or is_strong(signals, "path_words", path):
         reasons.append("contains words of the prompt")
-    if is_strong(found, "walk", path) and (other := past.companion(path, among)):
+    if is_strong(signals, "walk", path) and (other := past.companion(path, among)):
         reasons.append(f"used together with {other}")
     if not reasons:
-        reasons.append("used recently" if path in found.scores["recent"] else "often changed")
+        reasons.append("used recently" if path in signals.scores["recent"] else "often changed")
     return tuple(reasons[:REASONS_MAX])
 
 
-def tier_of(path: str, found: Signals) -> Tier:
-    """How a file was found (K-05)."""
-    if path in found.mentions.paths:
+def tier_of(path: str, signals: Signals) -> Tier:
+    """The kind of evidence for a file: named in the prompt, earlier work, or words alone (K-05)."""
+    if path in signals.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")
-    return "walked" if any(path in found.scores[signal] for signal in walked) else "words"
+    return "walked" if any(path in signals.scores[signal] for signal in walked) else "words"
 
 
-def is_strong(found: Signals, signal: str, path: str) -> bool:
+def is_strong(signals: Signals, signal: str, path: str) -> bool:
     """True if a signal is strong enough to be given as a reason."""
-    scores = found.scores[signal]
-    return path in scores and scores[path] >= STRONG * found.tops[signal]
+    scores = signals.scores[signal]
+    return path in scores and scores[path] >= STRONG * signals.tops[signal]
 
 
 def _quote(text: str) -> str:
@@ -165,12 +165,12 @@ def _quote(text: str) -> str:
     return f"“{text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + '…'}”"
 
 
-def kind_of(places: Sequence[Offered]) -> str:
+def kind_of(places: Sequence[OfferCandidate]) -> str:
     """The kind of a prompt: "named" if it names files itself, else "open"."""
     return "named" if any(place.tier == "named" for place in places[:CONSIDERED]) else "open"
 
 
-def shortlist(places: Sequence[OfferedT]) -> list[OfferedT]:
+def shortlist(places: Sequence[OfferCandidateT]) -> list[OfferCandidateT]:
     """The few files that an offer would list."""
     least = max(PROBABILITY_MIN, SHARE_MIN * places[0].probability) if places else PROBABILITY_MIN
     return [place for place in places[:PATHS_MAX] if place.probability >= least]
@@ -182,9 +182,9 @@ def is_too_short(prompt: str) -> bool:
 
 
 def select_offer(
-    prompt: str, places: Sequence[OfferedT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
-) -> list[OfferedT]:
-    """The files to offer unasked, or none. `cost_tokens` is the cost of offering those of `shortlist`."""
+    prompt: str, places: Sequence[OfferCandidateT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
+) -> list[OfferCandidateT]:
+    """The files that a hook offers, or none. `cost_tokens` is the cost of offering those of `shortlist`."""
     offered = shortlist(places)
     if not offered or is_too_short(prompt):
         return []

@@ -1,4 +1,4 @@
-"""The files that a hook offers for a prompt, when the offer is likely to save more tokens than it costs.
+"""The files that a hook offers for a prompt, if the offer is likely to save more tokens than it costs.
 
 Hooks load this package from a copy in the data folder, so it may import only `mica.words`, `mica.tokens`, the standard
 library and the stemmer.
@@ -61,8 +61,8 @@ class PromptPrediction:
     ) -> None:
         """`tree` and `past` are descriptors open for reading. Raises ValueError for a truncated file.
 
-        `spooled` is what the session did since they were written. Alternatively `walked` gives all files of the
-        session, prompt by prompt.
+        `spooled` are the steps of the session since these files were written. Alternatively, `walked` lists all files
+        of the session, prompt by prompt.
         """
         self._history = known = LookupFile(past)
         self._prompt, self._root = prompt, root
@@ -96,7 +96,7 @@ class PromptPrediction:
         """The text of the offer and its paths; empty if it would cost more than it saves."""
         files = shortlist(self.places)
         if not self._pays(render_offer((place.path, (), place.reasons) for place in files)):
-            return "", []  # lines only add to the cost, so files need not be read
+            return "", []  # line numbers only add to the cost, so no file needs to be read
         text = render_offer((place.path, self.lines(place.path), place.reasons) for place in files)
         return (text, [place.path for place in files]) if self._pays(text) else ("", [])
 
@@ -104,12 +104,12 @@ class PromptPrediction:
         return bool(select_offer(self._prompt, self.places, cost_tokens=about(text), worth=self._worth))
 
 
-def add_spooled(walked: Walked, heard: float, spooled: Spooled) -> Walked:
-    """The files of a session's prompts, with those of spooled steps later than `heard` added."""
+def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
+    """The files of a session's prompts, with those of spooled steps later than `last_at` added."""
     prompts = [list(each) for each in walked]
     is_next = not prompts
     for at, paths in spooled:
-        if at <= heard:
+        if at <= last_at:
             continue
         if paths is None:
             is_next = True

@@ -45,7 +45,7 @@ TOP = 10  # best files of a signal that count as agreement
 RANK_SCALE = 5.0
 
 OF_FILE = ("size", "test", "prose", "configuration", "changelog", "listed")
-OF_QUESTION = ("nearest", "named")  # not the length or the time: these differ too much between projects
+OF_QUESTION = ("nearest", "named")  # without length and time, which differ too much between projects
 FEATURES: tuple[str, ...] = (
     *(f"{signal}.score" for signal in SIGNALS),
     *(f"{signal}.rank" for signal in SIGNALS),
@@ -69,7 +69,7 @@ class PromptQuestion(FrozenValue):
 
 
 class Signals(FrozenValue):
-    """The score of each file by signal, and the evidence that reasons are written from."""
+    """The score of each file by signal, and the evidence for the reasons."""
 
     scores: dict[str, Scores]
     tops: dict[str, float]  # the best score of each signal
@@ -107,7 +107,7 @@ def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion)
     scores["sibling"] = tree.restrict(tree.siblings(best))
     return Signals(
         scores=scores,
-        tops={signal: max(found.values(), default=1.0) for signal, found in scores.items()},
+        tops={signal: max(by_path.values(), default=1.0) for signal, by_path in scores.items()},
         mentions=named,
         similar=similar,
         subjects=subjects,
@@ -129,10 +129,10 @@ def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
     """The weighted sum of signals, each divided by its own best score."""
     total: Scores = {}
     for signal, weight in weights.items():
-        found = scores.get(signal)
-        if found:
-            best = max(found.values())
-            for path, score in found.items():
+        by_path = scores.get(signal)
+        if by_path:
+            best = max(by_path.values())
+            for path, score in by_path.items():
                 total[path] = total.get(path, 0.0) + weight * score / best
     return total
 
@@ -144,15 +144,15 @@ class Candidates(FrozenValue):
     rows: tuple[tuple[float, ...], ...]
 
 
-def collect_candidates(found: Signals, tree: FileTree) -> Candidates:
+def collect_candidates(signals: Signals, tree: FileTree) -> Candidates:
     """The best files of every signal with their features, sorted by path."""
-    ranked = {signal: _rank(found.scores[signal]) for signal in SIGNALS}
+    ranked = {signal: _rank(signals.scores[signal]) for signal in SIGNALS}
     paths = sorted({path for best in ranked.values() for path in best})
-    named = found.mentions.paths
-    question = (found.similar.nearest, math.log1p(len(named)))
+    named = signals.mentions.paths
+    question = (signals.similar.nearest, math.log1p(len(named)))
     rows = []
     for path in paths:
-        shares = [found.scores[signal].get(path, 0.0) / found.tops[signal] for signal in SIGNALS]
+        shares = [signals.scores[signal].get(path, 0.0) / signals.tops[signal] for signal in SIGNALS]
         places = [ranked[signal].get(path) for signal in SIGNALS]
         near = [0.0 if place is None else RANK_SCALE / (RANK_SCALE + place) for place in places]
         agreement = sum(place is not None and place < TOP for place in places) / len(SIGNALS)
@@ -184,10 +184,10 @@ def tenth_of(predicted: float) -> int:
 
 def make_monotone(probabilities: Sequence[float]) -> list[float]:
     """The same list, with each value lowered to the one before it where it is higher."""
-    found: list[float] = []
+    lowered: list[float] = []
     for each in probabilities:
-        found.append(min(each, found[-1]) if found else each)
-    return found
+        lowered.append(min(each, lowered[-1]) if lowered else each)
+    return lowered
 
 
 class Weights(FrozenValue):

@@ -1,4 +1,4 @@
-"""What earlier tasks and commits say about files: their words, the files used with them, and how recently."""
+"""Earlier tasks and commits: their words, the files used together, and how recently each file was used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning says what it is about
+PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning shows what it is about
 PAIRED_FILES_MAX = 25  # a task that touched more does not show which files belong together
 NEIGHBOURS_MAX = 60
 NEIGHBOURS_MORE = 40  # above the limit before the list is cut, because sorting after each task is slow
@@ -64,7 +64,7 @@ class Votes(FrozenValue):
     """The votes of the most similar earlier texts for files."""
 
     scores: dict[str, float]
-    best: dict[str, str]  # by file, the text that gave it the most
+    best: dict[str, str]  # by file, the text with the highest vote for it
     nearest: float  # similarity of the most similar text, from 0 to 1
 
 
@@ -231,7 +231,7 @@ class TaskHistory:
         best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
         here = {path: weight / total for path, weight in best}
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for step in range(1, STEPS + 1):
             there: dict[str, float] = {}
             for path, weight in here.items():
@@ -246,11 +246,11 @@ class TaskHistory:
                     there[other] = there.get(other, 0.0) + weight * pull / pulled
             here = dict(sorted(there.items(), key=lambda each: (-each[1], each[0]))[:NEIGHBOURS_MAX])
             for path, weight in here.items():
-                found[path] = found.get(path, 0.0) + weight * DAMPING**step
-        return found
+                scores[path] = scores.get(path, 0.0) + weight * DAMPING**step
+        return scores
 
     def companion(self, path: str, among: Collection[str]) -> str | None:
-        """The file of `among` that was used together with this one most often; None if none was."""
+        """The file of `among` that was used together with this one most often; None if there is no such file."""
         neighbours = self._neighbours(path)
         known = [(count, other) for other, count in neighbours.items() if other in among and other != path]
         return max(known)[1] if known else None

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-PATH_WEIGHT = 5  # how many times the words of a path count among the words of its file
+PATH_WEIGHT = 5  # a word of the path counts as much as this many words of the text
 
 KINDS = {  # kinds of files, by their paths
     "test": r"(^|/)(tests?|__tests__|spec|e2e)/|(^|/)test_|[._-](test|spec)s?\.|_test\.",
@@ -30,7 +30,7 @@ NO_TERMS: Mapping[str, int] = {}
 
 
 class IndexedFile(FrozenValue):
-    """What the index stores about a file; never its text."""
+    """The index entry of a file. It never contains the text."""
 
     terms: Mapping[str, int] = NO_TERMS
     symbols: tuple[str, ...] = ()  # names that the file defines
@@ -150,10 +150,10 @@ class FileTree:
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
         """The tests of these files, and the files that these tests test: files with the same stem."""
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for path in paths:
             stem = path.rpartition("/")[2].removeprefix("test_").partition(".")[0].lower().removesuffix("_test")
             for other in (*self.names.with_stem(stem), *self.names.with_stem(f"test_{stem}")):
                 if other != path:
-                    found[other] = 1.0
-        return found
+                    scores[other] = 1.0
+        return scores

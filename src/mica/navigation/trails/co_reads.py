@@ -1,7 +1,7 @@
 """Find sets of files that several walks touched together.
 
 A set is closed if no other file was touched in all of its walks: it is the smallest common context of those walks
-(A-46). The result depends on the walks and their times, not on the order in which they are given.
+(A-46). The result depends on the walks and their times, not on the order of the input.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from mica.model.text_cache import remember_texts
 from mica.model.trail import STEPS_MAX, matches_step
 
-WALK_FILES_MAX = 40  # the first of a walk; one that touches more sweeps through the project
-SETS_MAX = 4_000  # that are looked at, those of the most walks first; a second or two
-PAIRS_MAX = 10_000  # that are grown, those of the most walks first; several make the same set
-WHOLE_MAX = 1_000  # walks, the latest, that are trails of one run
-COMMON_SHARE = 0.1  # of the walks: a pattern that fits in more says nothing
-COMMON_WALKS_MIN = 20  # fewer say nothing about what is common
+WALK_FILES_MAX = 40  # the first files of a walk; a walk with more files scans the whole project
+SETS_MAX = 4_000  # examined, those with the most walks first; takes a second or two
+PAIRS_MAX = 10_000  # extended to sets, those with the most walks first; several give the same set
+WHOLE_MAX = 1_000  # the latest walks, each of which may be a trail with one run
+COMMON_SHARE = 0.1  # of the walks: a pattern that occurs in more is not distinctive
+COMMON_WALKS_MIN = 20  # with fewer, no pattern is known to be common
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
@@ -31,7 +31,7 @@ class CoReadSet(msgspec.Struct, frozen=True, kw_only=True):
     """Files and patterns that were touched together, and the walks that touched them."""
 
     items: frozenset[str]
-    walks: frozenset[int]  # by their place
+    walks: frozenset[int]  # their indexes in the input
     absorbed: tuple[frozenset[str], ...] = ()  # the sets that were merged into it
 
 
@@ -169,7 +169,7 @@ def _places(mask: int) -> Iterator[int]:
 
 
 def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
-    """The sets in their order; one that overlaps an earlier one by more than the limit is merged into it.
+    """The sets in the same order; a set that overlaps an earlier one by more than `above` is merged into it.
 
     Its walks are added to the earlier set, each counted once. The first `named` sets are never merged into others. Only
     sets that share one of their rarest items are compared: sets with a large overlap always do.

@@ -1,4 +1,4 @@
-"""Which trails to crystallize or refresh, how they have drifted, and the reports about them."""
+"""Select the trails to crystallize or refresh, detect drift, and report on trails."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.model.trail import Trail, passes, rank_trails
 from mica.model.walk import WORKFLOW, Step, Walk
-from mica.navigation.anchors.followed import FollowedRange, LeftOut, StepAnchor, anchor_step, follow, make_anchor
+from mica.navigation.anchors.followed import FollowedRange, OmittedRange, StepAnchor, anchor_step, follow, make_anchor
 from mica.navigation.trails.task_kinds import verb_class
 from mica.settings import TrailSettings
 
-CRYSTALLIZED_MAX = 5  # in one evolution, the best first: too many new commands are no help
+CRYSTALLIZED_MAX = 5  # in one evolution, the best first: many new commands at once do not help
 NAMED_MAX = 50  # crystallized trails in use: each costs a line in every agent's list of commands
 LISTED_MAX = 20  # trails of each kind that a report names
 
@@ -29,7 +29,7 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
     shapes: int
     states: dict[str, int]
     hot: tuple[str, ...] = ()  # candidates without a name
-    crystallized: tuple[str, ...] = ()  # now
+    crystallized: tuple[str, ...] = ()  # in this evolution
     refreshed: tuple[str, ...] = ()  # with a new version because their steps have changed
     cooling: tuple[str, ...] = ()  # soon archived, or suspended
     archived: tuple[str, ...] = ()  # that had a name
@@ -42,7 +42,7 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What one evolution changed: names of trails."""
+    """The changes of one evolution, as names of trails."""
 
     crystallized: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
@@ -51,11 +51,11 @@ class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskKindCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What tasks of one kind cost, counted from the log (A-01)."""
+    """The cost of tasks of one kind, counted from the log (A-01)."""
 
-    shape: str  # what is done, or the workflow
+    shape: str  # the class of the task, or the workflow
     tasks: int
-    tokens_mean: int  # read and searched, all in all
+    tokens_mean: int  # read and searched in total
     tokens_before_edit_median: int  # read and searched before the first change, of the tasks that changed something
 
 
@@ -185,9 +185,9 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """The step with the hash of its current lines, to find them again. Raises InvalidInput if there are none."""
+    """The step with the hash of its current lines, to find them again. Raises InvalidInput if they do not exist."""
     now = make_anchor(root, step.path, step.start_line, step.end_line)
-    if isinstance(now, LeftOut):
+    if isinstance(now, OmittedRange):
         raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
     if step.start_line is None:
         return msgspec.structs.replace(step, total_lines=now.total)
@@ -195,7 +195,7 @@ def prove_step(step: Step, *, root: Path) -> Step:
 
 
 def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
-    """How a trail and the working tree at `root` differ; None if every reference still holds.
+    """The differences between a trail and the working tree at `root`; None if every reference is still valid.
 
     A file that was read as a whole drifts when it is renamed or deleted, not with each edit.
     """
@@ -221,7 +221,7 @@ def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
 
 
 def _is_range(step: Step) -> bool:
-    """True if a step is about lines that its hash proves."""
+    """True if a step has lines and a hash to verify them."""
     return step.content_hash is not None and step.start_line is not None and step.end_line is not None
 
 

@@ -27,20 +27,20 @@ from mica.settings import TrailSettings
 WALKS_MAX = 10_000  # the latest that are learned from: a year or two of one person's work
 TRAILS_MAX = 1_000  # named trails first, then those with the most walks, then the latest
 MERGED_MAX = 64  # keys merged into one trail
-ORDERS_MAX = 50  # walks of a trail, its first and its latest, whose order makes a key that finds it
-LEARNED_FROM_MAX = 20  # walks that a trail names
-WORDS_MAX = 10  # that lead to a trail
-PRIOR_PROMPTS = 5  # imaginary prompts without any of the words, so that few prompts do not decide
+ORDERS_MAX = 50  # the first and the latest walks of a trail, whose orders of files are keys of the trail
+LEARNED_FROM_MAX = 20  # walks that a trail refers to
+WORDS_MAX = 10  # by which a trail matches a prompt
+PRIOR_PROMPTS = 5  # pseudo-count of prompts without any of the words, so that a few prompts do not decide
 
 Ending = Literal["success", "failure"]
 ENDINGS: dict[str, Ending] = {"success": "success", "failure": "failure"}
 
-BLOCKS_MAX = 3  # of one file; more are one
+BLOCKS_MAX = 3  # of one file; the closest ones are merged
 GAP_LINES = 10  # between two reads that count as one block
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What trails are learned from: a walk, or a use outside of a walk."""
+    """One run of a trail: a walk, or a use outside of a walk."""
 
     id: EventId
     at: datetime
@@ -54,9 +54,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending_of(walk: Walk) -> Ending | None:
-    """How a walk ended, by an explicit outcome or else by a commit; None if that is unknown or partial.
+    """The ending of a walk, from an explicit outcome or else from a commit; None if it is unknown or partial.
 
-    A walk without either is not a success, no matter what the agent's last words were (TA-09).
+    A walk without either is not a success, regardless of the agent's last message (TA-09).
     """
     committed: Ending | None = "success" if walk.outcome == "unknown" and walk.committed else None
     return ENDINGS.get(walk.outcome, committed)
@@ -97,11 +97,11 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
     sets = _sets(walked_runs, naming, gates=gates)
     runs, uses = _add_uses(walked_runs, events)
     named: list[NamedTrail | None] = [*naming, *[None] * (len(sets) - len(naming))]
-    known = [_known(found, walked_runs, each) for found, each in zip(sets, named, strict=True)]
+    known = [_order_and_keys(files, walked_runs, each) for files, each in zip(sets, named, strict=True)]
     owner = {key: place for place, (_, keys) in reversed(list(enumerate(known))) for key in keys}
-    # A set whose own key a named trail has is that trail, with a file that it lost since.
-    taken = {place: owner[known[place][1][0]] for place in range(len(naming), len(sets))}
-    lost = {place: whole for place, whole in taken.items() if whole < len(naming)}
+    # A set whose own key belongs to a named trail is that trail, without a file that it has lost since.
+    owners = {place: owner[known[place][1][0]] for place in range(len(naming), len(sets))}
+    lost = {place: whole for place, whole in owners.items() if whole < len(naming)}
     for part, whole in lost.items():
         sets[whole] = msgspec.structs.replace(sets[whole], walks=sets[whole].walks | sets[part].walks)
     by_use: defaultdict[int, set[int]] = defaultdict(set)
@@ -112,8 +112,8 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
             by_use[place] |= set() if run is None else {run}
     rarity = _rarity(runs)
     built = [
-        _trail(known[place], [runs[each] for each in sorted(found.walks | by_use[place])], named[place], rarity=rarity)
-        for place, found in enumerate(sets)
+        _trail(known[place], [runs[each] for each in sorted(files.walks | by_use[place])], named[place], rarity=rarity)
+        for place, files in enumerate(sets)
     ]
     moved = [
         msgspec.structs.replace(trail, last_at=max(trail.last_at, used_at.get(place, trail.last_at)))
@@ -121,7 +121,7 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
         if place not in lost
     ]
     trails = sorted(moved, key=lambda each: (not each.version, -each.runs, -each.successes, each.first_at, each.key))
-    return _named(trails)
+    return _with_unique_slugs(trails)
 
 
 def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSettings) -> list[CoReadSet]:
@@ -139,9 +139,9 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
         for place, run in list(enumerate(paths))[-WHOLE_MAX:]
         if 2 <= len(run) <= STEPS_MAX
     ]
-    found = merge_sets([*named, *mine(paths), *whole], above=gates.overlap, named=len(named))
-    others = sorted(found[len(named) :], key=lambda each: (-len(each.walks), -max(each.walks), sorted(each.items)))
-    return [*found[: len(named)], *others[: max(0, TRAILS_MAX - len(named))]]
+    merged = merge_sets([*named, *mine(paths), *whole], above=gates.overlap, named=len(named))
+    others = sorted(merged[len(named) :], key=lambda each: (-len(each.walks), -max(each.walks), sorted(each.items)))
+    return [*merged[: len(named)], *others[: max(0, TRAILS_MAX - len(named))]]
 
 
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
@@ -164,12 +164,14 @@ def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list
     return all_runs, uses
 
 
-def _known(found: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A set in the order of its first walk, and all keys that it is known by, its own first."""
-    walks = [runs[place] for place in sorted(found.walks) if naming is not None or _covers(found.items, runs[place])]
+def _order_and_keys(
+    files: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of a set in the order of its first walk, and all keys of the set, its own first."""
+    walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
-    orders = [_ordered(found.items, run.paths) for run in walks if naming is None or _covers(found.items, run)]
-    absorbed = [_ordered(items, run.paths) for items in found.absorbed for run in walks if _covers(items, run)]
+    orders = [_ordered(files.items, run.paths) for run in walks if naming is None or _covers(files.items, run)]
+    absorbed = [_ordered(items, run.paths) for items in files.absorbed for run in walks if _covers(items, run)]
     keys = list(map(key_of, [*orders, *absorbed]))
     if naming is not None:
         keys = [naming.key, *naming.keys, *keys]
@@ -267,7 +269,7 @@ def _rarity(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """The terms that lead to a trail, with their shares: frequent in its prompts and rare in others."""
+    """The terms by which a trail matches a prompt, with their shares: frequent in its prompts and rare in others."""
     prompt_term_lists = list(map(prompt_terms, prompts))
     counts = Counter(term for those in prompt_term_lists for term in those if not term.isdigit())
     weights = {
@@ -281,41 +283,41 @@ def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[s
     return tuple((term, round(weights[term] / total, 6)) for term in best)
 
 
-def _named(trails: Sequence[Trail]) -> list[Trail]:
+def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
     """The trails with unique slugs; a named trail keeps its name."""
-    taken = {trail.slug for trail in trails if trail.version}
-    found = []
+    used = {trail.slug for trail in trails if trail.version}
+    renamed = []
     for trail in trails:
         slug = trail.slug
         if not trail.version:
             slug = next(
-                name for number in count(1) if (name := slug if number == 1 else f"{slug}-{number}") not in taken
+                name for number in count(1) if (name := slug if number == 1 else f"{slug}-{number}") not in used
             )
-            taken.add(slug)
-        found.append(trail if slug == trail.slug else msgspec.structs.replace(trail, slug=slug))
-    return found
+            used.add(slug)
+        renamed.append(trail if slug == trail.slug else msgspec.structs.replace(trail, slug=slug))
+    return renamed
 
 
 def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Iterable[Step] = ()) -> tuple[Step, ...]:
     """The steps of a trail, from its walks, oldest first, and from the steps that were named by hand.
 
-    Each file gets the lines that were read last: they are closest to the current file, and their event and hash let
-    them be found again.
+    Each file gets the lines that were read last: they are closest to the current file, and can be found again by their
+    event and hash.
     """
     by_hand = list(named)
-    found: list[Step] = []
+    steps: list[Step] = []
     for item in order:
         own = [step for step in by_hand if (step.pattern or step.path) == item]
         latest = _latest(item, walks)
         if own and (not latest or max(step.at for step in own) >= max(step.at for step in latest)):
-            found += own
+            steps += own
         else:
-            found += [msgspec.structs.replace(step, pattern=item if "*" in item else None) for step in blocks(latest)]
-    return tuple(found)
+            steps += [msgspec.structs.replace(step, pattern=item if "*" in item else None) for step in blocks(latest)]
+    return tuple(steps)
 
 
 def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
-    """What the latest walk read of a file; if none read it, what the latest changed."""
+    """The steps of the latest walk that read a file, or else of the latest that changed it."""
     for operations in (("read",), ("edit", "create")):
         for steps in reversed(walks):
             own = [step for step in steps if step.operation in operations and matches_step(item, step.path)]
@@ -334,7 +336,7 @@ def blocks(steps: Sequence[Step]) -> list[Step]:
     if whole or last.operation != "read":
         source = max(whole, key=lambda step: step.at) if whole else last
         return [_reference(source, None, None, source.tokens if source.operation == "read" else None)]
-    spans = _joined(ranged)
+    spans = _join_spans(ranged)
     lines = sum(_length(step) for step in ranged)
     tokens = [step.tokens for step in ranged if step.tokens is not None]
     per_line = sum(tokens) / lines if tokens and len(tokens) == len(ranged) and lines else None
@@ -346,10 +348,10 @@ def _block(start: int, end: int, ranged: Sequence[Step], per_line: float | None)
     source = same[-1] if same else [step for step in ranged if start <= (step.start_line or 0) <= end][-1]
     tokens = source.tokens if same else None if per_line is None else round(per_line * (end - start + 1))
     step = _reference(source, start, end, tokens)
-    return step if same else msgspec.structs.replace(step, content_hash=None)  # never shown as one text
+    return step if same else msgspec.structs.replace(step, content_hash=None)  # these lines were never shown together
 
 
-def _joined(steps: Iterable[Step]) -> list[tuple[int, int]]:
+def _join_spans(steps: Iterable[Step]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     for start, end in sorted((step.start_line or 1, step.end_line or 1) for step in steps):
         if spans and start <= spans[-1][1] + GAP_LINES:

@@ -1,4 +1,4 @@
-"""The trails of one space in the store: learned from the log when they are read, and recorded as they change."""
+"""The trails of one space in the store. They are learned from the log on reading, and their changes are recorded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
 
 
 class TrailLibrary:
-    """Reads and learns the trails of one space, and records what becomes of them."""
+    """Reads and learns the trails of one space, and records their changes."""
 
     def __init__(self, events: EventLog, table: TrailTable, log: Log, *, clock: Clock, gates: TrailSettings) -> None:
         self._events = events
@@ -56,7 +56,7 @@ class TrailLibrary:
         self._gates = gates
 
     async def refresh(self, *, even_if_slow: bool = True) -> None:
-        """Learn new events if that is quick; if nothing was learned yet, also if it is slow."""
+        """Learn new events if that is quick. With `even_if_slow`, also learn a long log for the first time."""
         await self._log.stored()
         lesson, last = await self._table.learned_up_to(), await self._events.last_position()
         is_due = last <= FRESH_EVENTS_MAX or (even_if_slow and not lesson.position)
@@ -66,21 +66,21 @@ class TrailLibrary:
     async def trails(self, *, shape: str | None = None) -> Sequence[Trail]:
         """All trails as they are now, in no particular order."""
         now = self._clock()
-        found = await self._table.query(TrailQuery(shape=shape, limit=None))
-        return [with_state(trail, now=now, gates=self._gates) for trail in found]
+        trails = await self._table.query(TrailQuery(shape=shape, limit=None))
+        return [with_state(trail, now=now, gates=self._gates) for trail in trails]
 
     async def get(self, reference: str) -> Trail:
         """The trail with this name or key. Raises UnknownTrail."""
-        found = resolve(reference, await self.trails())
-        if found is None:
+        trail = resolve(reference, await self.trails())
+        if trail is None:
             raise UnknownTrail(reference)
-        return found
+        return trail
 
     async def check_free(self, slug: str) -> None:
         """Raise InvalidInput if a crystallized trail has this name."""
         await self.refresh()
-        taken = resolve(slug, await self._table.query(TrailQuery(slug=slug)))
-        if taken is not None and taken.version:
+        existing = resolve(slug, await self._table.query(TrailQuery(slug=slug)))
+        if existing is not None and existing.version:
             raise InvalidInput(f"nav:{slug} is taken; choose another name, or `mica trails show {slug}`")
 
     async def walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
@@ -92,7 +92,7 @@ class TrailLibrary:
         """Learn trails from the whole log; returns how many there are. Repeating it changes nothing."""
         await self._log.stored()
         trails: Sequence[Trail] = ()
-        for _ in range(2):  # once more if something was purged meanwhile
+        for _ in range(2):  # again if something was purged in the meantime
             lesson = await self._table.learned_up_to()
             position = await self._events.last_position()
             # Without any step there is no trail, so half a million marks need not be read.
@@ -105,15 +105,15 @@ class TrailLibrary:
         return len(trails)
 
     async def is_learning(self) -> bool:
-        """True if trails are learned here: by the latest switch, else by the setting."""
+        """True if trails are learned in this space: the latest switch counts, or else the setting."""
         await self._log.stored()
         switches = await self._events.query(EventQuery(names=(LEARNING,), limit=1))
         return bool(switches[-1].data.get("on")) if switches else self._gates.learn
 
     def crystallize(
-        self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None, is_given: bool = False
+        self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None, is_chosen: bool = False
     ) -> None:
-        """Record a trail's name and its next version. `is_given` means that a person chose the name."""
+        """Record a trail's name and its next version. `is_chosen` means that a person chose the name."""
         steps = trail.steps if drift is None else drift.steps
         own = key_of(step.pattern or step.path for step in steps)
         data = {
@@ -128,12 +128,12 @@ class TrailLibrary:
             "walks": trail.walks,
             "steps": msgspec.to_builtins(steps),
             "renamed": () if drift is None else drift.renamed,
-            "given": is_given,
+            "given": is_chosen,
         }
         self._log.emit(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 
     async def evolve(self, root: Path | None) -> TrailChanges:
-        """Learn, crystallize what passes the gate, follow changed files at `root`, measure; returns what changed."""
+        """Learn, crystallize passing trails, follow changed files at `root`, and measure; returns the changes."""
         await self.learn()
         trails = await self.trails()
         crystallized = to_crystallize(trails, self._gates) if self._gates.auto else []
@@ -162,37 +162,37 @@ class TrailLibrary:
 
     async def _follow(self, root: Path) -> dict[str, tuple[str, ...]]:
         """Make new versions of the trails whose files have moved or changed; returns the reasons by name."""
-        found: dict[str, tuple[str, ...]] = {}
+        reasons: dict[str, tuple[str, ...]] = {}
         for trail in rank_trails(await self.trails()):
             if trail.state != "crystallized":
                 continue
             drift = await asyncio.to_thread(find_drift, trail, root=root, now=self._clock())
             if drift is None:
                 continue
-            found[trail.name] = drift.reasons
+            reasons[trail.name] = drift.reasons
             if drift.steps:
                 self.crystallize(trail, slug=trail.slug, by=trail.by or "rule", drift=drift)
             else:
                 data = {"key": trail.key, "reason": f"nothing of it is left: {drift.reasons[0]}"}
                 self._log.emit(SUSPENDED, data, origin="tool")
-        return found
+        return reasons
 
     async def _measure(self) -> tuple[str, ...]:
-        """Record what crystallized trails saved, if that is known and new; returns their names."""
+        """Record the savings of crystallized trails that are known and new; returns their names."""
         trails = [each for each in rank_trails(await self.trails()) if each.state == "crystallized"]
         if not trails:
             return ()
         walks = await self.walks(COUNTED_FROM)
         records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
-        found: list[str] = []
+        names: list[str] = []
         for trail in trails[:MEASURED_MAX]:
             now = await asyncio.to_thread(
                 measure_savings, trail, walks, records, gates=self._gates, render=command_text
             )
             if now is not None and now != trail.measured:
                 self._log.emit(MEASURED, {"key": trail.key, **msgspec.structs.asdict(now)}, origin="tool")
-                found.append(trail.name)
-        return tuple(found)
+                names.append(trail.name)
+        return tuple(names)
 
     async def publications(self) -> Sequence[Publication]:
         """The places where commands and skills of this space were written."""
@@ -200,7 +200,7 @@ class TrailLibrary:
         return publications_in(await self._events.query(EventQuery(names=(PUBLISHED,), limit=None)))
 
     async def publish(self, trails: Sequence[Trail], destination: Destination, *, dry_run: bool) -> list[PublishedFile]:
-        """Write trails as commands and skills, and record where. Raises InvalidInput if that cannot be written."""
+        """Write trails as commands and skills, and record the place. Raises InvalidInput if it cannot be written."""
         destination = msgspec.structs.replace(destination, root=destination.root.absolute())
         if not dry_run:
             publication = Publication(host=platform.node(), destination=destination)

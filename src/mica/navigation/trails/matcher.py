@@ -2,7 +2,7 @@
 
 A trail matches by its name, by the files already touched, or by the words of the prompt (K-05). Savings are measured on
 tasks that a trail fits and that came after it was named, never by a formula (TA-05, TA-06). If enough of them loaded it
-and enough did not, the two groups are compared by what they took before the first edit. Otherwise the tasks without it
+and enough did not, the two groups are compared by their tokens before the first edit. Otherwise the tasks without it
 are replayed: the searches that naming its files would have saved, minus the cost of showing it.
 """
 
@@ -22,7 +22,7 @@ from mica.model.trail import (
     PREFIX,
     USED,
     Choice,
-    Measured,
+    Measurement,
     Trail,
     covered_share,
     key_of,
@@ -37,7 +37,7 @@ from mica.settings import TrailSettings
 from mica.tokens import about
 from mica.words import terms
 
-TASK_CHARACTERS = 2_000  # of a prompt that are searched for file names; logs follow
+TASK_CHARACTERS = 2_000  # of a prompt that are searched for file names; the rest is usually a log
 CHOICES = 3  # shown to an agent
 
 _NAMED = re.compile(rf"(?<![\w-]){PREFIX}([a-z0-9-]+)")
@@ -63,7 +63,7 @@ def choose(
     agent: str | None = None,
     limit: int = CHOICES,
 ) -> list[Choice]:
-    """The trails that fit a task, surest kind of match first. An empty list is an answer.
+    """The trails that fit a task, surest kind of match first; empty if none fits.
 
     `paths` are the files that the task names or has touched, in order. Within one kind the better fit comes first, then
     the trail with the better results, for this agent if known.
@@ -76,8 +76,8 @@ def choose(
     fits = (
         _fit(trail, named=named, keys=keys, touched=touched, task_terms=task_terms, gates=gates) for trail in trails
     )
-    found = [choice for choice in fits if choice is not None]
-    found.sort(
+    choices = [choice for choice in fits if choice is not None]
+    choices.sort(
         key=lambda choice: (
             MATCHES.index(choice.match),
             -choice.score,
@@ -86,7 +86,7 @@ def choose(
             choice.trail.key,
         )
     )
-    return found[:limit]
+    return choices[:limit]
 
 
 def _fit(
@@ -115,7 +115,7 @@ def _fit(
 def _by_words(trail: Trail, task_terms: TaskTerms, *, gates: TrailSettings) -> Choice | None:
     """A match by file names in the task, or by enough of the trail's usual words and file names together.
 
-    Measured: usual words alone choose wrongly five times of six, file names alone two times of three.
+    Measured: usual words alone are wrong five times out of six, file names alone two times out of three.
     """
     files = [path.rpartition("/")[2] for path in trail.paths]
     named = [file for file in files if file in task_terms.text]
@@ -137,8 +137,8 @@ def measure_savings(
     *,
     gates: TrailSettings,
     render: Callable[[Trail], str],
-) -> Measured | None:
-    """What tasks that a trail fits took with and without it, on average; None while too few are known.
+) -> Measurement | None:
+    """The average tokens of tasks that a trail fits, with and without it; None while too few tasks are known.
 
     The trail is judged as it was when it was first named, and only by later tasks.
     """
@@ -157,7 +157,7 @@ def measure_savings(
     without = [walk for walk in fitting if walk.id not in loads]
     within = [walk for walk in later if walk.id in loads]
     if min(len(without), len(within)) >= SAMPLE_MIN:
-        return Measured(
+        return Measurement(
             method=ARMS,
             sample=len(without) + len(within),
             baseline_tokens=round(fmean(measure_effort(walk).tokens for walk in without)),
@@ -166,7 +166,7 @@ def measure_savings(
     if len(without) < SAMPLE_MIN:
         return None
     cost_tokens = about(render(then))
-    return Measured(
+    return Measurement(
         method=REPLAY,
         sample=len(without),
         baseline_tokens=round(fmean(measure_effort(walk).tokens for walk in without)),
@@ -197,13 +197,13 @@ def _trail_at(
 
 
 def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
-    """The walks in which a trail was used, with the tokens that loading it showed."""
-    found: dict[EventId, int] = {}
+    """The walks in which a trail was used, with the tokens of the loaded text."""
+    loads: dict[EventId, int] = {}
     for event in records:
         if event.name == USED and event.data.get("key") in keys and event.root_id != event.id:
             tokens = event.data.get("tokens")
-            found[event.root_id] = found.get(event.root_id, 0) + (tokens if isinstance(tokens, int) else 0)
-    return found
+            loads[event.root_id] = loads.get(event.root_id, 0) + (tokens if isinstance(tokens, int) else 0)
+    return loads
 
 
 def match_path(trail: Trail, path: str) -> Choice | None:

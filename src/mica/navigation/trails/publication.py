@@ -1,7 +1,7 @@
-"""Where commands and skills are published, by a person or by the daily evolution after an install.
+"""The places where commands and skills are published, by a person or by the daily evolution after an install.
 
-Publications are recorded, so that a purge reaches their texts and an uninstall removes them. What the evolution writes
-into a project is excluded from git by the repository's own exclude list, never by a file of the project.
+Publications are recorded, so that a purge reaches their texts and an uninstall removes them. Files that the evolution
+writes into a project are excluded from git by `.git/info/exclude`, never by a file of the project.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mica.store.purges import Purged
 CLAUDE = "claude-code"
 INSTALLED = "published.json"  # in the data folder
 BEGIN, END = "# mica: commands of learned trails", "# mica: end"
-NAMING = frozenset((MARK, CREATED, CRYSTALLIZED))  # whose words commands are made of
+NAMING = frozenset((MARK, CREATED, CRYSTALLIZED))  # events whose words are used in commands
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,15 +33,15 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     destination: Destination
 
 
-class Republished(msgspec.Struct, frozen=True, kw_only=True):
+class RepublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of updating published files."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each
+    unreached: tuple[str, ...] = ()  # files that a person must check, one sentence each
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledDestinations(msgspec.Struct, frozen=True, kw_only=True):
     """The places where evolutions have published on this machine, saved in the data folder for an uninstall."""
 
     destinations: tuple[Destination, ...] = ()
@@ -55,7 +55,7 @@ def destination_of(root: Path, clients: Collection[str]) -> Destination | None:
 
 
 def remember(destination: Destination, *, home: Path) -> None:
-    """Save where an evolution publishes, and exclude the place from git."""
+    """Save the place where an evolution publishes, and exclude it from git."""
     known = _installed(home)
     if destination not in known:
         _write(home, (*known, destination))
@@ -63,26 +63,30 @@ def remember(destination: Destination, *, home: Path) -> None:
 
 
 def withdraw(home: Path) -> list[str]:
-    """Remove every file that evolutions published, except edited ones; returns a sentence about each that stays."""
-    staying: list[str] = []
+    """Remove every file that evolutions published, except edited ones; describes each file that was not removed."""
+    kept_files: list[str] = []
     for each in _installed(home):
         try:
             outcomes = remove_all(each) if each.root.is_dir() else []
         except OSError as error:
-            staying.append(f"commands in {each.root} stay: {error.strerror or error}")
+            kept_files.append(f"commands in {each.root} were not removed: {error.strerror or error}")
             continue
-        staying += [f"{each.root / file.path} stays: {file.reason}" for file in outcomes if file.fate == "kept"]
+        kept_files += [
+            f"{each.root / file.path} was not removed: {file.reason}" for file in outcomes if file.fate == "kept"
+        ]
         _exclude(each.root, [])
         for folder in filter(None, (each.commands, *each.skills)):
             _remove_empty(each.root, folder)
     (home / INSTALLED).unlink(missing_ok=True)
-    return staying
+    return kept_files
 
 
 def _installed(home: Path) -> tuple[Destination, ...]:
     try:
         raw = (home / INSTALLED).read_bytes()
-        return msgspec.json.decode(raw, type=Installed, dec_hook=lambda kind, value: Path(value)).destinations
+        return msgspec.json.decode(
+            raw, type=InstalledDestinations, dec_hook=lambda kind, value: Path(value)
+        ).destinations
     except (OSError, msgspec.DecodeError):
         return ()
 
@@ -90,12 +94,12 @@ def _installed(home: Path) -> tuple[Destination, ...]:
 def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = (home / INSTALLED).with_suffix(".new")
-    new.write_bytes(msgspec.json.encode(Installed(destinations=destinations), enc_hook=str))
+    new.write_bytes(msgspec.json.encode(InstalledDestinations(destinations=destinations), enc_hook=str))
     new.replace(home / INSTALLED)
 
 
 def _exclude(root: Path, lines: Sequence[str]) -> None:
-    """Let git ignore exactly these of our paths. Without git nothing happens."""
+    """Replace our lines in git's exclude list. Without git nothing happens."""
     try:
         place = root / git(root, "rev-parse", "--git-path", "info/exclude").decode().strip()
         before = place.read_text(encoding="utf-8") if place.exists() else ""
@@ -132,20 +136,20 @@ def publications_in(events: Iterable[Event]) -> list[Publication]:
     return found
 
 
-def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> Republished:
-    """Update the files that mica wrote to these trails; those that are out of reach or edited are named."""
+def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> RepublishResult:
+    """Update the files that mica wrote to these trails. Files that are unreachable or edited are listed."""
     written: list[str] = []
     removed: list[str] = []
     unreached: list[str] = []
     for each in publications:
         root = each.destination.root
         if each.host != platform.node():
-            unreached.append(f"commands in {root} on {each.host} may say what was purged: publish there again")
+            unreached.append(f"commands in {root} on {each.host} may contain purged text: publish there again")
             continue
         try:
             outcomes = refresh(trails, each.destination)
         except OSError as error:
-            unreached.append(f"commands in {root} were not written again: {error.strerror or error}; look at them")
+            unreached.append(f"commands in {root} were not written again: {error.strerror or error}; check them")
             continue
         for outcome in outcomes:
             path = str(root / outcome.path)
@@ -154,12 +158,12 @@ def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> R
             elif outcome.fate == "removed":
                 removed.append(path)
             elif outcome.fate == "kept":
-                unreached.append(f"{path} may say what was purged ({outcome.reason}): look at it")
-    return Republished(written=tuple(written), removed=tuple(removed), unreached=tuple(unreached))
+                unreached.append(f"{path} may contain purged text ({outcome.reason}): check it")
+    return RepublishResult(written=tuple(written), removed=tuple(removed), unreached=tuple(unreached))
 
 
-def add_published_files(purged: Purged, done: Republished) -> Purged:
-    """The purge with the result for published files. Those out of reach are named if it removed words."""
+def add_published_files(purged: Purged, done: RepublishResult) -> Purged:
+    """The purge with the result for published files. Unreachable files are listed only if the purge removed words."""
     return msgspec.structs.replace(
         purged,
         exports=(*purged.exports, *done.written),

@@ -22,7 +22,7 @@ from mica.model.trail import (
     SUSPENDED,
     USED,
     By,
-    Measured,
+    Measurement,
     TrailQuery,
     key_of,
 )
@@ -31,10 +31,10 @@ from mica.store.protocol import EventLog, TrailTable
 
 
 class NamedTrail(msgspec.Struct, kw_only=True):
-    """A trail that was given a name."""
+    """A trail with a name from a person or a rule."""
 
     key: str
-    keys: tuple[str, ...] = ()  # others by which it was known when it was named
+    keys: tuple[str, ...] = ()  # its other keys when it was named
     slug: str
     shape: str = ""
     description: str = ""
@@ -42,9 +42,9 @@ class NamedTrail(msgspec.Struct, kw_only=True):
     by: By
     version: int
     at: datetime
-    given: bool = False  # whether a person chose the slug; else it is words of prompts
+    is_chosen: bool = False  # True if a person chose the slug; otherwise it is made of words of prompts
     suspended: str | None = None
-    measured: Measured | None = None
+    measured: Measurement | None = None
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     exact: str = ""
     walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
-    given: bool = False
+    is_chosen: bool = msgspec.field(default=False, name="given")
     renamed: tuple[tuple[str, str], ...] = ()  # files that its steps followed: old name, new name
 
     @property
@@ -80,29 +80,29 @@ def named_trails(events: Iterable[Event]) -> list[NamedTrail]:
     """
     events = list(events)
     retracted = {retraction_target(event) for event in events if event.name == RETRACTED}
-    found: dict[str, NamedTrail] = {}
+    by_key: dict[str, NamedTrail] = {}
     owner: dict[str, str] = {}  # of every key that a named trail has
     for event in events:
         if event.name in (CREATED, CRYSTALLIZED):
-            _name(event, found, owner, retracted)
+            _name(event, by_key, owner, retracted)
             continue
         data = event.data
         key = owner.get(str(data.get("key")))
-        named = found.get(key) if key is not None else None
+        named = by_key.get(key) if key is not None else None
         if named is None:
             continue
         if event.name == RENAMED and isinstance(slug := data.get("slug"), str):
-            named.slug, named.given = slug, True
+            named.slug, named.is_chosen = slug, True
         elif event.name == SUSPENDED:
             named.suspended = str(data.get("reason") or "by hand")
         elif event.name == RESUMED:
             named.suspended = None
         elif event.name == MEASURED:
             named.measured = _measured(event) or named.measured
-    return list(found.values())
+    return list(by_key.values())
 
 
-def _name(event: Event, found: dict[str, NamedTrail], owner: dict[str, str], retracted: set[EventId]) -> None:
+def _name(event: Event, by_key: dict[str, NamedTrail], owner: dict[str, str], retracted: set[EventId]) -> None:
     try:
         naming = msgspec.json.decode(event.body, type=Naming)
     except msgspec.DecodeError:
@@ -110,7 +110,7 @@ def _name(event: Event, found: dict[str, NamedTrail], owner: dict[str, str], ret
     if not naming.steps or (naming.walks and retracted.issuperset(naming.walks)):
         return
     key = naming.key or key_of(step.pattern or step.path for step in naming.steps)
-    known = found.get(owner.get(key, ""))
+    known = by_key.get(owner.get(key, ""))
     named = NamedTrail(
         key=known.key if known is not None else key,
         keys=tuple(dict.fromkeys([*(known.keys if known else ()), *naming.keys])),
@@ -121,11 +121,11 @@ def _name(event: Event, found: dict[str, NamedTrail], owner: dict[str, str], ret
         by=naming.by,
         version=naming.version,
         at=known.at if known is not None else event.at,
-        given=naming.given or event.name == CREATED or (known is not None and known.given),
+        is_chosen=naming.is_chosen or event.name == CREATED or (known is not None and known.is_chosen),
         suspended=known.suspended if known is not None else None,
         measured=known.measured if known is not None else None,
     )
-    found[named.key] = named
+    by_key[named.key] = named
     owner |= dict.fromkeys((named.key, key, *named.keys), named.key)
 
 
@@ -142,25 +142,25 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
-    """All events that contain a trail name made from one of these prompts: a slug consists of their words.
+    """All events that contain a trail name made from one of these prompts, since a slug consists of their words.
 
-    Uses and measurements contain only the key of a trail, so they are left out and the counts remain. A name that a
-    person chose is included with the last prompt that led to the trail.
+    Uses and measurements contain only the key of a trail, so they are not included and the counts remain. A name that
+    a person chose is included with the last prompt of the trail.
     """
-    wanted = frozenset(identifiers)
+    prompt_ids = frozenset(identifiers)
     keys: set[str] = set()
-    gone: set[str] = set()  # of trails that nothing is left of
+    lost_keys: set[str] = set()  # of trails that lose all their prompts
     slugs: set[str] = set()
     for trail in await trails.query(TrailQuery(limit=None)):
-        if not wanted.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
+        if not prompt_ids.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
             keys.update((trail.key, *trail.merged))
-            gone.update((trail.key, *trail.merged) if wanted.issuperset(trail.walks) else ())
+            lost_keys.update((trail.key, *trail.merged) if prompt_ids.issuperset(trail.walks) else ())
             slugs.add(trail.slug)
     found: list[Event] = []
     for event in await log.query(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
         with suppress(msgspec.DecodeError):
             named = msgspec.json.decode(event.body, type=Naming)
-            if event.id in wanted or not wanted.isdisjoint(named.cites):
+            if event.id in prompt_ids or not prompt_ids.isdisjoint(named.cites):
                 found.append(event)
                 keys.update((named.key, *named.keys))
                 slugs.add(named.slug)
@@ -168,7 +168,7 @@ async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Ite
     if not keys:
         return found
     for event in await log.query(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
-        if "slug" in event.data and event.data.get("key") in (gone if event.name == RENAMED else keys):
+        if "slug" in event.data and event.data.get("key") in (lost_keys if event.name == RENAMED else keys):
             found.append(event)
             slugs.add(str(event.data.get("slug")))
     names = {PREFIX + slug for slug in slugs}
@@ -179,8 +179,8 @@ async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Ite
     return found
 
 
-def _measured(event: Event) -> Measured | None:
+def _measured(event: Event) -> Measurement | None:
     try:
-        return msgspec.json.decode(event.body, type=Measured)
+        return msgspec.json.decode(event.body, type=Measurement)
     except msgspec.DecodeError:
         return None

@@ -1,4 +1,4 @@
-"""The kind of a task, from the words of its prompt: what to do, and to what."""
+"""The kind of a task, from the words of its prompt: an action and its objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERBS = {  # the class of a task, and the words that indicate it
     "add": "add implement create build support write introduce make generate new enable integrate",
 }
 OTHER = "work"
-# Words of every prompt, which say nothing of what it is about.
+# Common words of prompts that do not describe the task.
 EMPTY_WORDS = frozenset(
     "please need want should must following plan implement implementation task tasks context file files code line "
     "lines use used using now also like get set see look all each one two first next new only some any more same "
@@ -33,8 +33,8 @@ EMPTY_WORDS = frozenset(
     "interrupted user image way currently current here there without between after before when while because ok yes "
     "http https www com org md".split()
 )
-HEAD_CHARACTERS = 400  # of a prompt: its beginning says what it is about; logs and plans follow
-PROMPTS_MAX = 16_384  # heads that are remembered, for one lesson: a few megabytes
+HEAD_CHARACTERS = 400  # of a prompt: its beginning describes the task; logs and plans follow
+PROMPTS_MAX = 16_384  # cached prompt beginnings, a few megabytes
 
 _CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
 _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
@@ -42,7 +42,7 @@ _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
 
 @remember_texts(PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
-    """What is to be done, by the first word that says it."""
+    """The class of a task, by the first word that indicates one."""
     found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
     return next(found, OTHER)
 
@@ -90,7 +90,7 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """The kind that tasks share, as in `fix-login-session`; for a build workflow its own name, `adw_<workflow>`."""
+    """The kind that tasks share, as in `fix-login-session`; for a build workflow its name, `adw_<workflow>`."""
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))

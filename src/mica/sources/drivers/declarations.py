@@ -21,7 +21,7 @@ from mica.sources.drivers.sqlite import SqliteSource, SqliteTable
 from mica.sources.drivers.tables import Around, DeclaredSource, SourceTable
 from mica.sources.protocol import check_name
 from mica.sources.threads import Pool
-from mica.store.space import shown
+from mica.store.space import without_password
 
 Table: TypeAlias = (
     PostgresTable | SqliteTable | JsonTable | JsonLinesTable | HttpTable | McpTable | MemoryTable | PythonTable
@@ -138,7 +138,7 @@ def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table
     value: object = given
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else value
-    said = "…" if keys and keys[0].startswith(SECRET) else shown(f"{value!r:.{VALUE_CHARACTERS_MAX}}")
+    said = "…" if keys and keys[0].startswith(SECRET) else without_password(f"{value!r:.{VALUE_CHARACTERS_MAX}}")
     return f"{'.'.join(keys)} = {said} cannot be used ({reason}); give {_wanted(table, keys)}"
 
 

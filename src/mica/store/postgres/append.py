@@ -1,4 +1,4 @@
-"""The rows of one append: prepared without the server, then written in few statements under the lock of the space."""
+"""The rows of one append: prepared without the server, then written in a few statements under the space lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mica.errors import DuplicateEvent
 from mica.model.event import MARK, ORIGINS, Event, EventId, WriterId, event_id, microseconds, split_id
 from mica.model.mark import searchable_text
 from mica.store.checks import ChainPlace, check_event, check_lineage
-from mica.store.codec import INLINE_BYTES_MAX, compressed, digest
+from mica.store.codec import INLINE_BYTES_MAX, compress, digest
 from mica.store.postgres.server import Connection, Statement
 from mica.store.postgres.statements import AT_KEYS, HERE
 from mica.store.postgres.words import PostgresWords
@@ -21,15 +21,16 @@ from mica.words import terms_of, words
 
 Key: TypeAlias = tuple[WriterId, int]  # an id as its writer and its sequence
 
-CHUNK_EVENTS = 1_000  # in one statement, at most 5 MB of data; while the server writes one, the next is draft_events
-FIRST_EVENTS = 200  # of many: nobody drafts while the server waits for the first chunk, and it writes as long as that
-# takes for four times as many; a chunk costs three quarters of a millisecond by itself
+CHUNK_EVENTS = 1_000  # per statement, at most 5 MB of data; the next chunk is prepared while the server writes one
+# The first chunk is smaller, because the server is idle while it is prepared. Preparing four times as many events takes
+# as long as writing these. A chunk has an overhead of 0.75 ms.
+FIRST_EVENTS = 200
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
 
 # Rows travel as one array of rows: row-level security refuses COPY into its tables. Measured for a row of events:
-# 2.5 µs, against 4.4 µs as an array for each column and 3.5 µs by COPY into a temporary table. Columns of numbers alone
-# travel as the text of an array: number by number, the driver takes three times as long.
+# 2.5 µs, against 4.4 µs as an array for each column and 3.5 µs by COPY into a temporary table. Columns of numbers
+# travel as the text of an array, because the driver takes three times as long to encode them one by one.
 
 _WANTED_KEYS = f"""
     FROM unnest($2::integer[], $3::bigint[]) WITH ORDINALITY AS wanted (writer, sequence, ordinal)
@@ -56,7 +57,7 @@ _INSERT = """
     SELECT $1, * FROM unnest($8::text::integer[], $9::text::bigint[], $10::text::integer[])"""
 
 
-class Indexed(NamedTuple):
+class IndexEntry(NamedTuple):
     """The full-text index entry of an event."""
 
     length: int
@@ -78,16 +79,16 @@ class PreparedEvent(msgspec.Struct, frozen=True, gc=False):
     place: ChainPlace[Key]
     parent: Key | None
     at: int
-    indexed: Indexed | None
+    entry: IndexEntry | None
     payload: StoredPayload | None
 
 
 class Drafts(NamedTuple):
-    """The distinct events of a chunk in order, and the number of repeated ones."""
+    """The distinct events of a chunk in order, and the number of duplicates."""
 
     drafts: list[PreparedEvent]
     places: dict[EventId, ChainPlace[Key]]
-    strangers: list[PreparedEvent]  # events whose parent has no known place
+    unchecked: list[PreparedEvent]  # events whose parent was not known when they were drafted
     repeated: int
 
 
@@ -105,7 +106,7 @@ def draft_events(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Ke
     """
     drafts: dict[EventId, PreparedEvent] = {}
     places: dict[EventId, ChainPlace[Key]] = {}
-    strangers: list[PreparedEvent] = []
+    unchecked: list[PreparedEvent] = []
     repeated = 0
     for event in events:
         identifier, above = event.id, event.parent_id
@@ -128,25 +129,27 @@ def draft_events(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Ke
             root, up = own, None
         places[identifier] = place = ChainPlace(identifier, event.root_id, event.depth, own, root)
         body = event.body
-        payload = None if len(body) <= INLINE_BYTES_MAX else StoredPayload(digest(body), len(body), compressed(body))
-        drafts[identifier] = draft = PreparedEvent(event, place, up, microseconds(event.at), indexed(event), payload)
+        payload = None if len(body) <= INLINE_BYTES_MAX else StoredPayload(digest(body), len(body), compress(body))
+        drafts[identifier] = draft = PreparedEvent(
+            event, place, up, microseconds(event.at), index_entry(event), payload
+        )
         if up is not None and parent is None:
-            strangers.append(draft)
-    return Drafts(list(drafts.values()), places, strangers, repeated)
+            unchecked.append(draft)
+    return Drafts(list(drafts.values()), places, unchecked, repeated)
 
 
-def indexed(event: Event) -> Indexed | None:
+def index_entry(event: Event) -> IndexEntry | None:
     text = searchable_text(event)
     if text is None:
         return None
-    found = words(text)
+    text_words = words(text)
     counts: dict[str, int] = {}
-    for term in terms_of(found):
+    for term in terms_of(text_words):
         counts[term] = counts.get(term, 0) + 1
-    return Indexed(len(found), counts)
+    return IndexEntry(len(text_words), counts)
 
 
-class Prepared(NamedTuple):
+class PreparedInsert(NamedTuple):
     """A statement that stores some events, with its values. It must be written before any other statement."""
 
     positions: dict[EventId, int]  # of the events
@@ -159,25 +162,25 @@ class Prepared(NamedTuple):
             await self.statement.fetch(*self.values)
 
 
-class Writing:
-    """The statements of one writing transaction. The row of the space is locked before any of them runs."""
+class WriteTransaction:
+    """The statements of one write transaction. The row of the space is locked before any of them runs."""
 
     def __init__(
-        self, connection: Connection, space: int, known: PostgresWords, *, after: int, highest: Mapping[WriterId, int]
+        self, connection: Connection, space: int, words: PostgresWords, *, after: int, highest: Mapping[WriterId, int]
     ) -> None:
         self.connection = connection
         self.last = after  # the last assigned position
         self.highest = dict(highest)  # the highest stored sequence of each writer
         self.places: dict[EventId, ChainPlace[Key]] = {}  # of the events of this transaction and their parents
         self._space = space
-        self._words = known
+        self._words = words
         self._writers: dict[str, int] = {}
 
     async def positions(self, drafts: Sequence[PreparedEvent]) -> dict[EventId, int]:
         """The positions of the events that are stored already."""
-        wanted = {draft.place.own[0] for draft in drafts}
-        writers = await self._numbers(wanted)
-        if unknown := list(wanted - self.highest.keys()):
+        names = {draft.place.own[0] for draft in drafts}
+        writers = await self._numbers(names)
+        if unknown := list(names - self.highest.keys()):
             rows = await self.connection.fetch(
                 f"""SELECT coalesce(
                     (SELECT max(sequence) FROM keys WHERE space = {HERE} AND keys.writer = wanted.writer), -1
@@ -187,20 +190,20 @@ class Writing:
                 [writers[writer] for writer in unknown],
             )
             self.highest |= {
-                writer: -1 if found is None else found for writer, (found,) in zip(unknown, rows, strict=True)
+                writer: -1 if highest is None else highest for writer, (highest,) in zip(unknown, rows, strict=True)
             }
         # A writer counts up, so only sequences up to its highest stored one can be stored already.
         highest = self.highest
-        asked = [draft for draft in drafts if draft.place.own[1] <= highest[draft.place.own[0]]]
-        if not asked:
+        candidates = [draft for draft in drafts if draft.place.own[1] <= highest[draft.place.own[0]]]
+        if not candidates:
             return {}
         rows = await self.connection.fetch(
             f"SELECT wanted.ordinal, keys.position {_WANTED_KEYS}",
             self._space,
-            [writers[draft.place.own[0]] for draft in asked],
-            [draft.place.own[1] for draft in asked],
+            [writers[draft.place.own[0]] for draft in candidates],
+            [draft.place.own[1] for draft in candidates],
         )
-        return {asked[ordinal - 1].event.id: position for ordinal, position in rows}
+        return {candidates[ordinal - 1].event.id: position for ordinal, position in rows}
 
     async def positions_of(self, identifiers: Iterable[EventId]) -> dict[EventId, int]:
         """The positions of the events that are stored."""
@@ -215,12 +218,12 @@ class Writing:
         known = list(keys)
         return {known[ordinal - 1]: position for ordinal, position in rows}
 
-    async def check_parents(self, strangers: Sequence[PreparedEvent]) -> None:
+    async def check_parents(self, unchecked: Sequence[PreparedEvent]) -> None:
         """Raise InvalidEvent if a stored parent that was not known before does not fit."""
-        if not strangers:
+        if not unchecked:
             return
-        found = await self._stored_places({draft.event.parent_id for draft in strangers if draft.event.parent_id})
-        for draft in strangers:
+        found = await self._stored_places({draft.event.parent_id for draft in unchecked if draft.event.parent_id})
+        for draft in unchecked:
             check_lineage(draft.event, found.get(draft.event.parent_id or draft.event.id))
         self.places |= found
 
@@ -242,10 +245,10 @@ class Writing:
             found[identifier] = ChainPlace(identifier, event_id(*root), depth, keys[identifier], root)
         return found
 
-    async def prepare(self, drafts: Sequence[PreparedEvent]) -> Prepared:
+    async def prepare(self, drafts: Sequence[PreparedEvent]) -> PreparedInsert:
         """Prepare the statement that stores these events at the next positions and indexes their text."""
         if not drafts:
-            return Prepared({}, None, ())
+            return PreparedInsert({}, None, ())
         await self._insert_payloads({draft.payload.digest: draft.payload for draft in drafts if draft.payload})
         names = await self._words.numbers(self.connection, "names", {draft.event.name for draft in drafts})
         contexts = await self._words.context_numbers(self.connection, {draft.event.context for draft in drafts})
@@ -281,19 +284,19 @@ class Writing:
                 )
             )
             positions[event.id] = position
-            if draft.indexed is not None:
-                texts.append((position, event, draft.indexed))
+            if draft.entry is not None:
+                texts.append((position, event, draft.entry))
             highest[writer] = max(highest[writer], sequence)
         self.last += len(drafts)
-        return Prepared(positions, *await self._prepared(rows, texts))
+        return PreparedInsert(positions, *await self._prepare_insert(rows, texts))
 
-    async def index(self, texts: Sequence[tuple[int, Event, Indexed]]) -> None:
+    async def index(self, texts: Sequence[tuple[int, Event, IndexEntry]]) -> None:
         """Index the text of events given with their positions."""
         if texts:
-            await Prepared({}, *await self._prepared([], texts)).write()
+            await PreparedInsert({}, *await self._prepare_insert([], texts)).write()
 
-    async def _prepared(
-        self, rows: Sequence[tuple[object, ...]], texts: Sequence[tuple[int, Event, Indexed]]
+    async def _prepare_insert(
+        self, rows: Sequence[tuple[object, ...]], texts: Sequence[tuple[int, Event, IndexEntry]]
     ) -> tuple[Statement, tuple[object, ...]]:
         sessions = await self._words.numbers(
             self.connection,
@@ -301,34 +304,34 @@ class Writing:
             (event.context.session for _, event, _ in texts if event.context.session is not None),
         )
         numbers = await self._words.numbers(
-            self.connection, "terms", {term for _, _, found in texts for term in found.counts}
+            self.connection, "terms", {term for _, _, entry in texts for term in entry.counts}
         )
-        found = [
+        text_rows = [
             (
                 position,
                 None if event.context.session is None else sessions[event.context.session],
                 microseconds(event.at),
-                found.length,
+                entry.length,
                 event.id if event.name == MARK else None,
             )
-            for position, event, found in texts
+            for position, event, entry in texts
         ]
         postings = sorted(
-            (numbers[term], position, count) for position, _, found in texts for term, count in found.counts.items()
+            (numbers[term], position, count) for position, _, entry in texts for term, count in entry.counts.items()
         )
         # Unnamed, because a pooler may give the next transaction another connection.
         statement = await self.connection.prepare(_INSERT, name="")
-        columns = (*_columns(found, 5), *map(_array_text, _columns(postings, 3)))
+        columns = (*_columns(text_rows, 5), *map(_array_text, _columns(postings, 3)))
         return statement, (self._space, rows, *columns)
 
     async def _insert_payloads(self, payloads: dict[bytes, StoredPayload]) -> None:
         if not payloads:
             return
-        there = await self.connection.fetch(
+        stored = await self.connection.fetch(
             f"SELECT digest FROM payloads WHERE space = {HERE} AND digest = ANY ($2)", self._space, list(payloads)
         )
-        fresh = payloads.keys() - {name for (name,) in there}
-        # One message each: together they might exceed the gigabyte that a message may have.
+        fresh = payloads.keys() - {name for (name,) in stored}
+        # One message each, because a message is limited to one gigabyte.
         await self.connection.executemany(
             "INSERT INTO payloads (space, digest, size_bytes, body) VALUES ($1, $2, $3, $4)",
             [(self._space, *payloads[name]) for name in sorted(fresh)],

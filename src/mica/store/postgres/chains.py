@@ -19,7 +19,7 @@ class PostgresChains(PostgresRole):
             writer, sequence = split_id(correlation)
         except InvalidEvent:
             writer, sequence = WriterId(""), -1  # no root has this id
-        return await self._space.reads(connection).found(
+        return await self._space.reads(connection).select(
             f"""FROM (
                 SELECT at, position FROM events
                 WHERE space = {HERE} AND root_writer = {OF_WRITER} AND root_sequence = $3
@@ -35,7 +35,7 @@ class PostgresChains(PostgresRole):
 
     @reading
     async def ancestors(self, connection: Connection, identifier: EventId) -> list[Event]:
-        return await self._space.reads(connection).found(
+        return await self._space.reads(connection).select(
             f"""FROM (
                 WITH RECURSIVE line (at, position, writer, sequence) AS (
                     SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {AT_KEYS}
@@ -56,7 +56,7 @@ class PostgresChains(PostgresRole):
     async def descendants(
         self, connection: Connection, identifier: EventId, *, depth: int | None = None
     ) -> list[Event]:
-        return await self._space.reads(connection).found(
+        return await self._space.reads(connection).select(
             f"""FROM (
                 WITH RECURSIVE deepest (depth) AS (
                     SELECT events.depth + $4::bigint FROM keys {AT_KEYS}

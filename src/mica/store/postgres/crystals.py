@@ -1,4 +1,4 @@
-"""Crystals in the shared store: rows derived from the events; triggers enforce the laws as well."""
+"""Crystals in the shared store: rows derived from events. Triggers also enforce the laws."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mica.model.crystal import (
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.model.mark import Posting
 from mica.store.candidates import group_by_origin
-from mica.store.crystal_rows import CrystalRow, Rows, SourceRow
-from mica.store.postgres.append import Writing
+from mica.store.crystal_rows import CrystalRow, CrystalRows, SourceRow
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.rows import POSITION_MAX, RowReader
 from mica.store.postgres.server import LONG_S, Connection, authority
 from mica.store.postgres.space import PostgresRole, reading
@@ -55,7 +55,7 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
 class CrystalRowWriter:
     """Updates the rows of marks and crystals for new events, under the lock of their space."""
 
-    def __init__(self, writing: Writing, reads: RowReader) -> None:
+    def __init__(self, writing: WriteTransaction, reads: RowReader) -> None:
         self._writing = writing
         self._reads = reads
         self._connection = writing.connection
@@ -68,10 +68,10 @@ class CrystalRowWriter:
             elif event.name == RETRACTED:
                 await self._retract(retraction_target(event), by=position)
             elif event.name == PURGED:
-                told = tombstone_of(event)
-                await self._supersede(told.supersedes, by=position)
-                if told.retracts is not None:
-                    await self._retract(told.retracts, by=position)
+                tombstone = tombstone_of(event)
+                await self._supersede(tombstone.supersedes, by=position)
+                if tombstone.retracts is not None:
+                    await self._retract(tombstone.retracts, by=position)
 
     async def index_stored(self, events: Iterable[tuple[int, Event]]) -> None:
         """Update the rows for events that are stored already. A crystal that has lost a source since gets no row."""
@@ -201,20 +201,20 @@ async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
     values: list[object] = [reads.space]
     conditions = ["space = $1"]
 
-    def hold(condition: str, value: object) -> None:
+    def require(condition: str, value: object) -> None:
         if value is not None:
             values.append(value)
             conditions.append(condition.format(f"${len(values)}"))
 
-    hold("level = {}", None if query.level is None else LEVELS.index(query.level))
-    hold("period = {}", None if query.period is None else query.period.encode())
-    hold("end_at >= {}", None if query.since is None else microseconds(query.since))
-    hold("start_at < {}", None if query.until is None else microseconds(query.until))
-    hold("(superseded_by IS NULL) = {}", query.is_live)
+    require("level = {}", None if query.level is None else LEVELS.index(query.level))
+    require("period = {}", None if query.period is None else query.period.encode())
+    require("end_at >= {}", None if query.since is None else microseconds(query.since))
+    require("start_at < {}", None if query.until is None else microseconds(query.until))
+    require("(superseded_by IS NULL) = {}", query.is_live)
     sealed = "EXISTS (SELECT FROM crystal_sources WHERE space = $1 AND source = crystals.position AND is_live)"
-    hold(f"{sealed} = {{}}", query.is_sealed)
-    hold(f"{_STALE} = {{}}", query.is_stale)
-    hold("position = ANY ({}::bigint[])", None if query.positions is None else sorted(query.positions))
+    require(f"{sealed} = {{}}", query.is_sealed)
+    require(f"{_STALE} = {{}}", query.is_stale)
+    require("position = ANY ({}::bigint[])", None if query.positions is None else sorted(query.positions))
     values.append(query.limit)
     rows = await reads.connection.fetch(
         f"""SELECT position FROM crystals WHERE {" AND ".join(conditions)}
@@ -228,14 +228,14 @@ async def _unsealed(
     reads: RowReader, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[Event]:
     """The marks that no live crystal has as a source, the oldest or the latest."""
-    wanted = "position > $3"
+    condition = "position > $3"
     if session is not None:
-        wanted += " AND session = (SELECT id FROM sessions WHERE space = $1 AND name = $4)"
-    looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
+        condition += " AND session = (SELECT id FROM sessions WHERE space = $1 AND name = $4)"
+    window = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
     order = "at DESC, position DESC" if latest else "at, position" if after is None else "position"
     rows = await reads.connection.fetch(
         f"""SELECT position FROM (
-            SELECT position, at FROM texts WHERE space = $1 AND is_mark AND {wanted} {looked_at}
+            SELECT position, at FROM texts WHERE space = $1 AND is_mark AND {condition} {window}
         ) AS marks WHERE NOT EXISTS (
             SELECT FROM crystal_sources WHERE space = $1 AND source = marks.position AND is_live
         ) ORDER BY {order} LIMIT $2::bigint""",
@@ -270,14 +270,14 @@ async def clear(connection: Connection, space: int) -> None:
 async def bury(connection: Connection, space: int, positions: Sequence[int]) -> None:
     """Delete the crystals at or above these positions, under the authority of a purge."""
     rows = await connection.fetch(_CITING, space, positions)
-    gone = [position for (position,) in rows]
-    await connection.execute("DELETE FROM crystals WHERE space = $1 AND position = ANY ($2::bigint[])", space, gone)
+    buried = [position for (position,) in rows]
+    await connection.execute("DELETE FROM crystals WHERE space = $1 AND position = ANY ($2::bigint[])", space, buried)
     await connection.execute(
-        "DELETE FROM crystal_sources WHERE space = $1 AND crystal = ANY ($2::bigint[])", space, gone
+        "DELETE FROM crystal_sources WHERE space = $1 AND crystal = ANY ($2::bigint[])", space, buried
     )
 
 
-async def read_rows(reads: RowReader) -> Rows:
+async def read_rows(reads: RowReader) -> CrystalRows:
     """The stored rows about crystals."""
     crystals, sources, retracted, marks = [
         await reads.connection.fetch(statement, reads.space, timeout=LONG_S)
@@ -289,7 +289,7 @@ async def read_rows(reads: RowReader) -> Rows:
             "SELECT position FROM texts WHERE space = $1 AND is_mark",
         )
     ]
-    return Rows(
+    return CrystalRows(
         [CrystalRow(position, level, period.decode(), *rest) for position, level, period, *rest in crystals],
         [SourceRow(*row) for row in sources],
         [identifier for (identifier,) in retracted],

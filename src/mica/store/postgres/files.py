@@ -9,7 +9,7 @@ from functools import partial
 
 from mica.model.event import Event
 from mica.store.postgres import crystals, replies, trails
-from mica.store.postgres.append import Indexed, indexed
+from mica.store.postgres.append import IndexEntry, index_entry
 from mica.store.postgres.crystals import CrystalRowWriter
 from mica.store.postgres.server import LONG_S, Connection
 from mica.store.postgres.space import READ, WRITE, PostgresRole, reading
@@ -22,7 +22,7 @@ class PostgresFiles(PostgresRole):
 
     @reading
     async def sizes(self, connection: Connection) -> Sizes:
-        """As promised; the size is that of the whole schema, which the spaces share."""
+        """How much the space holds; the size in bytes is that of the whole schema, which all spaces share."""
         events, marks, contexts, payloads, size = await connection.fetchrow(
             """SELECT (SELECT count(*) FROM keys WHERE space = $1),
             (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),
@@ -39,11 +39,11 @@ class PostgresFiles(PostgresRole):
             async with self._space.transaction(READ, patience_s=LONG_S) as connection:
                 return await broken(self._space.reads(connection), on_progress)
 
-        return await self._space.patiently(once)
+        return await self._space.run_with_retries(once)
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
         async with self._space.appending:
-            return await self._space.patiently(partial(self._rebuild, on_progress))
+            return await self._space.run_with_retries(partial(self._rebuild, on_progress))
 
     async def _rebuild(self, on_progress: Callable[[int], None]) -> int:
         count = 0
@@ -55,23 +55,23 @@ class PostgresFiles(PostgresRole):
             await trails.clear(connection, self._space.number)
             await replies.clear(connection, self._space.number)
             reads = self._space.reads(connection)
-            crystallizing = CrystalRowWriter(writing, reads)
+            crystal_rows = CrystalRowWriter(writing, reads)
             async for batch in reads.whole_log():
-                await writing.index(await asyncio.to_thread(_indexed, batch))
-                await crystallizing.index_stored((event.position or 0, event) for event in batch)
+                await writing.index(await asyncio.to_thread(_index_entries, batch))
+                await crystal_rows.index_stored((event.position or 0, event) for event in batch)
                 count += len(batch)
                 on_progress(count)
         self._space.words.keep()
         return count
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Nothing: the log is partitioned by month, and a closed partition is never written again.
+        """Always 0: the log is partitioned by month, and old partitions are not rewritten.
 
-        What a table takes is the server's to decide: a role that does not own it cannot compact it.
+        The server manages the size of its tables; a role that does not own them cannot compact them.
         """
         self._space.pool()
         return 0
 
 
-def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:
-    return [(event.position or 0, event, found) for event in events if (found := indexed(event)) is not None]
+def _index_entries(events: Iterable[Event]) -> list[tuple[int, Event, IndexEntry]]:
+    return [(event.position or 0, event, entry) for event in events if (entry := index_entry(event)) is not None]

@@ -1,7 +1,7 @@
 """The log of a space on a server.
 
 Appends lock the row of their space until the commit: positions have no gaps and become visible in order, so a reader
-that remembers its position never misses a late commit.
+that remembers its position never misses an event.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mica.model.event import Appended, Event, EventId, EventQuery, split_id
 from mica.store.candidates import query_terms
 from mica.store.checks import ChainPlace
 from mica.store.codec import CACHE_ENTRIES_MAX
-from mica.store.postgres.append import Drafts, Key, PreparedEvent, Writing, chunks, draft_events
+from mica.store.postgres.append import Drafts, Key, PreparedEvent, WriteTransaction, chunks, draft_events
 from mica.store.postgres.crystals import CrystalRowWriter
 from mica.store.postgres.server import FAILURES, Connection
 from mica.store.postgres.space import WRITE, PostgresRole, PostgresSpace, reading
@@ -41,27 +41,27 @@ class PostgresLog(PostgresRole):
             return Appended()
         planned: dict[EventId, int] = {}
         async with self._space.appending:
-            return await self._space.patiently(lambda: self._append(events, planned))
+            return await self._space.run_with_retries(lambda: self._append(events, planned))
 
     async def _append(self, events: Sequence[Event], planned: dict[EventId, int]) -> Appended:
-        """One try. `planned` is where the try before meant to store each event, and then where this one does."""
+        """One try. `planned` has the positions that the previous try assigned, and is replaced by those of this try."""
         earlier = dict(planned)
         planned.clear()
         await self._space.make_months(_months_of(events))
         first, *others = chunks(events)
-        drafts = await _drafted(first, self._places)
+        drafts = await _draft_in_thread(first, self._places)
         done = Appended()
         async with self._space.transaction(WRITE) as connection:
             writing = await self._space.lock(connection, expected=len(events))
             for following in [*others, ()]:
                 writing.places |= drafts.places
-                there, new = await self._checked(writing, drafts)
+                stored, new = await self._split_stored(writing, drafts)
                 prepared = await writing.prepare(new)
                 planned |= prepared.positions
                 wrote, upcoming = await asyncio.gather(
-                    prepared.write(),  # begins first, so that the server is busy while the next are draft_events
-                    _drafted(following, writing.places, self._places),
-                    return_exceptions=True,  # the connection is free again only when both have ended
+                    prepared.write(),  # starts first, so that the server works while the next chunk is drafted
+                    _draft_in_thread(following, writing.places, self._places),
+                    return_exceptions=True,  # wait for both, because the connection is in use until then
                 )
                 if isinstance(wrote, BaseException):
                     raise wrote
@@ -70,9 +70,9 @@ class PostgresLog(PostgresRole):
                 await CrystalRowWriter(writing, self._space.reads(connection)).index(
                     (prepared.positions[draft.event.id], draft.event) for draft in new
                 )
-                # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
-                before = sum(earlier.get(identifier) == position for identifier, position in there.items())
-                repeated = len(there) - before + drafts.repeated
+                # Events at the positions of the previous try were stored by it, although its answer was lost.
+                before = sum(earlier.get(identifier) == position for identifier, position in stored.items())
+                repeated = len(stored) - before + drafts.repeated
                 done = Appended(done.stored + len(new) + before, done.repeated + repeated)
                 drafts = upcoming
             if len(planned) < len(events):
@@ -81,9 +81,8 @@ class PostgresLog(PostgresRole):
                 )
             await connection.execute("COMMIT")
             if planned:
-                # A hint for who listens: who misses it finds the events all the same, so no failure of it counts.
-                # After the commit, not in it: commits that notify wait for each other in the whole cluster. Nobody
-                # waits until it is on disk.
+                # A hint to listeners, which also poll, so failures are ignored. It is sent after the commit, because
+                # commits that notify wait for each other in the whole cluster, and does not wait for the disk.
                 with suppress(*FAILURES):
                     await connection.execute(_NOTIFY.format(space=self._space.id, last=writing.last))
         self._space.words.keep()
@@ -93,35 +92,37 @@ class PostgresLog(PostgresRole):
         )
         if len(self._places) + len(writing.places) > CACHE_ENTRIES_MAX:
             self._places.clear()
-        self._places |= writing.places  # only now: what was not committed must not be remembered
+        self._places |= writing.places  # only after the commit
         return done
 
-    async def _checked(self, writing: Writing, drafts: Drafts) -> tuple[dict[EventId, int], list[PreparedEvent]]:
-        """Where those of these events are that are there already, and the others as they are to be stored.
+    async def _split_stored(
+        self, writing: WriteTransaction, drafts: Drafts
+    ) -> tuple[dict[EventId, int], list[PreparedEvent]]:
+        """The positions of the events that are already stored, and the new events with purges applied.
 
-        What earlier chunks wrote is there for this one, though not yet for others.
+        Events of earlier chunks count as stored. Raises DuplicateEvent or InvalidEvent.
         """
-        there = await writing.positions(drafts.drafts)
-        await writing.check_parents(drafts.strangers)
+        positions = await writing.positions(drafts.drafts)
+        await writing.check_parents(drafts.unchecked)
         new = drafts.drafts
-        if there:
-            stored = {event.id: event for event in await self._space.reads(writing.connection).at(there.values())}
+        if positions:
+            stored = {event.id: event for event in await self._space.reads(writing.connection).at(positions.values())}
             for draft in new:
-                if draft.event.id in there and not is_same_or_tombstone(stored[draft.event.id], draft.event):
+                if draft.event.id in positions and not is_same_or_tombstone(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
-            new = [draft for draft in new if draft.event.id not in there]
-        return there, [self._applied(draft) for draft in new]
+            new = [draft for draft in new if draft.event.id not in positions]
+        return positions, [self._apply_purges(draft) for draft in new]
 
-    def _applied(self, draft: PreparedEvent) -> PreparedEvent:
-        """The draft, or that of a tombstone when a purge took the event before it arrived."""
-        assert self._space.outstanding is not None  # known since the lock
-        kept = self._space.outstanding.applied(draft.event)
-        return draft if kept is draft.event else draft_events([kept]).drafts[0]
+    def _apply_purges(self, draft: PreparedEvent) -> PreparedEvent:
+        """The draft, or the draft of a tombstone if a purge selects the event."""
+        assert self._space.purge_filter is not None  # set when the space was locked
+        event = self._space.purge_filter.apply(draft.event)
+        return draft if event is draft.event else draft_events([event]).drafts[0]
 
     @reading
     async def get(self, connection: Connection, identifier: EventId) -> Event | None:
         writer, sequence = split_id(identifier)
-        found = await self._space.reads(connection).found(
+        found = await self._space.reads(connection).select(
             f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.writer = {OF_WRITER} AND keys.sequence = $3",
             writer,
             sequence,
@@ -141,16 +142,16 @@ class PostgresLog(PostgresRole):
 
     @reading
     async def query(self, connection: Connection, query: EventQuery) -> list[Event]:
-        wanted = None if query.text is None else query_terms(query.text)
+        text_terms = None if query.text is None else query_terms(query.text)
         contexts = await self._space.reads(connection).fitting_contexts(query)
         names = await self._space.reads(connection).fitting_names(query.names) if query.names else None
         terms = None
-        if wanted is not None:
-            terms = list((await self._space.words.known_numbers(connection, "terms", wanted)).values())
-            if len(terms) < len(wanted):
+        if text_terms is not None:
+            terms = list((await self._space.words.known_numbers(connection, "terms", text_terms)).values())
+            if len(terms) < len(text_terms):
                 return []
         rest, values = latest(query, contexts=contexts, names=names, terms=terms)
-        return (await self._space.reads(connection).found(rest, *values))[::-1]
+        return (await self._space.reads(connection).select(rest, *values))[::-1]
 
     @reading
     async def read(self, connection: Connection, after: int, *, limit: int) -> list[Event]:
@@ -158,11 +159,11 @@ class PostgresLog(PostgresRole):
 
     @reading
     async def last_position(self, connection: Connection) -> int:
-        found = await connection.fetchval("SELECT last_position FROM spaces WHERE number = $1", self._space.number)
-        return int(found)
+        last = await connection.fetchval("SELECT last_position FROM spaces WHERE number = $1", self._space.number)
+        return int(last)
 
 
-async def _drafted(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
+async def _draft_in_thread(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
     return await asyncio.to_thread(draft_events, events, *known) if events else Drafts([], {}, [], 0)
 
 

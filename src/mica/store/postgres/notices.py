@@ -1,4 +1,4 @@
-"""Notices of appends from PostgreSQL: one connection that LISTENs while there are listeners."""
+"""Notifications of appends from PostgreSQL, received by LISTEN on one connection while there are listeners."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PostgresListener(Listener):
         """Listen until the connection ends; False when it cannot be used to listen."""
         connection = await asyncpg.connect(self._address.dsn, timeout=CONNECT_S, statement_cache_size=0)
         try:
-            # Behind a pooler in transaction mode no connection stays ours, so nothing can LISTEN there.
+            # LISTEN does not work through a pooler in transaction mode, which shares connections.
             if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
                 return False
             is_over = asyncio.Event()
             connection.add_termination_listener(lambda _: is_over.set())
             await connection.add_listener(self._channel, self._on_notify)
             self.is_listening = True
-            self._ring()  # for what was appended before
+            self._ring()  # for events appended before
             await is_over.wait()
             return True
         finally:
@@ -45,7 +45,7 @@ class PostgresListener(Listener):
 class PostgresNotices(PostgresRole):
     """`AppendNotices` from PostgreSQL."""
 
-    is_live = False  # a process that is killed after its commit notifies no one
+    is_live = False  # a process killed after its commit sends no notification
     _listener: PostgresListener | None = None
 
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from mica.model.mark import searchable_text
 from mica.store.postgres import crystals as postgres_crystals
 from mica.store.postgres import replies as postgres_replies
 from mica.store.postgres import trails as postgres_trails
-from mica.store.postgres.append import Writing
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.server import LONG_S, PATIENCE_S, Connection, authority, translated
 from mica.store.postgres.space import PostgresRole, read_purges, reading
 from mica.store.postgres.statements import HERE
@@ -28,13 +28,13 @@ TABLES = (
 _REFERRED = {
     "names": ("events", "name = names.id"),
     "contexts": ("events", "context = contexts.id"),
-    "sessions": ("contexts", "session = sessions.id"),  # as texts have, too
+    "sessions": ("contexts", "session = sessions.id"),  # texts have the same sessions
     "terms": ("postings", "term = terms.id"),
 }
-# A look into the index for each word: OFFSET 0 keeps the planner from joining it with all who refer to any.
+# An index lookup for each word. OFFSET 0 stops the planner from joining all referring rows instead.
 _UNUSED = f"NOT EXISTS (SELECT FROM {{}} WHERE space = {HERE} AND {{}} OFFSET 0)"
-# Told when the first and the last of them happened, the planner reads no more than what happened in between. By time
-# and position alone it expects next to nothing, and reads the whole log, once for each step of a purge.
+# The time range lets the planner read only the events in it. With time and position alone it expects almost no rows and
+# reads the whole log, once for each step of a purge.
 _WANTED = f"""events.space = {HERE} AND events.at BETWEEN $3 AND $4
     AND events.at = wanted.at AND events.position = wanted.position"""
 _USED = f"""SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.context),
@@ -43,7 +43,7 @@ _USED = f"""SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.co
     JOIN contexts ON contexts.space = {HERE} AND contexts.id = events.context"""
 _BURY = f"""UPDATE events SET name = $7, context = $8, data = wanted.data, payload = NULL, error = false
     FROM unnest($2::bigint[], $5::bigint[], $6::bytea[]) AS wanted (at, position, data) WHERE {_WANTED}"""
-# A look into the index for each of them. As a plain join it reads the postings of the whole space.
+# An index lookup for each posting. A plain join reads the postings of the whole space.
 _UNINDEX = f"""DELETE FROM postings WHERE ctid = ANY (ARRAY(
         SELECT found.ctid FROM unnest($2::integer[], $3::bigint[]) AS wanted (term, position)
         CROSS JOIN LATERAL (
@@ -64,12 +64,12 @@ async def bury_events(
     async with authority(connection, space, "purge"):
         names, contexts, sessions, payloads = await connection.fetchrow(_USED, space, *places)
         used = {"names": names, "contexts": contexts, "sessions": sessions}
-        used["terms"] = await _unindexed(connection, space, events)
+        used["terms"] = await _unindex(connection, space, events)
         await postgres_crystals.bury(connection, space, positions)
         await postgres_trails.clear(connection, space)
         await postgres_replies.clear(connection, space)
-        stones = [make_tombstone(event, cause).body for event in events]
-        await connection.execute(_BURY, space, *places, stones, name, context)
+        bodies = [make_tombstone(event, cause).body for event in events]
+        await connection.execute(_BURY, space, *places, bodies, name, context)
         for table, referring in _REFERRED.items():
             await connection.execute(
                 f"DELETE FROM {table} WHERE space = $1 AND id = ANY ($2::integer[]) AND {_UNUSED.format(*referring)}",
@@ -90,8 +90,8 @@ async def _advance_generation(connection: Connection, space: int) -> None:
     await connection.execute("UPDATE spaces SET generation = generation + 1 WHERE number = $1", space)
 
 
-async def _unindexed(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:
-    """Remove events from full text; returns the numbers of their terms."""
+async def _unindex(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:
+    """Remove events from the full-text index; returns the numbers of their terms."""
     pairs = [(event.position, term) for event in events for term in sorted(set(terms(searchable_text(event) or "")))]
     rows = await connection.fetch(
         "SELECT id, name FROM terms WHERE space = $1 AND name = ANY ($2)", space, sorted({term for _, term in pairs})
@@ -121,10 +121,10 @@ class PostgresPurges(PostgresRole):
         return self._space.generation
 
     async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
-        async def replace(writing: Writing) -> int:
-            there = await writing.positions_of(set(identifiers))
-            found = await self._space.reads(writing.connection).at(there.values())
-            content = [event for event in found if not is_tombstone(event)]
+        async def replace(writing: WriteTransaction) -> int:
+            positions = await writing.positions_of(set(identifiers))
+            events = await self._space.reads(writing.connection).at(positions.values())
+            content = [event for event in events if not is_tombstone(event)]
             if content:
                 await bury_events(writing.connection, self._space.number, self._space.words, content, cause)
             return len(content)
@@ -135,12 +135,12 @@ class PostgresPurges(PostgresRole):
             self._space.words.forget()
 
     async def add(self, purge: Purge) -> None:
-        async def insert(writing: Writing) -> None:
+        async def insert(writing: WriteTransaction) -> None:
             connection, space = writing.connection, self._space.number
             await connection.execute(
                 "INSERT INTO purges (space, id, purge) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
                 space,
-                purge.told.purge,
+                purge.tombstone.purge,
                 msgspec.json.encode(purge),
             )
             await postgres_replies.clear(connection, space)
@@ -153,9 +153,9 @@ class PostgresPurges(PostgresRole):
         return list((await read_purges(connection, self._space.number)).purges)
 
     async def scrub(self) -> list[str]:
-        """As promised, as far as a client can: see docs/postgres.md."""
+        """Remove copies as far as a client can; see docs/postgres.md."""
         host = self._space.address.host
-        left = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"
+        problem = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"
         with translated(self._space.address):
             async with self._space.pool().acquire(timeout=PATIENCE_S) as connection:
                 is_owner = await connection.fetchval(
@@ -165,4 +165,6 @@ class PostgresPurges(PostgresRole):
                 if is_owner:
                     tables = ", ".join(f"{self._space.address.schema}.{table}" for table in TABLES)
                     await connection.execute(f"VACUUM {tables}", timeout=LONG_S)
-        return [left] if is_owner else [f"{left}; its owner can run VACUUM in schema {self._space.address.schema}"]
+        return (
+            [problem] if is_owner else [f"{problem}; its owner can run VACUUM in schema {self._space.address.schema}"]
+        )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mica.model.event import microseconds
 from mica.model.mark import Reply
 from mica.store.codec import moment
-from mica.store.postgres.append import Writing
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
 from mica.store.protocol import REPLIES_MAX
@@ -24,11 +24,11 @@ class PostgresReplies(PostgresRole):
     """`ReplyTable` on a server."""
 
     async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
-        async def insert(writing: Writing) -> bool:
-            assert self._space.outstanding is not None  # known since the lock
+        async def insert(writing: WriteTransaction) -> bool:
+            assert self._space.purge_filter is not None  # set when the space was locked
             if self._space.generation != generation:
                 return False
-            await _insert(writing.connection, self._space.number, self._space.outstanding.without_purged(replies))
+            await _insert(writing.connection, self._space.number, self._space.purge_filter.without_purged(replies))
             return True
 
         return await self._space.write(insert)

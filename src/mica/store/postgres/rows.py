@@ -1,4 +1,4 @@
-"""Rows of a transaction turned into events, their numbers into words."""
+"""Read rows in a transaction and turn them into events, with interned numbers resolved."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any, TypeVar
 
 from mica.model.event import ORIGINS, Context, Event, EventId, EventQuery, WriterId, event_id, name_pattern, split_id
-from mica.store.codec import READ_ROWS, expanded, moment
+from mica.store.codec import READ_ROWS, expand, moment
 from mica.store.postgres.server import Connection
 from mica.store.postgres.statements import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE
 from mica.store.postgres.words import PostgresWords
 
 R = TypeVar("R")
-Row = Sequence[Any]  # a column has the type that its table declares
+Row = Sequence[Any]  # columns have the types that their table declares
 
-DECODE_ROWS_MAX = 200  # more rows, some milliseconds of work, are turned into events beside the event loop
+DECODE_ROWS_MAX = 200  # more rows, some milliseconds of work, are decoded in a thread
 POSITION_MAX = 2**63 - 1
 
 _COLUMNS = """events.position, events.writer, events.sequence, events.name, events.at, events.context,
@@ -24,15 +24,15 @@ _COLUMNS = """events.position, events.writer, events.sequence, events.name, even
 
 
 class RowReader:
-    """What one transaction reads of a space."""
+    """Reads events of a space in one transaction."""
 
     def __init__(self, connection: Connection, space: int, words: PostgresWords) -> None:
         self.connection = connection
         self.space = space  # its number
         self.words = words
 
-    async def found(self, rest: str, *values: object) -> list[Event]:
-        """The events that a statement finds. $1 in it is the number of the space."""
+    async def select(self, rest: str, *values: object) -> list[Event]:
+        """The events of a SELECT, given as the part after its columns. $1 in it is the number of the space."""
         rows = await self.connection.fetch(f"SELECT {_COLUMNS} {rest}", self.space, *values)
         if not rows:
             return []
@@ -44,20 +44,20 @@ class RowReader:
         names = await self.words.words(self.connection, "names", {row[3] for row in rows})
         contexts = await self.words.contexts(self.connection, {row[5] for row in rows})
         frames = await self.frames({row[14] for row in rows} - {None})
-        return await beside(
+        return await offload(
             len(rows) + DECODE_ROWS_MAX * len(frames),
             lambda: [_event(row, writers=writers, names=names, contexts=contexts, frames=frames) for row in rows],
         )
 
     async def at(self, positions: Iterable[int]) -> list[Event]:
         """The events at these positions, in order of position."""
-        return await self.found(
+        return await self.select(
             f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.{AT_POSITIONS} ORDER BY keys.position",
             [position for position in positions if 0 < position <= POSITION_MAX],
         )
 
     async def positions(self, identifiers: Iterable[EventId]) -> list[int]:
-        """Where those of these events are that are there."""
+        """The positions of the stored events among these ids."""
         keys = [split_id(identifier) for identifier in identifiers]
         writers = await self.words.known_numbers(self.connection, "writers", {writer for writer, _ in keys})
         known = [(writers[writer], sequence) for writer, sequence in keys if writer in writers]
@@ -74,7 +74,7 @@ class RowReader:
         return [position for (position,) in rows]
 
     async def after(self, position: int, *, limit: int) -> list[Event]:
-        return await self.found(
+        return await self.select(
             f"""FROM (
                 SELECT at, position FROM keys WHERE space = {HERE} AND position > $2 ORDER BY position LIMIT $3
             ) AS found {AT_FOUND} ORDER BY found.position""",
@@ -89,7 +89,7 @@ class RowReader:
             last = batch[-1].position or 0
 
     async def frames(self, names: Collection[bytes]) -> dict[bytes, bytes]:
-        """The compressed payloads that these digests name."""
+        """The compressed payloads with these digests."""
         if not names:
             return {}
         rows = await self.connection.fetch(
@@ -104,11 +104,11 @@ class RowReader:
         return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
 
     async def fitting_contexts(self, query: EventQuery) -> list[int] | None:
-        """The numbers of the contexts that a query asks for; None when it asks for none."""
+        """The numbers of the contexts that match a query; None if it has no condition on contexts."""
         if query.session is query.agent is query.user is None:
             return None
         rows = await self.connection.fetch(
-            # No join: in a space that has just grown, it is planned as if there were few sessions, and compares all.
+            # No join: for a space that has just grown, the planner assumes few sessions and compares all of them.
             """SELECT id FROM contexts WHERE space = $1
             AND ($2::bytea IS NULL OR session IN (SELECT id FROM sessions WHERE space = $1 AND name = $2))
             AND ($3::bytea IS NULL OR agent = $3) AND ($4::bytea IS NULL OR "user" = $4)""",
@@ -118,8 +118,8 @@ class RowReader:
         return [number for (number,) in rows]
 
 
-async def beside(rows: int, call: Callable[[], R]) -> R:
-    """What the call returns; where it has many rows to work on, the event loop goes on meanwhile."""
+async def offload(rows: int, call: Callable[[], R]) -> R:
+    """Make a call that processes so many rows; in a thread if they are many, to keep the event loop free."""
     return await asyncio.to_thread(call) if rows > DECODE_ROWS_MAX else call()
 
 
@@ -141,7 +141,7 @@ def _event(
         id=identifier(writer, sequence),
         name=names[name],
         at=moment(at),
-        body=expanded(frames[payload]) if data is None else data,
+        body=expand(frames[payload]) if data is None else data,
         context=contexts[context],
         root_id=identifier(root_writer, root_sequence),
         parent_id=None if parent_writer is None else identifier(parent_writer, parent_sequence),

@@ -25,7 +25,7 @@ from mica.errors import (
 )
 from mica.model.event import microseconds, utc_now
 from mica.store.migrations import EngineSchema, load_schema
-from mica.store.space import shown
+from mica.store.space import without_password
 
 try:
     import asyncpg
@@ -96,25 +96,27 @@ def parse_address(text: str, *, space: str) -> PostgresAddress:
         parts = urlsplit(text)
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
-        raise InvalidInput(f"{shown(text)!r} is not an address: {error}") from error
+        raise InvalidInput(f"{without_password(text)!r} is not an address: {error}") from error
     if not text.startswith(SCHEMES):
-        raise InvalidInput(f"{shown(text)!r} is not an address; it looks like postgresql://user@host/database")
+        raise InvalidInput(
+            f"{without_password(text)!r} is not an address; it looks like postgresql://user@host/database"
+        )
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    given = dict(pairs)
-    name, schema = given.get("space", space), given.get("schema", SCHEMA)
+    options = dict(pairs)
+    name, schema = options.get("space", space), options.get("schema", SCHEMA)
     if not name or len(name) > SPACE_CHARACTERS_MAX or not name.isprintable():
         raise InvalidInput(f"space={name[:60]!r} is not usable; give 1 to {SPACE_CHARACTERS_MAX} printable characters")
     if not _SCHEMA_NAME.fullmatch(schema):
-        raise InvalidInput(f"schema={schema[:60]!r} is not usable; give up to 48 of a to z, 0 to 9 and _")
-    if not given.get("port", "0").isdecimal():
-        raise InvalidInput(f"port={given['port'][:60]!r} is not usable; give a number")
+        raise InvalidInput(f"schema={schema[:60]!r} is not usable; give up to 48 characters of a to z, 0 to 9 and _")
+    if not options.get("port", "0").isdecimal():
+        raise InvalidInput(f"port={options['port'][:60]!r} is not usable; give a number")
     rest = [(key, value) for key, value in pairs if key not in {"space", "schema"}]
     host = (parts.hostname or "") + port
     return PostgresAddress(
         dsn=urlunsplit(parts._replace(query=urlencode(rest))),
-        host=host or given.get("host") or "localhost",
-        user=parts.username or given.get("user") or "",
-        database=parts.path.removeprefix("/") or given.get("dbname") or given.get("database") or "",
+        host=host or options.get("host") or "localhost",
+        user=parts.username or options.get("user") or "",
+        database=parts.path.removeprefix("/") or options.get("dbname") or options.get("database") or "",
         space=name,
         schema=schema,
     )
@@ -257,8 +259,8 @@ async def _apply(connection: Connection, address: PostgresAddress, known: Engine
         )
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
-            f"there is no schema {schema!r} on {address.host}, and this role may not make it ({error}); "
-            f"one that may must run: `mica server prepare {shlex.quote(str(address.of('OWNER')))} "
+            f"there is no schema {schema!r} on {address.host}, and this role may not create it ({error}); "
+            f"a role that may create it must run: `mica server prepare {shlex.quote(str(address.of('OWNER')))} "
             f"--admit {shlex.quote(address.user or 'ROLE')}`"
         ) from error
 
@@ -266,10 +268,10 @@ async def _apply(connection: Connection, address: PostgresAddress, known: Engine
 # -- Errors ---------------------------------------------------------------------------------------------------
 
 
-def may_be_repeated(error: MicaError) -> bool:
+def is_retryable(error: MicaError) -> bool:
     """True if the transaction failed for an outside reason, so that a retry makes sense.
 
-    Not when nothing answered in time: all patience is spent then.
+    False for a timeout, because the caller has waited long enough.
     """
     cause = error.__cause__
     return isinstance(cause, (*LOST, *UNDONE, *NO_PARTITION)) and not isinstance(cause, TimeoutError)
@@ -309,7 +311,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
     ) as error:  # the latter comes from a standby
         raise StoreUnavailable(f"{where} is read-only ({error}); give the address of the primary server") from error
     except (asyncpg.DiskFullError, asyncpg.OutOfMemoryError) as error:
-        raise StoreFull(f"{where} has no room left ({error}); nothing of this write was kept") from error
+        raise StoreFull(f"{where} has no room left ({error}); nothing was written") from error
     except asyncpg.TooManyConnectionsError as error:
         raise StoreBusy(f"{where} has no connection left ({error}); raise max_connections or use a pooler") from error
     except (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError, *UNDONE) as error:
@@ -319,22 +321,22 @@ def translated(address: PostgresAddress) -> Iterator[None]:
     except (asyncpg.AdminShutdownError, asyncpg.CrashShutdownError) as error:
         raise StoreUnavailable(f"{where} ended the connection ({error}); try again") from error
     except TimeoutError as error:
-        raise StoreUnavailable(f"{where} did not answer in time; is it running, and is the way to it open?") from error
+        raise StoreUnavailable(f"{where} did not answer in time; is it running and reachable?") from error
     except asyncpg.ClientConfigurationError as error:
         raise InvalidInput(f"the address of {where} cannot be used: {' '.join(str(error).split())}") from error
     except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, ValueError):
-            raise  # a value that no column can hold is our bug
+            raise  # a value that does not fit its column is a bug in mica
         raise StoreUnavailable(f"the connection to {where} was lost ({error}); try again") from error
     except UnicodeError as error:  # raised by the host lookup for a name with an empty or too long part
         if "idna" not in str(error):
             raise
         raise StoreUnavailable(
-            f"{address.host!r} is no host; give a name, an address or the path of a socket"
+            f"{address.host!r} is not a host; give a name, an address or the path of a socket"
         ) from error
     except ssl.SSLError as error:
         raise StoreUnavailable(
-            f"{where} gives no secure connection ({error}); check sslmode and the certificates in the address"
+            f"no secure connection to {where} ({error}); check sslmode and the certificates in the address"
         ) from error
     except OSError as error:
         raise StoreUnavailable(f"{where} does not answer ({error}); is it running?") from error

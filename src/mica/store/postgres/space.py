@@ -1,6 +1,6 @@
-"""A space on a server, and the transactions in it: each names its space, and is done again when it was lost.
+"""A space on a server and its transactions, which are retried when the connection is lost.
 
-Any connection will do for any of them, also one of a pooler in transaction mode.
+Each transaction sets its space, so any connection can run it, also one of a pooler in transaction mode.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from mica.errors import MicaError, StoreUnavailable, UnknownSpace
 from mica.model.event import Clock, WriterId, microseconds, new_writer, utc_now
-from mica.store.postgres.append import Writing
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.rows import RowReader
 from mica.store.postgres.server import (
     CONNECT_S,
@@ -32,24 +32,24 @@ from mica.store.postgres.server import (
     connect,
     discard,
     is_away,
-    may_be_repeated,
+    is_retryable,
     migrate,
     parse_address,
     translated,
 )
 from mica.store.postgres.words import PostgresWords
-from mica.store.purges import Outstanding, Purge
+from mica.store.purges import Purge, PurgeFilter
 from mica.store.space import recall_space, remember_space
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="PostgresRole")
 
-TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
-TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
-MONTHS_AHEAD = 2  # made when a store is opened, so that appending hardly ever has to make one
+TRIES = 5  # of a transaction that was lost or rolled back; a deadlock may happen again
+RETRY_S = 0.05  # the longest first delay; it is random, so that rivals do not retry in step
+MONTHS_AHEAD = 2  # partitions created when a store is opened, so that an append rarely has to
 
-# One round trip. What is set ends with the transaction: the next one on this connection may be somebody else's.
+# One round trip. The settings end with the transaction, because the connection may then serve another client.
 _BEGIN = """
     BEGIN ISOLATION LEVEL {level};
     SET LOCAL search_path = {schema}, pg_temp;
@@ -59,11 +59,11 @@ _BEGIN = """
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
     SELECT enter('{space}') WHERE '{space}' <> ''"""
 READ = "REPEATABLE READ READ ONLY"
-WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
+WRITE = "READ COMMITTED READ WRITE"  # each statement sees everything committed before the lock was granted
 
 
 class PostgresSpace:
-    """What every verb of the shared store needs: connections, the schema, and the number of its space."""
+    """The connections, schema and number of one space, shared by all roles of a store."""
 
     def __init__(
         self, address: PostgresAddress, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now
@@ -72,18 +72,18 @@ class PostgresSpace:
         self._home = home
         self._clock = clock
         self._pool: Pool | None = pool
-        self._is_ready = False  # the schema was found in this version, and the space in it
-        self._must_exist = False  # the space: it is not made
-        self._readying = asyncio.Lock()
+        self._is_ready = False  # the schema has this version and contains the space
+        self._must_exist = False  # do not create the space
+        self._ready_lock = asyncio.Lock()
         self.id = ""
-        self.number = 0  # by which rows name the space
+        self.number = 0  # of the space in rows
         self.words = PostgresWords(0)
-        self.generation = -1  # of the cached words: a purge removes some
-        self.outstanding: Outstanding | None = None  # unknown until something is written
-        self.appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
-        self.tip = -1  # the last position when this store last appended
-        self.highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
-        self._months: set[date] = set()  # that have a partition
+        self.generation = -1  # of the cached words, some of which a purge removes
+        self.purge_filter: PurgeFilter | None = None  # read with the first lock
+        self.appending = asyncio.Lock()  # only one connection waits for the server's lock, so that the others can read
+        self.tip = -1  # the last position after the last append of this store
+        self.highest: dict[WriterId, int] = {}  # the highest sequences of some writers at that time
+        self._months: set[date] = set()  # known partitions
 
     @classmethod
     async def open(
@@ -95,12 +95,7 @@ class PostgresSpace:
         clock: Clock = utc_now,
         must_exist: bool = False,
     ) -> Self:
-        """The store at `postgresql://user@host/database?space=NAME`; `space` is the name where the address has none.
-
-        Below `home` is what waits on this machine while the server cannot be reached. A space that was opened from
-        there before is opened then, too; what is asked of it raises StoreUnavailable until the server is back. Raises
-        UnknownSpace for one that must exist and does not.
-        """
+        """Open `postgresql://user@host/database?space=NAME`; `space` is the default name. See `PostgresStore.open`."""
         parsed = parse_address(address, space=space)
         try:
             store = cls(parsed, await connect(parsed), home=home, clock=clock)
@@ -119,11 +114,11 @@ class PostgresSpace:
         return store
 
     async def _get_ready(self) -> None:
-        """Find the schema and the space, and make what is missing; once, as soon as the server answers."""
-        async with self._readying:
+        """Migrate the schema and enter the space, once, as soon as the server answers."""
+        async with self._ready_lock:
             if not self._is_ready:
-                await self._repeatedly(self.prepare_schema)
-                await self._repeatedly(self._enter)
+                await self._retry(self.prepare_schema)
+                await self._retry(self._enter)
                 self._is_ready = True
                 if self._home is not None:
                     await asyncio.to_thread(remember_space, self._home, self.address, self.id)
@@ -163,7 +158,7 @@ class PostgresSpace:
             level=level, schema=self.address.schema, space=self.id, patience_s=patience_s or PATIENCE_S
         )
         with translated(self.address):
-            async with self._begun(begin) as connection:
+            async with self._begin(begin) as connection:
                 try:
                     yield connection
                     if connection.is_in_transaction():
@@ -178,51 +173,51 @@ class PostgresSpace:
                     raise
 
     @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
-        """A connection on which this was done. Those that died while nobody used them are left out."""
-        for spent in count():
+    async def _begin(self, begin: str) -> AsyncIterator[Connection]:
+        """A connection in a new transaction. Idle connections that have died are discarded."""
+        for discarded in count():
             async with self.pool().acquire(timeout=PATIENCE_S) as connection:
                 try:
                     await connection.execute(begin)
                 except LOST:
                     discard(connection)
-                    if spent == CONNECTIONS_MAX:
+                    if discarded == CONNECTIONS_MAX:
                         raise
                 else:
                     yield connection
                     return
 
-    async def patiently(self, once: Callable[[], Awaitable[R]]) -> R:
-        """What `once` returns, in a space that was found."""
+    async def run_with_retries(self, once: Callable[[], Awaitable[R]]) -> R:
+        """Call `once` with retries, after the space was entered; returns its result."""
         if not self._is_ready:
             self.pool()
             await self._get_ready()
-        return await self._repeatedly(once)
+        return await self._retry(once)
 
-    async def _repeatedly(self, once: Callable[[], Awaitable[R]]) -> R:
-        """What `once` returns; done again when its transaction was lost or undone, because all we do is idempotent."""
+    async def _retry(self, once: Callable[[], Awaitable[R]]) -> R:
+        """Call `once`, again if its transaction was lost or rolled back; every transaction here is idempotent."""
         for tried in range(1, TRIES + 1):
             try:
                 return await once()
             except MicaError as error:
-                if tried == TRIES or not may_be_repeated(error):
+                if tried == TRIES or not is_retryable(error):
                     raise
                 self._months.clear()
-            await asyncio.sleep(random.uniform(0, TRY_AGAIN_S) * tried)
+            await asyncio.sleep(random.uniform(0, RETRY_S) * tried)
         raise AssertionError("the last try returns or raises")
 
-    async def write(self, work: Callable[[Writing], Awaitable[R]]) -> R:
-        """What `work` returns, done in one transaction that holds the lock of the space; retried when it is lost."""
+    async def write(self, work: Callable[[WriteTransaction], Awaitable[R]]) -> R:
+        """Run `work` in one transaction that holds the lock of the space, with retries; returns its result."""
 
         async def once() -> R:
             async with self.transaction(WRITE) as connection:
                 return await work(await self.lock(connection))
 
         async with self.appending:
-            return await self.patiently(once)
+            return await self.run_with_retries(once)
 
-    async def lock(self, connection: Connection, *, expected: int = 0) -> Writing:
-        """Wait until no other append runs in this space, and reserve so many positions."""
+    async def lock(self, connection: Connection, *, expected: int = 0) -> WriteTransaction:
+        """Lock the space for writing, and reserve `expected` positions."""
         self.words.begin()
         last, generation = await connection.fetchrow(
             """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1
@@ -230,19 +225,19 @@ class PostgresSpace:
             self.number,
             expected,
         )
-        if generation != self.generation or self.outstanding is None:
+        if generation != self.generation or self.purge_filter is None:
             self.words.forget()
-            self.outstanding = await read_purges(connection, self.number)
+            self.purge_filter = await read_purges(connection, self.number)
             self.generation = generation
-        highest = self.highest if last == self.tip else {}  # no other store has written since
-        return Writing(connection, self.number, self.words, after=last, highest=highest)
+        highest = self.highest if last == self.tip else {}  # no other store has appended since
+        return WriteTransaction(connection, self.number, self.words, after=last, highest=highest)
 
     def reads(self, connection: Connection) -> RowReader:
-        """The reads of a transaction."""
+        """A reader for this transaction."""
         return RowReader(connection, self.number, self.words)
 
     async def _enter(self) -> None:
-        """Find or make the space."""
+        """Find or create the space."""
         name = self.address.space
         find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self.transaction(WRITE) as connection:
@@ -256,18 +251,18 @@ class PostgresSpace:
                 )
                 row = await connection.fetchrow(find, name)
                 if row is not None and self._must_exist:
-                    raise UnknownSpace(self.location)  # undone with the transaction; one of another role shows so
+                    raise UnknownSpace(self.location)  # rolls back; the insert also shows if another role owns the name
         if row is None:
             raise StoreUnavailable(
                 f"the space {name!r} on {self.address.host} belongs to another role; name another with ?space=, or "
-                f"the owner of the schema hands it over: "
+                f"let the owner of the schema transfer it: "
                 f"UPDATE {self.address.schema}.spaces SET role = '…' WHERE name = '{name}'"
             )
         self.number, self.id, self.generation = row
         self.words = PostgresWords(self.number)
 
     async def make_months(self, wanted: Collection[date]) -> None:
-        """Make the partitions of these months, each named by its first day, unless they are there."""
+        """Create the missing partitions of these months, each given by its first day."""
         if missing := sorted(set(wanted) - self._months):
             async with self.transaction(WRITE) as connection:
                 await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
@@ -284,7 +279,7 @@ class PostgresRole:
 def reading(
     method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """A method of a role, run with a connection in a read-only transaction with one snapshot; retried when lost."""
+    """Decorate a method of a role: run it in a read-only transaction with one snapshot, with retries."""
 
     @wraps(method)
     async def run(role: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -292,19 +287,19 @@ def reading(
             async with role._space.transaction(READ) as connection:
                 return await method(role, connection, *args, **kwargs)
 
-        return await role._space.patiently(once)
+        return await role._space.run_with_retries(once)
 
     return run
 
 
-async def read_purges(connection: Connection, space: int) -> Outstanding:
+async def read_purges(connection: Connection, space: int) -> PurgeFilter:
     """The purges that were added to a space."""
     rows = await connection.fetch("SELECT purge FROM purges WHERE space = $1", space)
-    return Outstanding(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
+    return PurgeFilter(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
 
 
 def _months_from(day: date, count: int) -> list[date]:
-    """The first days of so many months, from the one of this day."""
+    """The first days of `count` months, starting with the month of `day`."""
     first = day.year * 12 + day.month - 1
     return [date(month // 12, month % 12 + 1, 1) for month in range(first, first + count)]
 
@@ -313,4 +308,4 @@ async def _end(pool: Pool) -> None:
     try:
         await asyncio.wait_for(pool.close(), CONNECT_S)
     except (TimeoutError, *LOST):
-        pool.terminate()  # somebody still holds a connection, or the server is gone
+        pool.terminate()  # a connection is still in use, or the server is gone

@@ -1,4 +1,4 @@
-"""Statements that use an index whatever the planner estimates. In all of them $1 is the number of the space."""
+"""Statements that use an index regardless of planner estimates. In all of them $1 is the number of the space."""
 
 from __future__ import annotations
 

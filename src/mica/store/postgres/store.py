@@ -42,10 +42,10 @@ class PostgresStore:
 
     def __init__(self, space: PostgresSpace) -> None:
         self._space = space
-        self._listening = PostgresNotices(space)
+        self._notices = PostgresNotices(space)
         self.log: EventLog = PostgresLog(space)
         self.chains: ChainIndex = PostgresChains(space)
-        self.notices: AppendNotices = self._listening
+        self.notices: AppendNotices = self._notices
         self.texts: TextIndex = PostgresTexts(space)
         self.vectors: VectorIndex = PostgresVectors(space)
         self.crystals: CrystalIndex = PostgresCrystals(space)
@@ -65,11 +65,11 @@ class PostgresStore:
         clock: Clock = utc_now,
         must_exist: bool = False,
     ) -> PostgresStore:
-        """The store at `postgresql://user@host/database?space=NAME`; `space` is the name when the address has none.
+        """Open `postgresql://user@host/database?space=NAME`; `space` is the name when the address has none.
 
-        `home` holds what waits on this machine while the server cannot be reached. A space that was opened with this
-        `home` before opens also then; its methods raise StoreUnavailable until the server is back. Raises UnknownSpace
-        for a space that must exist and does not.
+        Events wait in `home` while the server cannot be reached. A space that was opened with this `home` before can
+        be opened even then; its methods raise StoreUnavailable until the server is back. With `must_exist`, raises
+        UnknownSpace for a missing space.
         """
         return cls(await PostgresSpace.open(address, space=space, home=home, clock=clock, must_exist=must_exist))
 
@@ -92,10 +92,10 @@ class PostgresStore:
             async with self._space.transaction(READ) as connection:
                 return [row[0] for row in await connection.fetch("SELECT name FROM spaces ORDER BY name")]
 
-        return await self._space.patiently(once)
+        return await self._space.run_with_retries(once)
 
     async def close(self) -> None:
-        await self._listening.close()
+        await self._notices.close()
         await self._space.close()
 
 

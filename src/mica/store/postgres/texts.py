@@ -11,8 +11,8 @@ from operator import itemgetter
 from mica.model.event import microseconds
 from mica.model.mark import Posting, Postings, Text, mark_of
 from mica.store.candidates import term_weights, with_statistics
-from mica.store.codec import Together
-from mica.store.postgres.rows import POSITION_MAX, Row, beside
+from mica.store.codec import SessionMarks
+from mica.store.postgres.rows import POSITION_MAX, Row, offload
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.statements import AT_POSITIONS, HERE
@@ -24,15 +24,15 @@ _COUNTS = f"""SELECT terms.name, count(*) FROM terms
     JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
     WHERE terms.space = {HERE} AND terms.name = ANY ($2) GROUP BY terms.name"""
 _HEAVIEST = f"""SELECT found.position FROM (
-        SELECT postings.position, sum(wanted.worth) AS worth
-        FROM unnest($2::text[], $3::integer[]) AS wanted (name, worth)
+        SELECT postings.position, sum(wanted.weight) AS weight
+        FROM unnest($2::text[], $3::integer[]) AS wanted (name, weight)
         JOIN terms ON terms.space = {HERE} AND terms.name = wanted.name
         JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
         GROUP BY postings.position
     ) AS found
     JOIN texts ON texts.space = {HERE} AND texts.position = found.position AND texts.is_mark
         AND texts.at >= $4 AND texts.at < $5
-    ORDER BY found.worth DESC, found.position DESC LIMIT $6"""
+    ORDER BY found.weight DESC, found.position DESC LIMIT $6"""
 _AT = f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
     JOIN postings ON postings.space = {HERE} AND postings.term = terms.id AND postings.{AT_POSITIONS}
     JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND (texts.is_mark OR NOT $4)
@@ -50,7 +50,7 @@ async def _read_postings(
     since: datetime | None,
     until: datetime | None,
 ) -> Postings:
-    """The postings of these terms in the marks that they are worth most in, and the statistics of all marks."""
+    """The postings of these terms in the marks with the highest weights, and the statistics of all marks."""
     counts = {term: int(count) for term, count in await connection.fetch(_COUNTS, space, list(wanted))}
     containing = {term: counts.get(term, 0) for term in wanted}
     lengths = await connection.fetch(
@@ -58,8 +58,8 @@ async def _read_postings(
     )
     statistics = with_statistics({}, [(row[0], row[1]) for row in lengths], containing)
     first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
-    worth = term_weights(containing, weights, statistics.marks)
-    rows = await connection.fetch(_HEAVIEST, space, list(worth), list(worth.values()), first, last, limit)
+    weight = term_weights(containing, weights, statistics.marks)
+    rows = await connection.fetch(_HEAVIEST, space, list(weight), list(weight.values()), first, last, limit)
     return statistics.with_postings(
         await read_postings_at(connection, space, wanted, [position for (position,) in rows])
     )
@@ -68,9 +68,9 @@ async def _read_postings(
 async def read_postings_at(
     connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in the marks, or in whatever has a text, at these positions."""
+    """The postings of these terms at these positions, in marks only or in all texts."""
     rows = await connection.fetch(_AT, space, possible_positions(positions), list(wanted), only_marks)
-    return await beside(len(rows), lambda: _by_term(wanted, rows))
+    return await offload(len(rows), lambda: _by_term(wanted, rows))
 
 
 def possible_positions(positions: Iterable[int]) -> list[int]:
@@ -79,8 +79,8 @@ def possible_positions(positions: Iterable[int]) -> list[int]:
 
 def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Posting, ...]]:
     found: dict[str, list[Posting]] = {term: [] for term in wanted}
-    for term, position, often, length, session in rows:
-        found[term].append(Posting(position, often, length, None if session is None else read(session)))
+    for term, position, count, length, session in rows:
+        found[term].append(Posting(position, count, length, None if session is None else read(session)))
     return {term: tuple(postings) for term, postings in found.items()}
 
 
@@ -129,8 +129,8 @@ class PostgresTexts(PostgresRole):
         )
         for session, grouped in groupby(in_order, itemgetter(0)):
             marks = list(grouped)
-            together = Together([each[1] for each in marks], [each[2] for each in marks])
-            found |= together.near(by_session[session], neighbours=neighbours)
+            session_marks = SessionMarks([each[1] for each in marks], [each[2] for each in marks])
+            found |= session_marks.near(by_session[session], neighbours=neighbours)
         return [
             Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=whole)
             for event in await self._space.reads(connection).at(found)

@@ -8,7 +8,7 @@ import msgspec
 
 from mica.model.event import microseconds
 from mica.model.trail import LearnedUpTo, Trail, TrailQuery
-from mica.store.postgres.append import Writing
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
 
@@ -25,7 +25,7 @@ class PostgresTrails(PostgresRole):
     """`TrailTable` on a server."""
 
     async def save(self, trails: Sequence[Trail], lesson: LearnedUpTo) -> bool:
-        async def replace(writing: Writing) -> bool:
+        async def replace(writing: WriteTransaction) -> bool:
             connection, space = writing.connection, self._space.number
             now = await _learned(connection, space)
             if now.generation != lesson.generation or now.position > lesson.position:

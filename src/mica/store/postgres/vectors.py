@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mica.model.mark import Vectors, searchable_text
-from mica.store.postgres.append import Writing
+from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.texts import possible_positions
@@ -17,13 +17,13 @@ class PostgresVectors(PostgresRole):
     async def save(self, model: str, vectors: Mapping[int, bytes]) -> None:
         known = {position: vectors[position] for position in possible_positions(vectors)}
 
-        async def insert(writing: Writing) -> None:
-            # A purge waits until these rows are committed, or they wait for it and find no text any more.
+        async def insert(writing: WriteTransaction) -> None:
+            # Writers wait for each other: either a purge removes these vectors, or it has already removed their texts.
             await writing.connection.execute(
                 """INSERT INTO vectors (space, position, model, vector)
-                SELECT $1, texts.position, $2, given.vector
-                FROM unnest($3::bigint[], $4::bytea[]) AS given (position, vector)
-                JOIN texts ON texts.space = $1 AND texts.position = given.position AND texts.is_mark
+                SELECT $1, texts.position, $2, computed.vector
+                FROM unnest($3::bigint[], $4::bytea[]) AS computed (position, vector)
+                JOIN texts ON texts.space = $1 AND texts.position = computed.position AND texts.is_mark
                 ON CONFLICT (space, position) DO UPDATE SET model = excluded.model, vector = excluded.vector""",
                 self._space.number,
                 model,

@@ -1,4 +1,4 @@
-"""Whether what PostgreSQL holds of a space keeps its promises."""
+"""Verify the rows of a space in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from array import array
 from collections.abc import Callable, Iterable
 
 from mica.model.event import Event, EventId, EventQuery, WriterId, event_id
-from mica.store.checks import LineageCheck, indexed, missing_positions, orphaned_texts, stale_text
-from mica.store.codec import digest, expanded
-from mica.store.crystal_rows import NAMING, Derived, broken_crystals, named_by
+from mica.store.checks import LineageCheck, expected_entry, missing_positions, orphaned_texts, stale_text
+from mica.store.codec import digest, expand
+from mica.store.crystal_rows import REFERRING, DerivedCrystals, broken_crystals, referenced_ids
 from mica.store.postgres import crystals as postgres_crystals
 from mica.store.postgres.rows import POSITION_MAX, RowReader
 from mica.store.postgres.server import LONG_S
 from mica.store.postgres.statements import latest
 
-PAGE_ROWS = 20_000  # of an index that are read at once, some 5 MB
-NOTHING = -1  # the length of what has no text
+PAGE_ROWS = 20_000  # index rows read at a time, about 5 MB
+NO_TEXT = -1  # the length of an event without a text
 SUM_MAX = 2**64 - 1
 
 
@@ -24,11 +24,11 @@ async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[s
     """Every broken promise in the rows of a space, one sentence each."""
     problems = await _broken_references(reads)
     if problems:
-        return problems  # rows that name what is missing cannot be read as events
+        return problems  # events with missing references cannot be decoded
     names = await reads.connection.fetch("SELECT digest FROM payloads WHERE space = $1 ORDER BY digest", reads.space)
     for (name,) in names:
         frames = await reads.frames([name])
-        if await asyncio.to_thread(_named, frames[name]) != name:
+        if await asyncio.to_thread(_digest_of, frames[name]) != name:
             problems.append(f"payload {name.hex()} does not have the content that its digest names")
     rows = await reads.connection.fetch("SELECT id, digest FROM contexts WHERE space = $1 ORDER BY id", reads.space)
     contexts = await reads.words.contexts(reads.connection, [row[0] for row in rows])
@@ -37,34 +37,34 @@ async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[s
         for number, name in rows
         if bytes.fromhex(contexts[number].id) != name
     ]
-    listed = await _listed(reads)
-    kept = await postgres_crystals.read_rows(reads)
-    said = Derived(named_by(await _naming(reads)))
+    index = await _read_index(reads)
+    stored = await postgres_crystals.read_rows(reads)
+    derived = DerivedCrystals(referenced_ids(await _referring_events(reads)))
     lineage = LineageCheck(await _parents(reads))
     stale: list[str] = []
     read = 0
     async for batch in reads.whole_log():
-        stale += await asyncio.to_thread(listed.stale, batch)
-        await asyncio.to_thread(said.add_stored, batch)
+        stale += await asyncio.to_thread(index.stale, batch)
+        await asyncio.to_thread(derived.add_stored, batch)
         await asyncio.to_thread(lineage.add, batch)
         read += len(batch)
         on_progress(read)
     problems += await asyncio.to_thread(lineage.broken)
-    problems += await _missing_positions(reads) + stale + listed.orphaned()
-    return problems + await asyncio.to_thread(broken_crystals, said, kept)
+    problems += await _missing_positions(reads) + stale + index.orphaned()
+    return problems + await asyncio.to_thread(broken_crystals, derived, stored)
 
 
-class Listed:
-    """What the index holds of every text, in 16 bytes of each: how many words it has, and a sum over its terms.
+class IndexDigest:
+    """A summary of the full-text index in 16 bytes per text: the number of words, and a sum of hashes of its terms.
 
-    Two texts of different terms have the same sum once in 2^64 times: enough to see what went wrong by itself.
+    Texts with different terms have the same sum with a probability of 2^-64, which is enough to find accidental damage.
     """
 
     def __init__(self, last: int) -> None:
-        """For a log that ends at this position."""
-        self._lengths = array("q", [NOTHING]) * (last + 1)
+        """Prepare for a log that ends at position `last`."""
+        self._lengths = array("q", [NO_TEXT]) * (last + 1)
         self._sums = array("Q", [0]) * (last + 1)
-        self._beyond: set[int] = set()  # positions that no log has
+        self._beyond: set[int] = set()  # indexed positions outside the log
 
     def add_texts(self, rows: Iterable[tuple[int, int]]) -> None:
         for position, length in rows:
@@ -74,38 +74,38 @@ class Listed:
                 self._beyond.add(position)
 
     def add_terms(self, rows: Iterable[tuple[int, str, int]]) -> None:
-        """Postings: a position, a term, and how often it is said there."""
-        for position, term, often in rows:
+        """Add postings: a position, a term, and its count there."""
+        for position, term, count in rows:
             if 0 < position < len(self._sums):
-                self._sums[position] = (self._sums[position] + hash((term, often))) & SUM_MAX
+                self._sums[position] = (self._sums[position] + hash((term, count))) & SUM_MAX
             else:
                 self._beyond.add(position)
 
     def stale(self, events: Iterable[Event]) -> list[str]:
-        """One sentence for every event that is not indexed as it is stored; of the others nothing is left here."""
+        """One sentence for every event whose index entry does not match its text; their entries are removed."""
         problems = []
         for event in events:
             position = event.position or 0
-            length, counts = indexed(event)
-            expected = NOTHING if length is None else length, sum(map(hash, counts.items())) & SUM_MAX
+            length, counts = expected_entry(event)
+            expected = NO_TEXT if length is None else length, sum(map(hash, counts.items())) & SUM_MAX
             if (self._lengths[position], self._sums[position]) != expected:
                 problems.append(stale_text(event))
-            self._lengths[position], self._sums[position] = NOTHING, 0
+            self._lengths[position], self._sums[position] = NO_TEXT, 0
         return problems
 
     def orphaned(self) -> list[str]:
-        """One sentence for every position that the index names and no event was at."""
-        left = (
-            number for number, pair in enumerate(zip(self._lengths, self._sums, strict=True)) if pair != (NOTHING, 0)
+        """One sentence for every indexed position without an event; called after `stale`."""
+        remaining = (
+            number for number, pair in enumerate(zip(self._lengths, self._sums, strict=True)) if pair != (NO_TEXT, 0)
         )
-        return orphaned_texts(self._beyond.union(left))
+        return orphaned_texts(self._beyond.union(remaining))
 
 
-async def _listed(reads: RowReader) -> Listed:
-    """The index of a space, page by page: postings in the order of their key."""
+async def _read_index(reads: RowReader) -> IndexDigest:
+    """Read the index of a space page by page, in key order."""
     connection = reads.connection
     last = await connection.fetchval("SELECT max(position) FROM keys WHERE space = $1", reads.space)
-    listed = Listed(last or 0)
+    index = IndexDigest(last or 0)
     after = -POSITION_MAX
     while rows := await connection.fetch(
         "SELECT position, length FROM texts WHERE space = $1 AND position > $2 ORDER BY position LIMIT $3",
@@ -114,7 +114,7 @@ async def _listed(reads: RowReader) -> Listed:
         PAGE_ROWS,
         timeout=LONG_S,
     ):
-        await asyncio.to_thread(listed.add_texts, rows)
+        await asyncio.to_thread(index.add_texts, rows)
         after = rows[-1][0]
     key = (-1, -POSITION_MAX)
     while postings := await connection.fetch(
@@ -127,20 +127,20 @@ async def _listed(reads: RowReader) -> Listed:
         PAGE_ROWS,
         timeout=LONG_S,
     ):
-        await asyncio.to_thread(listed.add_terms, (row[:3] for row in postings))
+        await asyncio.to_thread(index.add_terms, (row[:3] for row in postings))
         key = postings[-1][3], postings[-1][0]
-    return listed
+    return index
 
 
-async def _naming(reads: RowReader) -> list[Event]:
-    """The events that name others."""
-    names = await reads.fitting_names(NAMING)
-    rest, values = latest(EventQuery(names=NAMING, limit=None), contexts=None, names=names, terms=None)
-    return await reads.found(rest, *values)
+async def _referring_events(reads: RowReader) -> list[Event]:
+    """The events that refer to others."""
+    names = await reads.fitting_names(REFERRING)
+    rest, values = latest(EventQuery(names=REFERRING, limit=None), contexts=None, names=names, terms=None)
+    return await reads.select(rest, *values)
 
 
 async def _parents(reads: RowReader) -> set[EventId]:
-    """The events that are named as parents."""
+    """The ids of all parents."""
     rows = await reads.connection.fetch(
         """SELECT DISTINCT parent_writer, parent_sequence FROM events
         WHERE space = $1 AND parent_writer IS NOT NULL""",
@@ -167,7 +167,7 @@ async def _missing_positions(reads: RowReader) -> list[str]:
 
 
 async def _broken_references(reads: RowReader) -> list[str]:
-    """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
+    """One sentence for every row with a missing reference. Foreign keys would make every append slower."""
     rows = await reads.connection.fetch(
         """SELECT 'event at position ' || position || ' has no key' AS problem FROM events
         WHERE space = $1 AND NOT EXISTS (
@@ -198,5 +198,5 @@ async def _broken_references(reads: RowReader) -> list[str]:
     return [f"PostgreSQL: {problem}" for (problem,) in rows]
 
 
-def _named(frame: bytes) -> bytes:
-    return digest(expanded(frame))
+def _digest_of(frame: bytes) -> bytes:
+    return digest(expand(frame))

@@ -37,8 +37,8 @@ _INTERN_CONTEXTS = f"""
 class PostgresWords:
     """A process's cache of the interned words of a space. A number is assigned once and never reused.
 
-    `numbers` and `context_numbers` belong to the one transaction that writes; what they made counts when `keep` says
-    that it was committed.
+    `numbers` and `context_numbers` are called in the one write transaction. New numbers are cached by `keep`, which is
+    called after the commit.
     """
 
     def __init__(self, space: int) -> None:
@@ -56,7 +56,7 @@ class PostgresWords:
         self._fresh_contexts.clear()
 
     def keep(self) -> None:
-        """Cache the numbers of the transaction, which has committed."""
+        """Cache the numbers of a committed transaction."""
         for table, word, number in self._fresh:
             remember(self._numbers, (table, word), number)
         for context, number in self._fresh_contexts:
@@ -76,9 +76,9 @@ class PostgresWords:
         if missing := sorted(distinct - found.keys()):
             statement = _INTERN.format(table=table, here=HERE, type="bytea" if table == "sessions" else "text")
             rows = await connection.fetch(statement, self._space, [stored(table, word) for word in missing])
-            asked = {read(name): number for number, name in rows}
-            self._fresh += [(table, word, number) for word, number in asked.items()]
-            found |= asked
+            interned = {read(name): number for number, name in rows}
+            self._fresh += [(table, word, number) for word, number in interned.items()]
+            found |= interned
         return found
 
     async def known_numbers(self, connection: Connection, table: Table, wanted: Collection[str]) -> dict[str, int]:
@@ -124,9 +124,9 @@ class PostgresWords:
                 [_bytes(context.correlation) for context in contexts],
                 [labels_text(context) for context in contexts],
             )
-            asked = {missing[digest]: number for number, digest in rows}
-            self._fresh_contexts += asked.items()
-            found |= asked
+            interned = {missing[digest]: number for number, digest in rows}
+            self._fresh_contexts += interned.items()
+            found |= interned
         return found
 
     async def contexts(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Context]:
@@ -155,7 +155,7 @@ class PostgresWords:
 
 
 def stored(table: Table, word: str) -> str | bytes:
-    """A word as its table stores it: names may contain NUL, which the type text cannot."""
+    """A word as its table stores it: session names are bytes, because they may contain NUL, which text cannot."""
     return word.encode() if table == "sessions" else word
 
 

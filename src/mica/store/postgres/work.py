@@ -1,4 +1,4 @@
-"""The work queue of a space on a server. A claim skips rows that another claim has locked; leases run by its clock."""
+"""The work queue of a space on a server. Claims skip rows locked by other claims; leases use the server's clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _claim(
     due_by: int,
     lease: timedelta,
 ) -> Claim | None:
-    """The work that was taken. What this claim holds already comes first: the answer to an earlier try was lost."""
+    """Claim work, preferring work that this claim already holds because the answer to an earlier try was lost."""
     row = await connection.fetchrow(
         f"""WITH chosen AS MATERIALIZED (
             SELECT kind, about FROM work WHERE space = $1 AND kind = ANY ($3) AND due_at <= $5
@@ -61,7 +61,7 @@ async def _claim(
 
 
 async def _renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
-    """The claim with its new end; None when it holds nothing."""
+    """The claim with its new end; None when it holds no work."""
     row = await connection.fetchrow(
         f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
         RETURNING {COLUMNS}""",
@@ -75,25 +75,23 @@ async def _renew(connection: Connection, space: int, held: Claim, *, lease: time
 
 
 async def _finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
-    """Whether the claim was good."""
-    of_this = (space, held.kind, held.about, held.id)
+    """Finish or plan the work again; False when the claim does not hold it."""
+    key = (space, held.kind, held.about, held.id)
     row = await connection.fetchrow(
         """SELECT least(again_at, $5) FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
         FOR UPDATE""",
-        *of_this,
+        *key,
         again_at,
     )
     if row is None:
         return False
     if row[0] is None:
-        await connection.execute(
-            "DELETE FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4", *of_this
-        )
+        await connection.execute("DELETE FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4", *key)
     else:
         await connection.execute(
             """UPDATE work SET due_at = $5, again_at = NULL, claim = NULL, owner = NULL, held_until = NULL
             WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4""",
-            *of_this,
+            *key,
             row[0],
         )
     return True
@@ -115,13 +113,13 @@ class PostgresWork(PostgresRole):
             async with self._space.transaction(WRITE) as connection:
                 await _plan(connection, self._space.number, kind, about, due_at=microseconds(due_at), only_new=only_new)
 
-        await self._space.patiently(once)
+        await self._space.run_with_retries(once)
 
     async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
         check_words(owner=owner)
         check_moment("due_by", due_by)
         check_lease(lease)
-        identifier = new_writer()  # one for all tries: what the first has taken is found by the next
+        identifier = new_writer()  # the same for all tries, so that a retry finds work that a lost try has claimed
 
         async def once() -> Claim | None:
             async with self._space.transaction(WRITE) as connection:
@@ -135,7 +133,7 @@ class PostgresWork(PostgresRole):
                     lease=lease,
                 )
 
-        return await self._space.patiently(once)
+        return await self._space.run_with_retries(once)
 
     async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
         check_lease(lease)
@@ -144,7 +142,7 @@ class PostgresWork(PostgresRole):
             async with self._space.transaction(WRITE) as connection:
                 return await _renew(connection, self._space.number, claim, lease=lease)
 
-        renewed = await self._space.patiently(once)
+        renewed = await self._space.run_with_retries(once)
         if renewed is None:
             raise ClaimLost(claim.kind, claim.about, claim.owner)
         return renewed
@@ -160,9 +158,9 @@ class PostgresWork(PostgresRole):
                 is_ours = await _finish(
                     connection, self._space.number, claim, again_at=None if again_at is None else microseconds(again_at)
                 )
-            return is_ours or not is_first  # an earlier try was committed, and its answer lost
+            return is_ours or not is_first  # an earlier try was committed, but its answer was lost
 
-        if not await self._space.patiently(once):
+        if not await self._space.run_with_retries(once):
             raise ClaimLost(claim.kind, claim.about, claim.owner)
 
     @reading

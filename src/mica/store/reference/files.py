@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mica.store.checks import broken_lineage
-from mica.store.crystal_rows import broken_crystals, derived
+from mica.store.crystal_rows import broken_crystals, derive
 from mica.store.protocol import Sizes, no_progress
 from mica.store.reference.state import ReferenceState
 
@@ -31,7 +31,7 @@ class ReferenceFiles:
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
         state = self._state
         state.check_open()
-        problems = broken_lineage(state.log) + broken_crystals(derived(state.log), state.derived.rows)
+        problems = broken_lineage(state.log) + broken_crystals(derive(state.log), state.derived.rows)
         on_progress(len(state.log))
         return problems
 

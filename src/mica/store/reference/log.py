@@ -35,7 +35,7 @@ class ReferenceLog:
                 repeated += 1
                 continue
             position = len(state.log) + len(fresh) + 1
-            fresh[event.id] = msgspec.structs.replace(state.outstanding.applied(event), position=position)
+            fresh[event.id] = msgspec.structs.replace(state.purge_filter.apply(event), position=position)
         state.log.extend(fresh.values())
         state.by_id |= fresh
         try:

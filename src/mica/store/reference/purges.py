@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mica.model.event import EventId, Tombstone, is_tombstone, make_tombstone
 from mica.model.mark import searchable_text
-from mica.store.crystal_rows import derived
-from mica.store.purges import Outstanding, Purge
+from mica.store.crystal_rows import derive
+from mica.store.purges import Purge, PurgeFilter
 from mica.store.reference.state import ReferenceState
 from mica.words import terms
 
@@ -37,7 +37,7 @@ class ReferencePurges:
                 if not counts:
                     state.counts.pop(term, None)  # a term goes with the last event that contains it
             state.vectors.pop(position, None)
-        state.derived = derived(state.log)
+        state.derived = derive(state.log)
         state.generation += bool(content)
         if content:
             state.forget_learned()
@@ -46,13 +46,13 @@ class ReferencePurges:
     async def add(self, purge: Purge) -> None:
         state = self._state
         state.check_open()
-        state.outstanding = Outstanding([*state.outstanding.purges, purge])
+        state.purge_filter = PurgeFilter([*state.purge_filter.purges, purge])
         state.generation += 1
         state.replies = {}
 
     async def all(self) -> list[Purge]:
         self._state.check_open()
-        return list(self._state.outstanding.purges)
+        return list(self._state.purge_filter.purges)
 
     async def scrub(self) -> list[str]:
         self._state.check_open()

@@ -20,7 +20,7 @@ class ReferenceReplies:
         state.check_open()
         if generation != state.generation:
             return False
-        for reply in state.outstanding.without_purged(replies):
+        for reply in state.purge_filter.without_purged(replies):
             known = state.replies.get((reply.concept, reply.source))
             if known is None or known.at <= reply.at:
                 state.replies[reply.concept, reply.source] = reply

@@ -13,9 +13,9 @@ from mica.errors import StoreUnavailable
 from mica.model.event import MARK, Event, new_writer
 from mica.model.mark import Posting, Reply, searchable_text
 from mica.model.trail import Trail
-from mica.store.crystal_rows import Derived, derived
+from mica.store.crystal_rows import DerivedCrystals, derive
 from mica.store.leases import Claim
-from mica.store.purges import Outstanding
+from mica.store.purges import PurgeFilter
 from mica.words import terms_of, words
 
 
@@ -36,13 +36,13 @@ class ReferenceState:
         self.by_id: dict[str, Event] = {}
         self.lengths: dict[int, int] = {}  # words of each searchable event, by position
         self.counts: defaultdict[str, dict[int, int]] = defaultdict(dict)  # occurrences of each term, by position
-        self.derived = Derived()
+        self.derived = DerivedCrystals()
         self.vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self.trails: list[Trail] = []
-        self.learned = 0  # the position up to which trails were learned
+        self.learned = 0  # the log position up to which trails were learned
         self.replies: dict[tuple[str, str], Reply] = {}  # by concept and source
         self.work: dict[tuple[str, str], WorkRow] = {}
-        self.outstanding = Outstanding()
+        self.purge_filter = PurgeFilter()
         self.generation = 0
         self.is_closed = False
 
@@ -54,9 +54,9 @@ class ReferenceState:
     def index(self, event: Event) -> None:
         """Add the text of an event to the full-text index."""
         if event.position and (text := searchable_text(event)) is not None:
-            found = words(text)
-            self.lengths[event.position] = len(found)
-            for term, count in Counter(terms_of(found)).items():
+            text_words = words(text)
+            self.lengths[event.position] = len(text_words)
+            for term, count in Counter(terms_of(text_words)).items():
                 self.counts[term][event.position] = count
 
     def rebuild(self) -> None:
@@ -67,14 +67,14 @@ class ReferenceState:
         self.forget_learned()
         for event in self.log:
             self.index(event)
-        self.derived = derived(self.log)
+        self.derived = derive(self.log)
 
     def forget_learned(self) -> None:
         """Delete trails and replies, which may quote purged text."""
         self.trails, self.learned, self.replies = [], 0, {}
 
     def is_mark(self, event: Event) -> bool:
-        """Whether a search can find this event as a mark."""
+        """True if a search can find this event as a mark."""
         return event.name == MARK and event.position in self.lengths and event.id not in self.derived.retracted
 
     def select(self, matches: Callable[[Event], bool]) -> list[Event]:

@@ -30,7 +30,7 @@ from mica.store.reference.work import ReferenceWork
 
 
 class EphemeralStore:
-    """A space that ends with its process."""
+    """A space in memory, gone when the process ends."""
 
     def __init__(self) -> None:
         self.state = ReferenceState()

@@ -47,9 +47,9 @@ class ReferenceWork:
         if not free:
             return None
         due_at, (kind, about) = min(free)
-        taken = Claim(id=new_writer(), kind=kind, about=about, due_at=due_at, owner=owner, held_until=now + lease)
-        self._state.work[kind, about].claim = taken
-        return taken
+        claimed = Claim(id=new_writer(), kind=kind, about=about, due_at=due_at, owner=owner, held_until=now + lease)
+        self._state.work[kind, about].claim = claimed
+        return claimed
 
     async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
         check_lease(lease)
@@ -80,7 +80,7 @@ class ReferenceWork:
         ]
 
     def _held(self, claim: Claim) -> WorkRow:
-        """The row of a claim. Raises ClaimLost when it holds nothing."""
+        """The row that a claim holds. Raises ClaimLost when it holds none."""
         self._state.check_open()
         row = self._state.work.get((claim.kind, claim.about))
         if row is None or row.claim is None or row.claim.id != claim.id:

@@ -1,7 +1,7 @@
 """A store behind a server: `mica.open("http://…")`.
 
-The journal stays here: what is emitted waits in segments of this machine until the server has taken it, so that nothing
-is lost while the server is away.
+The journal is local: emitted events wait in segments on this machine until the server has stored them, so nothing is
+lost while the server is down.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from mica.store.protocol import (
     VectorIndex,
     WorkQueue,
 )
-from mica.store.remote.servers import notes
+from mica.store.remote.servers import running_servers
 from mica.store.remote.wire import GENERATION, LOCAL, MEDIA_TYPE, PATH, PROBLEMS, About, RoleMethod, roles
-from mica.store.space import recall_space, remember_space, shown
+from mica.store.space import recall_space, remember_space, without_password
 
 try:
     import httpx2
@@ -45,12 +45,12 @@ except ModuleNotFoundError as missing:
 
 SCHEMES = ("http://", "https://")
 CONNECT_S = 10  # after that the server or the network is down
-PATIENCE_S = 120  # for one answer: a healthy one takes milliseconds
+PATIENCE_S = 120  # for one answer; usually it takes milliseconds
 LONG_S = 3_600  # for a call that reads a whole space
 LONG = ("age", "bury", "rebuild", "scrub", "verify")
 CONNECTIONS_MAX = 8
 STREAM = "/api/events/follow"
-QUIET_S = 40.0  # of the stream: a server sends a sign of life every 15 s
+QUIET_S = 40.0  # without data from the stream; a server sends a heartbeat every 15 s
 REFUSED = (401, 403, 404)  # of the stream: a retry would get the same answer
 RETRIES_MAX = 3  # after a busy answer or a closed idle connection
 
@@ -72,25 +72,27 @@ def parse_address(text: str) -> ServerAddress:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidInput(f"{shown(text)!r} is not an address: {error}") from error
+        raise InvalidInput(f"{without_password(text)!r} is not an address: {error}") from error
     if not host or parts.path.strip("/"):
-        raise InvalidInput(f"{shown(text)!r} is not the address of a server; it looks like http://127.0.0.1:6422")
-    given = dict(parse_qsl(parts.query))
-    if unknown := sorted(set(given) - {"space"}):
-        raise InvalidInput(f"{shown(text)!r} has {unknown[0]!r}; only ?space=NAME is possible")
+        raise InvalidInput(
+            f"{without_password(text)!r} is not the address of a server; it looks like http://127.0.0.1:6422"
+        )
+    options = dict(parse_qsl(parts.query))
+    if unknown := sorted(set(options) - {"space"}):
+        raise InvalidInput(f"{without_password(text)!r} has {unknown[0]!r}; only ?space=NAME is allowed")
     netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
-    return ServerAddress(base=f"{parts.scheme}://{netloc}", space=given.get("space"), token=parts.password)
+    return ServerAddress(base=f"{parts.scheme}://{netloc}", space=options.get("space"), token=parts.password)
 
 
 async def open_remote(text: str, *, settings: Settings, must_exist: bool = False) -> Store:
     """The store behind a server. A store that was opened here before also opens while the server is down.
 
-    Raises StoreUnavailable when the server is away, AccessDenied when it does not let us in, and UnknownSpace.
+    Raises StoreUnavailable when the server is down, AccessDenied when it rejects the token, and UnknownSpace.
     """
     address = parse_address(text)
     store = RemoteStore(address, token=_token(address, settings), home=settings.home)
     try:
-        await store.meet(must_exist=must_exist)
+        await store.connect(must_exist=must_exist)
     except BaseException:
         await store.close()
         raise
@@ -105,7 +107,7 @@ def _token(address: ServerAddress, settings: Settings) -> str | None:
     if host != "localhost" and not _is_loopback(host):
         return None
     port = urlsplit(address.base).port
-    return next((note.token for note in notes(settings.home) if urlsplit(note.address).port == port), None)
+    return next((note.token for note in running_servers(settings.home) if urlsplit(note.address).port == port), None)
 
 
 def _is_loopback(host: str) -> bool:
@@ -145,7 +147,7 @@ class RemoteStore:
         self._notices = RemoteNotices(self._client)
         self.notices: AppendNotices = self._notices
 
-    async def meet(self, *, must_exist: bool) -> None:
+    async def connect(self, *, must_exist: bool) -> None:
         """Ask the server for the id of the space, or read it from the local note while the server is down."""
         try:
             answer = await self._post(PATH, msgspec.msgpack.encode({"make": not must_exist}), timeout_s=PATIENCE_S)
@@ -156,9 +158,9 @@ class RemoteStore:
                 raise
             self.about = msgspec.structs.replace(self.about, space=known)
             return
-        told = msgspec.msgpack.decode(answer, type=About)
-        self.about = msgspec.structs.replace(told, location=str(self._address))
-        await asyncio.to_thread(remember_space, self._home, self._address, told.space)
+        about = msgspec.msgpack.decode(answer, type=About)
+        self.about = msgspec.structs.replace(about, location=str(self._address))
+        await asyncio.to_thread(remember_space, self._home, self._address, about.space)
 
     @property
     def space(self) -> str:
@@ -193,18 +195,18 @@ class RemoteStore:
     async def _post(self, path: str, body: bytes, *, timeout_s: float, is_claim: bool = False) -> bytes:
         if self._is_closed:
             raise StoreUnavailable(f"{self.location} is closed")
-        for left in reversed(range(RETRIES_MAX)):
+        for retries_left in reversed(range(RETRIES_MAX)):
             try:
                 answer = await self._client.post(path, content=body, timeout=timeout_s)
             except httpx2.TransportError as error:
                 # Every call can be retried except a claim: a second one would leave the first without an owner.
-                if left and not is_claim and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
+                if retries_left and not is_claim and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
                     continue
                 reason = str(error) or type(error).__name__
                 raise StoreUnavailable(
                     f"the server at {self._address.base} does not answer ({reason}); is `mica up` running there?"
                 ) from error
-            if answer.status_code == 429 and left:
+            if answer.status_code == 429 and retries_left:
                 await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
                 continue
             if not answer.is_success:
@@ -212,24 +214,24 @@ class RemoteStore:
             if (generation := answer.headers.get(GENERATION)) is not None:
                 self.about = msgspec.structs.replace(self.about, generation=int(generation))
             return bytes(answer.content)
-        raise StoreUnavailable(f"the server at {self._address.base} has too much to do; try again later")
+        raise StoreUnavailable(f"the server at {self._address.base} is overloaded; try again later")
 
     def _fail(self, status: int, content: bytes) -> NoReturn:
         """Raise the error of the server's store, or one for the refused request."""
         try:
-            told = msgspec.json.decode(content, type=ProblemBody)
+            problem = msgspec.json.decode(content, type=ProblemBody)
         except msgspec.DecodeError:
             raise StoreUnavailable(f"{self._address.base} answered {status}; is it a mica server?") from None
         if status in (401, 403):
-            raise AccessDenied(f"{self._address.base}: {told.detail}")
-        kind = getattr(errors, told.type.removeprefix(PROBLEMS), None)
+            raise AccessDenied(f"{self._address.base}: {problem.detail}")
+        kind = getattr(errors, problem.type.removeprefix(PROBLEMS), None)
         if status == 400:
-            raise InvalidEvent(f"this cannot be stored or asked for as it is: {told.detail}")
+            raise InvalidEvent(f"the server rejected the request: {problem.detail}")
         if not (isinstance(kind, type) and issubclass(kind, MicaError)):
-            raise StoreError(f"{self._address.base} answered {status}: {told.detail}")
+            raise StoreError(f"{self._address.base} answered {status}: {problem.detail}")
         error = kind.__new__(kind)
-        Exception.__init__(error, told.detail)
-        vars(error).update(told.facts)
+        Exception.__init__(error, problem.detail)
+        vars(error).update(problem.facts)
         raise error
 
 
@@ -245,8 +247,9 @@ class RemoteRole:
             raise AttributeError(f"the role has no method {name!r}")
 
         async def call(*args: object, **kwargs: object) -> object:
-            given = method.signature.bind(*args, **kwargs).arguments
-            return await self._store.call(method, {key: value for key, value in given.items() if key not in LOCAL})
+            arguments = method.signature.bind(*args, **kwargs).arguments
+            sent = {key: value for key, value in arguments.items() if key not in LOCAL}
+            return await self._store.call(method, sent)
 
         return call
 

@@ -1,4 +1,4 @@
-"""The running servers of this user: one file for each, which only the user can read."""
+"""The running servers of this user: one file per server, readable only by the user."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     space: str
 
 
-def notes(home: Path) -> list[RunningServer]:
-    """The servers of this user that run now, the one started last first."""
+def running_servers(home: Path) -> list[RunningServer]:
+    """The running servers of this user, the latest started first."""
     found: list[tuple[float, RunningServer]] = []
     for file in (home / "servers").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
@@ -31,7 +31,7 @@ def notes(home: Path) -> list[RunningServer]:
 
 
 @contextmanager
-def noted(note: RunningServer, *, home: Path) -> Iterator[None]:
+def announce(note: RunningServer, *, home: Path) -> Iterator[None]:
     """Announce this server to other commands of the same user while the block runs."""
     folder = home / "servers"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

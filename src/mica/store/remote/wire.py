@@ -19,7 +19,7 @@ from mica.store.protocol import Store
 MEDIA_TYPE = "application/msgpack"
 PATH = "/api/store"
 GENERATION = "x-mica-generation"  # the header with the store's generation, which grows with every purge
-PROBLEMS = "/problems/"  # precedes the name of an error in the type of a problem document
+PROBLEMS = "/problems/"  # prefix of the error name in the type of a problem document
 LOCAL = ("on_progress",)  # parameters that are not sent: a server reports no progress
 
 
@@ -38,7 +38,7 @@ class RoleMethod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says about a space when a client opens it."""
+    """The properties of a space, which the server sends when a client opens it."""
 
     space: str
     location: str
@@ -58,7 +58,7 @@ def roles() -> Mapping[str, Mapping[str, RoleMethod]]:
     }
 
 
-def _method(role: str, name: str, declared: Any) -> RoleMethod:  # noqa: ANN401 - a function of any kind
+def _method(role: str, name: str, declared: Any) -> RoleMethod:  # noqa: ANN401 - any kind of function
     hints = typing.get_type_hints(declared, vars(protocol))
     signature = inspect.signature(declared)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]

@@ -1,22 +1,22 @@
--- The log of many spaces and what is derived from it. Times are microseconds since 1970 in UTC. Words that people gave
--- may contain NUL, which text cannot hold: they are kept as UTF-8 in bytea, whose order is that of the code points.
+-- The logs of many spaces and their projections. Times are microseconds since 1970 in UTC. Words from users may contain
+-- NUL, which text cannot, so they are stored as UTF-8 in bytea, which sorts by code point.
 
 CREATE TABLE migrations (
     version integer PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- One row for each space. Appending locks it until the commit, so positions become visible in their order.
+-- One row per space. An append locks it until the commit, so positions become visible in order.
 CREATE TABLE spaces (
     number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id text COLLATE "C" NOT NULL UNIQUE,                 -- what `mica.space` must be set to; cannot be guessed
+    id text COLLATE "C" NOT NULL UNIQUE,                 -- the value of `mica.space`; cannot be guessed
     name text COLLATE "C" NOT NULL UNIQUE,
-    role regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,   -- who may enter: this role and its members
+    role regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,   -- this role and its members may enter
     created_at bigint NOT NULL,
     last_position bigint NOT NULL DEFAULT 0
-) WITH (fillfactor = 50);                                -- room for the new versions that every append makes
+) WITH (fillfactor = 50);                                -- room for the new row version of every append
 
--- Interned words: an event names them by number.
+-- Interned words: events refer to them by number.
 CREATE TABLE writers (
     space integer NOT NULL,
     id integer GENERATED ALWAYS AS IDENTITY,
@@ -42,7 +42,7 @@ CREATE TABLE sessions (
 CREATE TABLE contexts (
     space integer NOT NULL,
     id integer GENERATED ALWAYS AS IDENTITY,
-    digest bytea NOT NULL,                               -- of the content: equal contexts are one row
+    digest bytea NOT NULL,                               -- of the content, so equal contexts are one row
     session integer,
     agent bytea,
     "user" bytea,
@@ -66,7 +66,7 @@ CREATE TABLE payloads (
 );
 ALTER TABLE payloads ALTER COLUMN body SET STORAGE EXTERNAL;   -- compressed already
 
--- Where each event is. A unique key of a partitioned table must contain the month, which an id does not tell.
+-- The place of each event. A unique key of a partitioned table must contain the time, which an id does not contain.
 CREATE TABLE keys (
     space integer NOT NULL,
     writer integer NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE keys (
     UNIQUE (space, position)
 );
 
--- No foreign keys here: they would double the time of an append, and nobody may delete what they would guard.
+-- No foreign keys: they would double the time of an append, and triggers prevent deletion of referenced rows anyway.
 CREATE TABLE events (
     space integer NOT NULL,
     position bigint NOT NULL,                            -- commit order without gaps
@@ -94,7 +94,7 @@ CREATE TABLE events (
     origin smallint NOT NULL,                            -- index into the provenance classes
     error boolean NOT NULL,
     data bytea,                                          -- JSON; NULL when it is a payload
-    payload bytea,                                       -- the digest of one
+    payload bytea,                                       -- the digest of a payload
     PRIMARY KEY (space, at, position),
     CHECK ((data IS NULL) <> (payload IS NULL)),
     CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
@@ -105,7 +105,7 @@ CREATE INDEX events_by_name ON events (space, name, at);
 CREATE INDEX events_by_root ON events (space, root_writer, root_sequence);
 CREATE INDEX events_by_parent ON events (space, parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
 
--- How an append sends events.
+-- The row type in which an append sends events.
 CREATE TYPE event_row AS (
     position bigint,
     writer integer,
@@ -124,14 +124,14 @@ CREATE TYPE event_row AS (
     payload bytea
 );
 
--- Every time has its partition: a month, or what lies before and after all months. The months are bounded so that
--- clocks gone wrong cannot make thousands; a DEFAULT partition would be locked and searched whenever a month is made.
+-- One partition per month from 2020 to 2049, and one each for earlier and later times. The limits prevent thousands of
+-- partitions from wrong clocks. A DEFAULT partition would be locked and scanned whenever a month is created.
 CREATE TABLE events_earlier PARTITION OF events FOR VALUES FROM (MINVALUE) TO (1577836800000000);   -- 2020-01-01
 CREATE TABLE events_later PARTITION OF events FOR VALUES FROM (2524608000000000) TO (MAXVALUE);     -- 2050-01-01
 
--- What the planner is to believe, however old or odd its statistics: that space and time tell nothing, and a position
--- leads to one row. Else it takes a space that has grown since for empty, and any index, or none, for as good as the one
--- that leads to the very row; a thousand lookups then read the whole space a thousand times.
+-- Fixed planner estimates, independent of the statistics: space and time are not selective, and a position selects one
+-- row. Otherwise the planner takes a space that has grown since the last ANALYZE for empty and may choose any index or
+-- none; a thousand lookups then read the whole space a thousand times.
 CREATE FUNCTION estimate(walled text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     told text;
@@ -173,7 +173,7 @@ BEGIN
 END
 $$;
 
--- An event is never changed or removed.
+-- Events are never changed or removed.
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'events are never %', TG_ARGV[0] USING ERRCODE = 'restrict_violation';
@@ -182,7 +182,7 @@ $$;
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION refuse('changed');
 CREATE TRIGGER events_are_kept BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION refuse('removed');
 
--- Full text, derived from events by `mica rebuild`.
+-- The full-text index, derived from events; `mica upkeep rebuild` recreates it.
 CREATE TABLE texts (
     space integer NOT NULL,
     position bigint NOT NULL,
@@ -216,8 +216,8 @@ CREATE TABLE work (
     kind text COLLATE "C" NOT NULL,
     about text COLLATE "C" NOT NULL,
     due_at bigint NOT NULL,
-    again_at bigint,                                     -- planned once more while somebody held it
-    claim text COLLATE "C",                              -- the name of the claim that holds it
+    again_at bigint,                                     -- planned again while a process held it
+    claim text COLLATE "C",                              -- the id of the claim that holds it
     owner text COLLATE "C",
     held_until bigint,                                   -- by the clock of this server
     PRIMARY KEY (space, kind, about),
@@ -226,9 +226,9 @@ CREATE TABLE work (
 CREATE INDEX work_by_due ON work (space, due_at);
 
 
--- The wall. Whatever a statement says, it reads and writes the rows of the space that its transaction names in
--- `mica.space`, if the role may enter it; without one, nothing. Partitions have no policy: only the table leads to them.
-ALTER TABLE spaces ENABLE ROW LEVEL SECURITY;            -- not forced: the owner hands spaces over
+-- Row-level security: a statement sees only the rows of the space that its transaction has set in `mica.space`, if the
+-- role may enter it; otherwise no rows. Partitions have no policy, because they are accessed only through their table.
+ALTER TABLE spaces ENABLE ROW LEVEL SECURITY;            -- not forced, so that the owner can transfer spaces
 CREATE POLICY visible ON spaces FOR SELECT USING (pg_has_role(role, 'USAGE'));
 CREATE POLICY made ON spaces FOR INSERT WITH CHECK (pg_has_role(role, 'USAGE'));
 CREATE POLICY entered ON spaces FOR UPDATE
@@ -255,8 +255,8 @@ BEGIN
 END
 $$;
 
--- How a transaction begins to work in a space. An empty answer must mean that nothing is there, never that the space is
--- gone or another role's: then this fails.
+-- Sets the space of a transaction. It fails if the space is missing or belongs to another role, so that an empty result
+-- always means that the space has no such rows.
 CREATE FUNCTION enter(wanted text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('mica.space', wanted, true);
@@ -266,7 +266,7 @@ BEGIN
 END
 $$;
 
--- What a role needs that does not own the schema. The owner calls it: SELECT mica.admit('app').
+-- Grants a role that does not own the schema what it needs. The owner calls it: SELECT mica.admit('app').
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
@@ -293,13 +293,13 @@ BEGIN
         AND relname NOT IN ('migrations', 'spaces');
 END
 $$;
-ALTER TABLE texts ALTER COLUMN is_mark SET STATISTICS 0;  -- there may be marks where there was none
+ALTER TABLE texts ALTER COLUMN is_mark SET STATISTICS 0;  -- the planner must not assume that there are no marks
 
--- Purge: content goes, a tombstone stays.
+-- Purges: content is removed, a tombstone remains.
 
-ALTER TABLE spaces ADD COLUMN generation bigint NOT NULL DEFAULT 0;      -- grows with every purge: forget what is cached
+ALTER TABLE spaces ADD COLUMN generation bigint NOT NULL DEFAULT 0;   -- grows with every purge, to empty caches
 
--- Purges that are applied to whatever arrives later. They hold digests, never the text that was purged.
+-- Purges that are applied to events that arrive later. They contain digests, never purged text.
 CREATE TABLE purges (
     space integer NOT NULL,
     id text COLLATE "C" NOT NULL,                        -- of the event that records it
@@ -307,7 +307,7 @@ CREATE TABLE purges (
     PRIMARY KEY (space, id)
 );
 
--- The triggers let work pass that has its row here. It exists only inside the transaction that needs it.
+-- A row here allows work that triggers refuse otherwise. It exists only inside the transaction that needs it.
 CREATE TABLE authority (
     space integer NOT NULL,
     work text COLLATE "C" NOT NULL,
@@ -333,7 +333,7 @@ BEGIN
 END
 $$;
 
--- Nor is what events refer to, except by a purge.
+-- Rows that events refer to are removed only by a purge.
 CREATE FUNCTION refuse_unless_purged() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF EXISTS (SELECT FROM authority WHERE space = OLD.space AND work = 'purge') THEN
@@ -365,7 +365,7 @@ BEGIN
 END
 $$;
 
--- Admitting a role lets it purge, too.
+-- Admitted roles may also purge.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_log;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -380,7 +380,7 @@ $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
 -- Crystals, derived from the events that record them. A crystal's sources are written before its own row, which is
--- refused when they break a law.
+-- refused if they break a law.
 CREATE TABLE crystals (
     space integer NOT NULL,
     position bigint NOT NULL,                            -- of the log
@@ -389,7 +389,7 @@ CREATE TABLE crystals (
     start_at bigint NOT NULL,
     end_at bigint NOT NULL,
     tokens bigint NOT NULL,
-    superseded_by bigint,                                -- the position of what superseded or retracted it
+    superseded_by bigint,                                -- the position of the event that superseded or retracted it
     PRIMARY KEY (space, position),
     CHECK (level BETWEEN 0 AND 3),
     CHECK (start_at <= end_at)
@@ -402,19 +402,19 @@ CREATE TABLE crystal_sources (
     crystal bigint NOT NULL,                             -- positions
     source bigint NOT NULL,
     tokens bigint NOT NULL,
-    is_live boolean NOT NULL,                            -- of a crystal that is not superseded, and belongs to the hierarchy of time
+    is_live boolean NOT NULL,                            -- its crystal is not superseded and is in the time hierarchy
     PRIMARY KEY (space, crystal, source),
     CHECK (source < crystal)
 );
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (space, source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (space, source);
-CREATE INDEX texts_by_time ON texts (space, at, position) WHERE is_mark;   -- the latest that no crystal covers
+CREATE INDEX texts_by_time ON texts (space, at, position) WHERE is_mark;   -- for the latest marks without a crystal
 
--- What was retracted, also before it was here.
+-- Retractions, also of events that have not arrived yet.
 CREATE TABLE retractions (
     space integer NOT NULL,
     retracted text COLLATE "C" NOT NULL,                 -- the id of a mark or crystal
-    position bigint NOT NULL,                            -- of what says so first
+    position bigint NOT NULL,                            -- of the first retraction
     PRIMARY KEY (space, retracted)
 );
 
@@ -451,7 +451,7 @@ END
 $$;
 CREATE TRIGGER crystals_keep_the_laws BEFORE INSERT ON crystals FOR EACH ROW EXECUTE FUNCTION keep_the_laws();
 
--- A crystal is superseded, once; nothing else of it changes.
+-- A crystal can be superseded once; its other columns never change.
 CREATE FUNCTION refuse_crystal() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL
@@ -473,7 +473,7 @@ CREATE TRIGGER crystals_are_immutable BEFORE UPDATE ON crystals
 CREATE TRIGGER crystals_are_kept BEFORE DELETE ON crystals
     FOR EACH ROW EXECUTE FUNCTION refuse_crystal('never removed');
 
--- Nor do its sources: they come before it, and seal nothing any more when it is superseded.
+-- Sources are inserted before their crystal. They never change, except that a superseded crystal has no live sources.
 CREATE FUNCTION refuse_source() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'INSERT' AND NOT EXISTS (SELECT FROM crystals WHERE space = NEW.space AND position = NEW.crystal) THEN
@@ -518,7 +518,7 @@ BEGIN
 END
 $$;
 
--- Admitting a role lets it crystallize, too.
+-- Admitted roles may also crystallize.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_purge;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -531,15 +531,15 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
--- What a model made of marks. Derived: `mica rebuild` forgets it, and it is made again.
+-- Embeddings of marks. Derived: `mica upkeep rebuild` deletes them, and they are computed again.
 CREATE TABLE vectors (
     space integer NOT NULL,
     position bigint NOT NULL,
-    model text COLLATE "C" NOT NULL,                     -- which made it: vectors of two models cannot be compared
+    model text COLLATE "C" NOT NULL,                     -- vectors of different models cannot be compared
     vector bytea NOT NULL,
     PRIMARY KEY (space, position)
 );
-ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;   -- noise: compressing it is in vain
+ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;   -- vectors do not compress
 CREATE INDEX vectors_by_model ON vectors (space, model);
 ALTER TABLE vectors ENABLE ROW LEVEL SECURITY;
 ALTER TABLE vectors FORCE ROW LEVEL SECURITY;
@@ -547,7 +547,7 @@ CREATE POLICY wall ON vectors
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('vectors');
 
--- Admitting a role lets it keep vectors, too.
+-- Admitted roles may also store vectors.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_crystals;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -557,7 +557,7 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
--- Trails, learned from the log. Derived: `mica rebuild` and every purge forget them, and they are learned again.
+-- Trails, learned from the log. Derived: `mica upkeep rebuild` and every purge delete them, and they are learned again.
 CREATE TABLE trails (
     space integer NOT NULL,
     key text COLLATE "C" NOT NULL,                       -- of its paths, in order
@@ -594,7 +594,7 @@ BEGIN
 END
 $$;
 
--- Admitting a role lets it learn, too.
+-- Admitted roles may also store trails.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_vectors;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -604,14 +604,14 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
--- What sources replied when they were asked about a concept. A cache: every purge and `mica rebuild` forget it.
+-- A cache of the replies of sources about a concept. Every purge and `mica upkeep rebuild` delete it.
 CREATE TABLE replies (
     space integer NOT NULL,
     concept bytea NOT NULL,
     source text COLLATE "C" NOT NULL,
-    at bigint NOT NULL,                                  -- when it was asked
-    position bigint NOT NULL,                            -- of the log then: later events may say that the reply is old
-    declared text COLLATE "C" NOT NULL,                  -- how the source was declared then
+    at bigint NOT NULL,                                  -- time of the request
+    position bigint NOT NULL,                            -- of the log at that time; later events may make it stale
+    declared text COLLATE "C" NOT NULL,                  -- the declaration of the source at that time
     reply bytea NOT NULL,                                -- as JSON
     PRIMARY KEY (space, concept, source)
 );
@@ -622,7 +622,7 @@ CREATE POLICY wall ON replies
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('replies');
 
--- Admitting a role lets it keep replies, too.
+-- Admitted roles may also store replies.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_trails;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

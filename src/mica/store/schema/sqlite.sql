@@ -1,24 +1,24 @@
--- The log and what is derived from it. Times are microseconds since 1970 in UTC.
+-- The log and its projections. Times are microseconds since 1970 in UTC.
 
--- The generation grows with every purge: then processes forget what they cache. The highest number is that of a word
--- which a purge removed; none is used twice.
+-- The generation grows with every purge, so that processes empty their caches. The highest number is the highest number
+-- of a purged word; numbers are never reused.
 CREATE TABLE space (
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
-    last_position INTEGER NOT NULL DEFAULT 0,     -- of the log; never taken back
+    last_position INTEGER NOT NULL DEFAULT 0,     -- of the log; never decreases
     generation INTEGER NOT NULL DEFAULT 0,
     highest_number INTEGER NOT NULL DEFAULT 0,
-    reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change: forget what is cached
+    reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change, so that processes empty their caches
 ) STRICT;
 
--- Interned words: an event names them by number.
+-- Interned words: events refer to them by number.
 CREATE TABLE writers (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 
 CREATE TABLE contexts (
     id INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,       -- of the content: equal contexts are one row
+    digest BLOB NOT NULL UNIQUE,       -- of the content, so equal contexts are one row
     session INTEGER REFERENCES sessions (id),
     agent TEXT,
     user TEXT,
@@ -39,7 +39,7 @@ CREATE TABLE payloads (
 ) STRICT;
 
 CREATE TABLE events (
-    position INTEGER PRIMARY KEY,      -- commit order, without gaps; never used twice
+    position INTEGER PRIMARY KEY,      -- commit order, without gaps; never reused
     writer INTEGER NOT NULL REFERENCES writers (id),
     sequence INTEGER NOT NULL,
     name INTEGER NOT NULL REFERENCES names (id),
@@ -59,7 +59,7 @@ CREATE TABLE events (
     CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
     CHECK (NOT (parent_writer = writer AND parent_sequence = sequence))
 ) STRICT;
-CREATE INDEX events_by_time ON events (at);  -- an index holds the key of its table already
+CREATE INDEX events_by_time ON events (at);  -- every index includes the primary key
 CREATE INDEX events_by_context ON events (context, at);
 CREATE INDEX events_by_name ON events (name, at);
 CREATE INDEX events_by_root ON events (root_writer, root_sequence);
@@ -68,10 +68,10 @@ CREATE INDEX events_by_payload ON events (payload) WHERE payload IS NOT NULL;
 
 -- Older events are in compressed blocks.
 CREATE TABLE blocks (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never used twice: processes remember what is in a block
+    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never reused, because processes cache blocks
     events INTEGER NOT NULL,
     errors INTEGER NOT NULL,
-    payloads INTEGER NOT NULL,                 -- large bodies that nothing else refers to
+    payloads INTEGER NOT NULL,                 -- large bodies that only this block contains
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
     header BLOB NOT NULL,
@@ -79,13 +79,13 @@ CREATE TABLE blocks (
 ) STRICT;
 CREATE INDEX blocks_by_time ON blocks (last_at, id);
 
--- Where things are. All of it follows from the blocks: `mica rebuild` derives it again.
+-- Lookup tables, derived from the blocks; `mica upkeep rebuild` recreates them.
 CREATE TABLE chapters (
-    id INTEGER PRIMARY KEY,                    -- a position divided by the positions of a chapter
-    last_position INTEGER NOT NULL,            -- of an event in a block
+    id INTEGER PRIMARY KEY,                    -- a position divided by the size of a chapter
+    last_position INTEGER NOT NULL,            -- of the events in blocks
     places BLOB NOT NULL                       -- the block of every position
 ) STRICT;
-CREATE TABLE runs (                            -- ids that follow each other at positions that do
+CREATE TABLE runs (                            -- consecutive ids at consecutive positions
     writer INTEGER NOT NULL,
     first_sequence INTEGER NOT NULL,
     last_sequence INTEGER NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE runs (                            -- ids that follow each other at 
     PRIMARY KEY (writer, first_sequence)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE block_sessions (
-    session INTEGER NOT NULL,                  -- 0: of no session
+    session INTEGER NOT NULL,                  -- 0: no session
     block INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
     PRIMARY KEY (session, block)
@@ -131,7 +131,7 @@ BEGIN
     SELECT RAISE (ABORT, 'events are never changed');
 END;
 
--- An event leaves its row only for a block, and a block only for rows.
+-- Rows are deleted only when their events move into a block, and blocks only when their events become rows again.
 CREATE TRIGGER events_are_kept BEFORE DELETE ON events
 WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
 BEGIN
@@ -162,16 +162,16 @@ BEGIN
     SELECT RAISE (ABORT, 'what leads to blocks is never removed');
 END;
 
--- Purges that are applied to whatever arrives later. They hold digests, never the text that was purged.
+-- Purges that are applied to events that arrive later. They contain digests, never purged text.
 CREATE TABLE purges (
     id TEXT PRIMARY KEY,               -- of the event that records it
     purge TEXT NOT NULL                -- JSON
 ) STRICT;
 
--- The triggers let work pass that has its row here. It exists only inside the transaction that needs it.
+-- A row here allows work that triggers refuse otherwise. It exists only inside the transaction that needs it.
 CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 
--- Full text, derived from events by `mica rebuild`.
+-- The full-text index, derived from events; `mica upkeep rebuild` recreates it.
 CREATE TABLE texts (
     position INTEGER PRIMARY KEY,      -- of the log
     session INTEGER,
@@ -179,39 +179,39 @@ CREATE TABLE texts (
     length INTEGER NOT NULL,           -- in words
     is_mark INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX texts_by_session ON texts (session, at, position, length) WHERE is_mark;  -- all that is read of a session
+CREATE INDEX texts_by_session ON texts (session, at, position, length) WHERE is_mark;  -- a covering index
 CREATE INDEX texts_by_length ON texts (length) WHERE is_mark;
 
 CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE) STRICT;
--- Volumes of texts that follow each other: what full text is asked.
+-- Volumes of consecutive texts, with the inverted index of each.
 CREATE TABLE volumes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never used twice: processes remember what is in a volume
+    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never reused, because processes cache volumes
     first_position INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
-    positions BLOB NOT NULL,                   -- after the first, four bytes each
-    marks BLOB NOT NULL                        -- a bit for each that is a mark
+    positions BLOB NOT NULL,                   -- relative to the first, four bytes each
+    marks BLOB NOT NULL                        -- a bit for each text, 1 for a mark
 ) STRICT;
 CREATE UNIQUE INDEX volumes_by_position ON volumes (first_position);
 CREATE TABLE postings (
     volume INTEGER NOT NULL,
     term INTEGER NOT NULL,
-    count INTEGER NOT NULL,                    -- texts that have it
-    places BLOB NOT NULL,                      -- of these in the volume: two bytes each, or a bit for every text
-    more BLOB,                                 -- of those that say it more than once: place and how often, four bytes each
+    count INTEGER NOT NULL,                    -- texts that contain the term
+    places BLOB NOT NULL,                      -- of these texts in the volume: two bytes each, or a bit for every text
+    more BLOB,                                 -- of texts with several occurrences: place and count, four bytes each
     PRIMARY KEY (volume, term)
 ) STRICT, WITHOUT ROWID;
 
--- The latest texts, in no volume yet.
+-- The latest texts, not in a volume yet.
 CREATE TABLE unfiled (
     position INTEGER PRIMARY KEY,
-    terms TEXT NOT NULL                        -- their numbers as JSON, as often as they are said
+    terms TEXT NOT NULL                        -- term numbers as JSON, repeated for each occurrence
 ) STRICT;
 
--- What a model made of marks. Derived: `mica rebuild` forgets it, and it is made again.
+-- Embeddings of marks. Derived: `mica upkeep rebuild` deletes them, and they are computed again.
 CREATE TABLE vectors (
     position INTEGER PRIMARY KEY,      -- of the log
-    model TEXT NOT NULL,               -- which made it: vectors of two models cannot be compared
+    model TEXT NOT NULL,               -- vectors of different models cannot be compared
     vector BLOB NOT NULL
 ) STRICT;
 CREATE INDEX vectors_by_model ON vectors (model);
@@ -221,8 +221,8 @@ CREATE TABLE work (
     kind TEXT NOT NULL,
     about TEXT NOT NULL,
     due_at INTEGER NOT NULL,
-    again_at INTEGER,                  -- planned once more while somebody held it
-    claim TEXT,                        -- the name of the claim that holds it
+    again_at INTEGER,                  -- planned again while a process held it
+    claim TEXT,                        -- the id of the claim that holds it
     owner TEXT,
     held_until INTEGER,
     PRIMARY KEY (kind, about),
@@ -231,7 +231,7 @@ CREATE TABLE work (
 CREATE INDEX work_by_due ON work (due_at);
 
 -- Crystals, derived from the events that record them. A crystal's sources are written before its own row, which is
--- refused when they break a law.
+-- refused if they break a law.
 CREATE TABLE crystals (
     position INTEGER PRIMARY KEY,              -- of the log
     level INTEGER NOT NULL,
@@ -239,7 +239,7 @@ CREATE TABLE crystals (
     start_at INTEGER NOT NULL,
     end_at INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
-    superseded_by INTEGER,                     -- the position of what superseded or retracted it
+    superseded_by INTEGER,                     -- the position of the event that superseded or retracted it
     CHECK (level BETWEEN 0 AND 3),
     CHECK (start_at <= end_at)
 ) STRICT;
@@ -250,18 +250,18 @@ CREATE TABLE crystal_sources (
     crystal INTEGER NOT NULL,                  -- positions
     source INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
-    is_live INTEGER NOT NULL,                  -- of a crystal that is not superseded, and belongs to the hierarchy of time
+    is_live INTEGER NOT NULL,                  -- its crystal is not superseded and is in the time hierarchy
     PRIMARY KEY (crystal, source),
     CHECK (source < crystal)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (source);
-CREATE INDEX texts_by_time ON texts (at, position) WHERE is_mark;  -- the latest that no crystal covers
+CREATE INDEX texts_by_time ON texts (at, position) WHERE is_mark;  -- for the latest marks without a crystal
 
--- What was retracted, also before it was here.
+-- Retractions, also of events that have not arrived yet.
 CREATE TABLE retractions (
     retracted TEXT PRIMARY KEY,                -- the id of a mark or crystal
-    position INTEGER NOT NULL                  -- of what says so first
+    position INTEGER NOT NULL                  -- of the first retraction
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER crystals_keep_the_laws BEFORE INSERT ON crystals
@@ -321,7 +321,7 @@ BEGIN
     SELECT RAISE (ABORT, 'law of provenance: the sources of a crystal are never removed');
 END;
 
--- Trails, learned from the log. Derived: `mica rebuild` and every purge forget them, and they are learned again.
+-- Trails, learned from the log. Derived: `mica upkeep rebuild` and every purge delete them, and they are learned again.
 CREATE TABLE trails (
     key TEXT PRIMARY KEY,              -- of its paths, in order
     slug TEXT NOT NULL,
@@ -334,15 +334,15 @@ CREATE INDEX trails_by_slug ON trails (slug);
 CREATE INDEX trails_by_shape ON trails (shape);
 CREATE INDEX trails_by_runs ON trails (runs DESC, last_at DESC, key);
 CREATE INDEX trails_by_last_use ON trails (last_at DESC, runs DESC, key);
-CREATE TABLE lessons (position INTEGER NOT NULL) STRICT;   -- of the log, up to which trails were learned; one row or none
+CREATE TABLE lessons (position INTEGER NOT NULL) STRICT;   -- up to which trails were learned; one row or none
 
--- What sources replied when they were asked about a concept. A cache: every purge and `mica rebuild` forget it.
+-- A cache of the replies of sources about a concept. Every purge and `mica upkeep rebuild` delete it.
 CREATE TABLE replies (
     concept TEXT NOT NULL,
     source TEXT NOT NULL,
-    at INTEGER NOT NULL,               -- when it was asked
-    position INTEGER NOT NULL,         -- of the log then: later events may say that the reply is old
-    declared TEXT NOT NULL,            -- how the source was declared then
+    at INTEGER NOT NULL,               -- time of the request
+    position INTEGER NOT NULL,         -- of the log at that time: later events may make the reply stale
+    declared TEXT NOT NULL,            -- the declaration of the source at that time
     reply TEXT NOT NULL,               -- as JSON
     PRIMARY KEY (concept, source)
 ) STRICT, WITHOUT ROWID;

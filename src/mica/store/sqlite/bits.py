@@ -1,6 +1,6 @@
-"""Sets of places as whole numbers, one bit a place: adding up what thousands of texts are worth takes a few operations.
+"""Bit sets in integers, one bit per place, so that the weights of thousands of texts are added in a few operations.
 
-A million places are 125 kB; `&`, `|` and `^` of two such sets take some 10 µs.
+A set of a million places takes 125 kB; `&`, `|` and `^` of two such sets take about 10 µs.
 """
 
 from __future__ import annotations
@@ -8,44 +8,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_SOMETHING = re.compile(rb"[^\0]")
+_NONZERO = re.compile(rb"[^\0]")
 _PLACES = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
 _BIT = tuple(1 << bit for bit in range(8))
 
 
-def packed(places: Iterable[int], size_bytes: int) -> bytes:
-    """These places as bytes, the lowest first."""
+def pack(places: Iterable[int], size_bytes: int) -> bytes:
+    """A bit set of these places as bytes, the lowest first."""
     into = bytearray(size_bytes)
-    put(into, places)
+    set_bits(into, places)
     return bytes(into)
 
 
-def put(into: bytearray, places: Iterable[int], *, start: int = 0) -> None:
-    """Add these places, counted from a start that is a multiple of 8."""
+def set_bits(into: bytearray, places: Iterable[int], *, start: int = 0) -> None:
+    """Set the bits of these places, counted from `start`, which is a multiple of 8."""
     first = start >> 3
     for place in places:
         into[first + (place >> 3)] |= _BIT[place & 7]
 
 
-def unpacked(bits: int) -> list[int]:
+def unpack(bits: int) -> list[int]:
     """The places of a set, in order."""
     packed = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    found: list[int] = []
-    for match in _SOMETHING.finditer(packed):
+    places: list[int] = []
+    for match in _NONZERO.finditer(packed):
         at = match.start()
         first = at * 8
-        found += [first + bit for bit in _PLACES[packed[at]]]
-    return found
+        places += [first + bit for bit in _PLACES[packed[at]]]
+    return places
 
 
-def heaviest(weighed: Iterable[tuple[int, int]], *, limit: int | None) -> int:
-    """Of sets, each with a weight above 0, the places that weigh most together; of equal ones the highest.
+def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
+    """The places with the highest sum of weights, of equal ones the highest places. Every weight is above 0.
 
-    The weights of all places are added up at once, a set for every binary digit of the sums.
+    The sums of all places are computed at once, with one bit set for each binary digit.
     """
     digits: list[int] = []
     every = 0
-    for places, weight in weighed:
+    for places, weight in weighted:
         every |= places
         for digit in range(weight.bit_length()):
             if weight >> digit & 1:
@@ -55,7 +55,7 @@ def heaviest(weighed: Iterable[tuple[int, int]], *, limit: int | None) -> int:
     chosen, room = 0, limit
     for digit in reversed(digits):
         more = every & digit
-        if (count := more.bit_count()) <= room:  # all that have this digit weigh more than all that do not
+        if (count := more.bit_count()) <= room:  # every place with this digit weighs more than every place without it
             chosen |= more
             room -= count
             every ^= more
@@ -65,7 +65,7 @@ def heaviest(weighed: Iterable[tuple[int, int]], *, limit: int | None) -> int:
 
 
 def _add(digits: list[int], digit: int, places: int) -> None:
-    """Add one to a digit of the sums at these places, and carry."""
+    """Add 1 to a digit of the sums at these places, with carry."""
     carry = places
     while carry:
         if digit >= len(digits):
@@ -76,8 +76,8 @@ def _add(digits: list[int], digit: int, places: int) -> None:
 
 
 def _highest(places: int, count: int) -> int:
-    """So many of the highest places of a set that has as many or more."""
-    low, high = 0, places.bit_length()  # from `low` on there are enough, from `high` on too few or just enough
+    """The `count` highest places of a set that has at least as many."""
+    low, high = 0, places.bit_length()  # binary search: at most `count` places are at or above `high`
     while low < high:
         middle = (low + high) // 2
         if (places >> middle).bit_count() <= count:

@@ -1,8 +1,8 @@
-"""How aged events are written: blocks of columns, and chapters that say in which block a position is.
+"""The storage format of aged events: blocks of columns, and chapters that map positions to blocks.
 
-A block holds up to `BLOCK_EVENTS` events as two zstd frames with checksums: the header, one column of numbers after the
-other, and the bodies end to end. The header alone answers most questions. Neighbours are alike, so columns hold the
-steps from one event to the next where that makes them small.
+A block holds up to `BLOCK_EVENTS` events as two zstd frames with checksums: the header, which is one column of numbers
+after another, and the bodies, one after another. Most reads need only the header. Neighbouring events are similar, so
+some columns store the differences between events.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mica.errors import StoreError
-from mica.store.codec import expanded, packed
+from mica.store.codec import compress_small, expand
 from mica.store.protocol import BLOCK_EVENTS
 
-FORMAT = b"\x01"  # the first byte of everything that is written here
-BLOCK_BYTES_MAX = 2**20  # of bodies: what one lookup has to expand, 1 ms
-CHAPTER_POSITIONS = 8_192  # as many as one step of ageing takes, so that a step touches one chapter or two
+FORMAT = b"\x01"  # the first byte of every frame
+BLOCK_BYTES_MAX = 2**20  # of bodies; one lookup expands them all, in 1 ms
+CHAPTER_POSITIONS = 8_192  # the size of an ageing step, so that a step changes one or two chapters
 
-_SMALL = 2**31  # steps beyond this are no steps: sequences that are hashes
+_SMALL = 2**31  # larger differences mean that the sequences are hashes
 
 
 class Header(NamedTuple):
-    """What is known of an event besides its body; words, contexts and payloads by number, 0 for none."""
+    """All columns of an event except its body. Words, contexts and payloads are interned numbers, 0 for none."""
 
     position: int
     writer: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
     depth: int
     origin: int
     error: int
-    payload: int  # shared by several events and kept elsewhere: the body here is empty
+    payload: int  # stored outside the block because several events share it; the body is then empty
 
 
 _STEPPED = frozenset({"position", "at", "context", "depth"})
@@ -49,30 +49,30 @@ _SEQUENCES = frozenset({"sequence", "root_sequence", "parent_sequence"})
 _SIZE = len(Header._fields)  # the column after the last: bytes of each body
 
 
-class Encoded(NamedTuple):
-    """A block as it is stored."""
+class EncodedBlock(NamedTuple):
+    """The stored form of a block."""
 
     header: bytes
     bodies: bytes
 
 
-def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> Encoded:
-    """A block of these events, in this order; there must be one at least."""
+def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> EncodedBlock:
+    """Encode a block of these events, in this order. There must be at least one."""
     columns: list[Sequence[int]] = [*zip(*headers, strict=True), [len(body) for body in bodies]]
     own = columns[Header._fields.index("sequence")]
     is_counted = all(abs(after - before) < _SMALL for before, after in pairwise(own))
     parts = [b"\x01" if is_counted else b"\x00", len(headers).to_bytes(4, "little")]
     for name, column in zip((*Header._fields, ""), columns, strict=True):
         is_stepped = name in _STEPPED or (is_counted and name in _SEQUENCES)
-        parts += _written(_steps(column) if is_stepped else column)
-    return Encoded(FORMAT + packed(b"".join(parts)), FORMAT + packed(b"".join(bodies)))
+        parts += _encode_column(_steps(column) if is_stepped else column)
+    return EncodedBlock(FORMAT + compress_small(b"".join(parts)), FORMAT + compress_small(b"".join(bodies)))
 
 
 class EventBlock:
-    """A block as it is read. Columns are expanded at once, bodies when the first is asked for."""
+    """A decoded block. Columns are expanded at once, bodies when the first one is read."""
 
     def __init__(self, header: bytes, bodies: bytes) -> None:
-        body = memoryview(_expanded(header))
+        body = memoryview(_expand(header))
         is_counted, count, offset = body[0] == 1, int.from_bytes(body[1:5], "little"), 5
         columns: list[array[int]] = []
         for name in (*Header._fields, ""):
@@ -97,17 +97,17 @@ class EventBlock:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, roughly, once its bodies are expanded."""
+        """The approximate size in memory with expanded bodies."""
         return 200 * len(self) + (self._ends[-1] if self._ends else 0)
 
     @cached_property
     def indexes(self) -> dict[int, int]:
-        """Where in the block each position is."""
+        """The index in the block of each position."""
         return {position: index for index, position in enumerate(self.positions)}
 
     @cached_property
     def _bodies(self) -> bytes:
-        return _expanded(self._frame)
+        return _expand(self._frame)
 
     def header(self, index: int) -> Header:
         return Header._make([column[index] for column in self._columns[:_SIZE]])
@@ -119,12 +119,12 @@ class EventBlock:
         return self._bodies[self._ends[index - 1] if index else 0 : self._ends[index]]
 
     def is_whole(self) -> bool:
-        """Whether the bodies are as long as the header says. Raises StoreError when either cannot be read."""
+        """True if the bodies have the length that the header states. Raises StoreError when either cannot be read."""
         return len(self._bodies) == (self._ends[-1] if self._ends else 0)
 
 
 def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where to part events with bodies of these sizes into blocks: from, and to before."""
+    """Divide events with bodies of these sizes into blocks: pairs of start and end, the end exclusive."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (index - start >= BLOCK_EVENTS or total + size > BLOCK_BYTES_MAX):
@@ -136,16 +136,16 @@ def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def encode_chapter(places: Sequence[int]) -> bytes:
-    """The block of every position of a chapter, 0 where it is a row or nothing."""
+    """Encode the block numbers of the positions of a chapter; 0 for a position in no block."""
     blocks = sorted(set(places))
     ordinals = {block: ordinal for ordinal, block in enumerate(blocks)}
-    parts = [len(blocks).to_bytes(4, "little"), *_written(blocks, "q"), *_written([ordinals[b] for b in places], "H")]
-    return FORMAT + packed(b"".join(parts))
+    columns = *_encode_column(blocks, "q"), *_encode_column([ordinals[block] for block in places], "H")
+    return FORMAT + compress_small(b"".join([len(blocks).to_bytes(4, "little"), *columns]))
 
 
 def decode_chapter(frame: bytes) -> array[int]:
-    """What `encode_chapter` wrote."""
-    body = _expanded(frame)
+    """Decode the block numbers that `encode_chapter` encoded."""
+    body = _expand(frame)
     end = 5 + 8 * int.from_bytes(body[:4], "little")
     blocks, ordinals = array("q", body[5:end]), array("H", body[end + 1 :])
     if sys.byteorder == "big":
@@ -158,8 +158,8 @@ def _steps(values: Sequence[int]) -> list[int]:
     return [values[0], *(after - before for before, after in pairwise(values))]
 
 
-def _written(values: Sequence[int], kind: str | None = None) -> tuple[bytes, bytes]:
-    """Numbers, each in as many bytes as the widest needs, and before them the letter that says how many."""
+def _encode_column(values: Sequence[int], kind: str | None = None) -> tuple[bytes, bytes]:
+    """A type code and the numbers, each in as many bytes as the widest number needs."""
     if kind is None:
         lowest, highest = min(values), max(values)
         kind = next(kind for kind, bits in _KINDS if -(2**bits) <= lowest and highest < 2**bits)
@@ -172,7 +172,7 @@ def _written(values: Sequence[int], kind: str | None = None) -> tuple[bytes, byt
 _KINDS = (("b", 7), ("h", 15), ("i", 31), ("q", 63))
 
 
-def _expanded(frame: bytes) -> bytes:
+def _expand(frame: bytes) -> bytes:
     if frame[:1] != FORMAT:
         raise StoreError(f"a block of format {frame[:1].hex() or 'nothing'} cannot be read by this mica; upgrade it")
-    return expanded(frame[1:])
+    return expand(frame[1:])

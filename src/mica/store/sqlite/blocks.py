@@ -20,7 +20,7 @@ import apsw
 
 from mica.errors import StoreError
 from mica.store.checks import missing_positions
-from mica.store.codec import INLINE_BYTES_MAX, expanded
+from mica.store.codec import INLINE_BYTES_MAX, expand
 from mica.store.sqlite.block_format import (
     BLOCK_BYTES_MAX,
     CHAPTER_POSITIONS,
@@ -33,10 +33,10 @@ from mica.store.sqlite.block_format import (
 )
 from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, authority
 
-STEP_EVENTS = CHAPTER_POSITIONS  # per transaction, which blocks other writers for about 100 ms
+STEP_EVENTS = CHAPTER_POSITIONS  # per transaction; other writers wait about 100 ms for it
 STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # the same for large events
-ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays outside: it would fill its block and make expanding slow
-CACHE_BYTES_MAX = 48 * 2**20  # of expanded blocks: those of one step, so that the log can be read in order
+ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays outside: it would fill its block and slow down expanding
+CACHE_BYTES_MAX = 48 * 2**20  # of expanded blocks: all of one step, so that the log can be read in order
 CHAPTERS_MAX = 16  # expanded chapters in the cache, 64 kB each
 MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block_payloads")
 
@@ -64,7 +64,7 @@ class Blocks:
         self._blocks_bytes = 0
         self._chapters: OrderedDict[int, array[int]] = OrderedDict()
 
-    def follow(self) -> None:
+    def refresh(self) -> None:
         """Empty the cache if blocks have changed since the last call."""
         reshaped = self._one("SELECT reshaped FROM space")
         if reshaped != self._reshaped:
@@ -79,17 +79,17 @@ class Blocks:
 
     @property
     def is_used(self) -> bool:
-        """True if anything was ever aged, as of the last `follow`."""
+        """True if anything was ever aged, as of the last `refresh`."""
         return self._reshaped != 0
 
-    # -- Finding ----------------------------------------------------------------------------------------------
+    # -- Reading ----------------------------------------------------------------------------------------------
 
     def block(self, number: int) -> EventBlock:
         known = self._blocks.get(number)
         if known is None:
             row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
             if row is None:
-                raise StoreError(f"block {number} is gone from the log; go back to a backup")
+                raise StoreError(f"block {number} is missing from the log; restore a backup")
             known = self._blocks[number] = EventBlock(*row)
             self._blocks_bytes += known.size_bytes
             while self._blocks_bytes > CACHE_BYTES_MAX and len(self._blocks) > 1:
@@ -144,9 +144,9 @@ class Blocks:
         """The events in blocks at these positions, in any order; other positions are skipped."""
         places = sorted((place, position) for position in sorted(positions) if (place := self.place(position)))
         found = []
-        for number, together in groupby(places, lambda pair: pair[0]):
+        for number, group in groupby(places, lambda pair: pair[0]):
             block = self.block(number)
-            found += [row_of(block, block.indexes[position]) for _, position in together]
+            found += [row_of(block, block.indexes[position]) for _, position in group]
         return found
 
     def after(self, position: int, *, until: int | None, limit: int) -> list[Row]:
@@ -167,42 +167,42 @@ class Blocks:
             found = found[: bisect_right(found, until)]
         return self.at(found[:limit])
 
-    def latest(self, wanted: BlockFilter, rows: Sequence[Row], limit: int | None) -> list[Row]:
+    def latest(self, block_filter: BlockFilter, rows: Sequence[Row], limit: int | None) -> list[Row]:
         """The latest of the given rows, which come latest first, and of the matching events in blocks."""
         found: list[tuple[int, int, Row | tuple[EventBlock, int]]] = [(row[4], row[0], row) for row in rows]
-        with closing(self._candidates(wanted)) as candidates:
+        with closing(self._candidates(block_filter)) as candidates:
             for number, last_at in candidates:
                 if limit is not None and len(found) >= limit and (limit == 0 or last_at < found[limit - 1][0]):
-                    break  # no other block can have a later one
+                    break  # no later match is possible in the remaining blocks
                 block = self.block(number)
                 ats, positions = block.ats, block.positions
-                found += [(ats[index], positions[index], (block, index)) for index in _fitting(block, wanted)]
-                if limit is not None and len(found) >= limit:  # otherwise every block counts, in any order
+                found += [(ats[index], positions[index], (block, index)) for index in _fitting(block, block_filter)]
+                if limit is not None and len(found) >= limit:  # otherwise all matches are returned
                     found.sort(reverse=True)  # by time, then position: no two have the same
                     del found[limit:]
         found.sort(reverse=True)
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
-    def _candidates(self, wanted: BlockFilter) -> Generator[tuple[int, int], None, None]:
+    def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
         """The blocks that may contain matches, each with the time of its last possible match, latest first."""
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"
-        if wanted.session is not None:
+        if block_filter.session is not None:
             source, last_at = "block_sessions JOIN blocks ON blocks.id = block", "block_sessions.last_at"
             conditions.append("session = ?")
-            bindings.append(wanted.session)
-        if wanted.since is not None:
+            bindings.append(block_filter.session)
+        if block_filter.since is not None:
             conditions.append("blocks.last_at >= ?")
-            bindings.append(wanted.since)
-        if wanted.until is not None:
+            bindings.append(block_filter.since)
+        if block_filter.until is not None:
             conditions.append("blocks.first_at < ?")
-            bindings.append(wanted.until)
-        if wanted.error is not None:
-            conditions.append("blocks.errors > 0" if wanted.error else "blocks.errors < blocks.events")
+            bindings.append(block_filter.until)
+        if block_filter.error is not None:
+            conditions.append("blocks.errors > 0" if block_filter.error else "blocks.errors < blocks.events")
         for column, table, numbers in (
-            ("session", "block_sessions", wanted.sessions),
-            ("name", "block_names", wanted.names),
+            ("session", "block_sessions", block_filter.sessions),
+            ("name", "block_names", block_filter.names),
         ):
             if numbers is not None:
                 conditions.append(
@@ -210,9 +210,9 @@ class Blocks:
                     WHERE {column} IN (SELECT value FROM json_each(?)))"""
                 )
                 bindings.append(as_json(sorted(numbers)))
-        if wanted.positions is not None:
+        if block_filter.positions is not None:
             conditions.append("blocks.id IN (SELECT value FROM json_each(?))")
-            bindings.append(as_json(sorted({self.place(position) for position in sorted(wanted.positions)})))
+            bindings.append(as_json(sorted({self.place(position) for position in sorted(block_filter.positions)})))
         statement = f"SELECT blocks.id, {last_at} FROM {source} WHERE {' AND '.join(conditions)}"
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
@@ -258,7 +258,7 @@ class Blocks:
     def age(self, before: int, *, limit: int, at_least: int) -> int:
         """Move rows older than `before` into blocks, inside a transaction; returns the number moved."""
         rows, bodies, alone = self._due(before, limit)
-        is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # large events: fewer of them fill a step
+        is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # a few large events fill a step
         if not rows or (len(rows) < at_least and not is_full):
             return 0
         sessions = self._sessions({row.context for row in rows})
@@ -270,7 +270,7 @@ class Blocks:
                 number = self._write(headers, [bodies[index] for index in order[start:end]], sessions)
                 places.update((header.position, number) for header in headers)
             self._set_places(places)
-            self._keep_runs(sorted(rows))
+            self._store_runs(sorted(rows))
             self._connection.executemany(  # a third of the time of deleting row by row
                 "DELETE FROM events WHERE position BETWEEN ? AND ?", list(_ranges(sorted(places)))
             )
@@ -293,7 +293,7 @@ class Blocks:
             body = b"" if row[13] is None else row[13].encode()
             if row[13] is None and (frame := self._alone(header.payload)) is not None:
                 alone.append(header.payload)
-                header, body = header._replace(payload=0), expanded(frame)
+                header, body = header._replace(payload=0), expand(frame)
             headers.append(header)
             bodies.append(body)
             total += len(body)
@@ -343,11 +343,11 @@ class Blocks:
                 headers, sessions = list(block.headers()), self._sessions({*block.contexts})
                 self._remove(number, headers, sessions)
                 found += [row_of(block, index) for index, header in enumerate(headers) if header.position in wanted]
-                left = [index for index, header in enumerate(headers) if header.position not in wanted]
-                if left:
-                    kept = [headers[index] for index in left]
-                    written = self._write(kept, [block.body(index) for index in left], sessions)
-                    places.update((header.position, written) for header in kept)
+                rest = [index for index, header in enumerate(headers) if header.position not in wanted]
+                if rest:
+                    remaining = [headers[index] for index in rest]
+                    written = self._write(remaining, [block.body(index) for index in rest], sessions)
+                    places.update((header.position, written) for header in remaining)
             self._set_places(places)
         return found
 
@@ -361,7 +361,7 @@ class Blocks:
                 headers = list(self.block(number).headers())
                 self._map(number, headers, self._sessions({header.context for header in headers}))
                 self._set_places({header.position: number for header in headers})
-                self._keep_runs(sorted(headers))
+                self._store_runs(sorted(headers))
 
     def problems(self) -> list[str]:
         """One sentence for each damaged block or lookup table."""
@@ -379,26 +379,26 @@ class Blocks:
                 problems.append(f"block {number} cannot be read: {error}")
                 continue
             large = sum(len(block.body(index)) > INLINE_BYTES_MAX for index in range(len(block)))
-            said = len(block), sum(block.errors), large, min(block.ats), max(block.ats)
-            if not is_whole or said != row:
-                problems.append(f"block {number} does not hold what is said of it")
+            actual = len(block), sum(block.errors), large, min(block.ats), max(block.ats)
+            if not is_whole or actual != row:
+                problems.append(f"block {number} does not match its row")
             headers = list(block.headers())
-            leads = _leads(headers, self._sessions({*block.contexts}))
-            is_found = all(
+            lookup_keys = _lookup_keys(headers, self._sessions({*block.contexts}))
+            is_mapped = all(
                 self.place(header.position) == number
                 and self.position(header.writer, header.sequence) == header.position
                 for header in headers
             )
-            for table, keys in leads.items():
+            for table, keys in lookup_keys.items():
                 expected[table] += len(keys)
                 conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
                 statement = f"SELECT 1 FROM {table} WHERE {conditions}"
-                is_found &= all(self._connection.execute(statement, (*key, number)).fetchone() for key in keys)
-            if not is_found:
-                problems.append(f"what leads to block {number} is not what is in it; `mica upkeep rebuild` mends it")
+                is_mapped &= all(self._connection.execute(statement, (*key, number)).fetchone() for key in keys)
+            if not is_mapped:
+                problems.append(f"the lookup tables do not match block {number}; `mica upkeep rebuild` repairs them")
         for table in MAPS:
             if not problems and self._one(f"SELECT count(*) FROM {table}") != expected[table]:
-                problems.append(f"{table} leads to blocks that are not there; `mica upkeep rebuild` mends it")
+                problems.append(f"{table} refers to missing blocks; `mica upkeep rebuild` repairs it")
         return problems
 
     def _lost(self, numbers: Collection[int]) -> Iterator[int]:
@@ -427,7 +427,7 @@ class Blocks:
 
     def _remove(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
         """Delete a block of these events with its lookup rows."""
-        for table, keys in _leads(headers, sessions).items():
+        for table, keys in _lookup_keys(headers, sessions).items():
             conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
             self._connection.executemany(f"DELETE FROM {table} WHERE {conditions}", [(*key, number) for key in keys])
         self._connection.execute("DELETE FROM blocks WHERE id = ?", (number,))
@@ -442,7 +442,7 @@ class Blocks:
         return self._connection.last_insert_rowid()
 
     def _map(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
-        for table, keys in _leads(headers, sessions).items():
+        for table, keys in _lookup_keys(headers, sessions).items():
             columns = (*_KEYS[table], "block")
             rows: list[tuple[int, ...]] = [(*key, number) for key in keys]
             if table == "block_sessions":
@@ -455,9 +455,9 @@ class Blocks:
     def _set_places(self, places: dict[int, int]) -> None:
         """Store the block number of each position."""
         by_chapter = groupby(sorted(places.items()), lambda place: place[0] // CHAPTER_POSITIONS)
-        for number, together in by_chapter:
+        for number, group in by_chapter:
             chapter = self._chapter(number) or array("q", bytes(8 * CHAPTER_POSITIONS))
-            for position, block in together:
+            for position, block in group:
                 chapter[position % CHAPTER_POSITIONS] = block
             last = max((index for index, block in enumerate(chapter) if block), default=-1)
             self._connection.execute(
@@ -466,7 +466,7 @@ class Blocks:
                 (number, number * CHAPTER_POSITIONS + last, encode_chapter(chapter)),
             )
 
-    def _keep_runs(self, headers: Sequence[Header]) -> None:
+    def _store_runs(self, headers: Sequence[Header]) -> None:
         """Store the positions of these ids as runs; the headers are in order of position."""
         runs: list[tuple[int, int, int, int]] = []  # writer, first and last sequence, first position
         for header in headers:
@@ -480,13 +480,13 @@ class Blocks:
         for writer, first, last, position in runs:
             before = self._run(writer, last)
             if before is None or before[1] < first:
-                self._keep_run(writer, first, last, position)
-            else:  # some have aged before and became rows again
+                self._store_run(writer, first, last, position)
+            else:  # some aged before and were turned into rows again
                 for sequence in range(first, last + 1):
                     if self.position(writer, sequence) is None:
-                        self._keep_run(writer, sequence, sequence, position + sequence - first)
+                        self._store_run(writer, sequence, sequence, position + sequence - first)
 
-    def _keep_run(self, writer: int, first: int, last: int, position: int) -> None:
+    def _store_run(self, writer: int, first: int, last: int, position: int) -> None:
         self._connection.execute(
             "INSERT INTO runs (writer, first_sequence, last_sequence, first_position) VALUES (?, ?, ?, ?)",
             (writer, first, last, position),
@@ -518,24 +518,24 @@ _KEYS = {
 }
 
 
-def _leads(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set[tuple[int, ...]]]:
+def _lookup_keys(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set[tuple[int, ...]]]:
     """The keys of a block of these events in each lookup table."""
-    leads: dict[str, set[tuple[int, ...]]] = {table: set() for table in MAPS}
+    keys: dict[str, set[tuple[int, ...]]] = {table: set() for table in MAPS}
     for header in headers:
-        leads["block_contexts"].add((header.context,))
-        leads["block_names"].add((header.name,))
+        keys["block_contexts"].add((header.context,))
+        keys["block_names"].add((header.name,))
         if header.parent_writer:
-            leads["block_roots"].add((header.root_writer, header.root_sequence))
+            keys["block_roots"].add((header.root_writer, header.root_sequence))
         if header.payload:
-            leads["block_payloads"].add((header.payload,))
-    leads["block_sessions"] = {(sessions[context],) for (context,) in leads["block_contexts"]}
-    return leads
+            keys["block_payloads"].add((header.payload,))
+    keys["block_sessions"] = {(sessions[context],) for (context,) in keys["block_contexts"]}
+    return keys
 
 
 def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Sorted positions as ranges of first and last."""
-    for _, together in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
-        (_, first), *rest = together
+    for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
+        (_, first), *rest = group
         yield first, rest[-1][1] if rest else first
 
 
@@ -552,25 +552,25 @@ def row_of(block: EventBlock, index: int) -> Row:
     )
 
 
-def _fitting(block: EventBlock, wanted: BlockFilter) -> list[int]:
+def _fitting(block: EventBlock, block_filter: BlockFilter) -> list[int]:
     """The indexes of the matching events in a block."""
     contexts = None
-    if wanted.context is not None:
-        contexts = {context for context in {*block.contexts} if wanted.context(context)}
+    if block_filter.context is not None:
+        contexts = {context for context in {*block.contexts} if block_filter.context(context)}
     columns: list[tuple[array[int], Callable[[int], bool]]] = []  # most selective first
     for column, numbers in (
-        (block.positions, wanted.positions),
-        (block.names, wanted.names),
+        (block.positions, block_filter.positions),
+        (block.names, block_filter.names),
         (block.contexts, contexts),
     ):
         if numbers is not None:
             columns.append((column, numbers.__contains__))
-    if wanted.error is not None:
-        columns.append((block.errors, wanted.error.__eq__))
-    if wanted.since is not None:
-        columns.append((block.ats, wanted.since.__le__))
-    if wanted.until is not None:
-        columns.append((block.ats, wanted.until.__gt__))
+    if block_filter.error is not None:
+        columns.append((block.errors, block_filter.error.__eq__))
+    if block_filter.since is not None:
+        columns.append((block.ats, block_filter.since.__le__))
+    if block_filter.until is not None:
+        columns.append((block.ats, block_filter.until.__gt__))
     fitting = list(range(len(block)))
     for column, fits in columns:
         fitting = [index for index in fitting if fits(column[index])]

@@ -1,4 +1,4 @@
-"""The chains of a file: rows are followed by recursive statements, events in blocks by their headers."""
+"""The chains of a file. Recursive statements follow rows; events in blocks are followed by their headers."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _ancestors(core: SqliteCore, identifier: EventId) -> list[Event]:
         row = core.row_of(core.words.known_key(identifier))
         while row is not None and row[8] is not None and (key := (row[8], row[9])) not in found:
             line = core.table(_LINE, key) or [aged for aged in [core.row_of(key)] if aged is not None]
-            left = {(each[1], each[2]): each for each in line}  # as far as it goes in rows, or one that aged
-            found |= left
-            row = left.pop(key, None)
-            while row is not None and (above := left.pop((row[8], row[9]), None)) is not None:
+            ancestors = {(each[1], each[2]): each for each in line}  # consecutive rows, or one aged event
+            found |= ancestors
+            row = ancestors.pop(key, None)
+            while row is not None and (above := ancestors.pop((row[8], row[9]), None)) is not None:
                 row = above
         return [core.to_event(row) for row in sorted(found.values(), key=lambda row: -row[10])]
 

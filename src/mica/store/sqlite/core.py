@@ -18,15 +18,15 @@ import msgspec
 from mica.model.event import ORIGINS, Event, EventId
 from mica.model.mark import Mark, mark_of
 from mica.store.checks import ChainPlace
-from mica.store.codec import READ_ROWS, compressed, digest, expanded, moment, remember
+from mica.store.codec import READ_ROWS, compress, digest, expand, moment, remember
 from mica.store.protocol import no_progress
-from mica.store.purges import Outstanding, Purge
+from mica.store.purges import Purge, PurgeFilter
 from mica.store.sqlite.blocks import Blocks
-from mica.store.sqlite.file import COLUMNS, FileName, Key, Row, as_json, open_file, translated
+from mica.store.sqlite.file import COLUMNS, FileIdentity, Key, Row, as_json, open_file, translated
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 
-PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
+PATIENCE_S = 60  # eight writers with full syncs wait seconds; a longer wait means that one is stuck
 CACHED_MARKS_MAX = 10_000  # read last, at most 20 MB
 CACHED_CHARACTERS_MAX = 2_000  # of a cached mark
 
@@ -38,17 +38,17 @@ class SqliteCore:
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self.path = path
-        self.places: dict[EventId, ChainPlace[Key]] = {}  # of events that were stored or read
-        self.outstanding = Outstanding()
+        self.places: dict[EventId, ChainPlace[Key]] = {}  # of stored events
+        self.purge_filter = PurgeFilter()
         self.generation = -1  # of the cached words: a purge removes some
         with translated(path):
             self.connection = open_file(path, busy_ms=busy_ms)
-            self._file = FileName(path)
+            self._file = FileIdentity(path)
             self.words = SqliteWords(self.connection)
             self.blocks = Blocks(self.connection)
             self.statistics = TextStatistics(self.connection)
             self._marks: dict[int, Mark] = {}
-            self._follow_purges()
+            self._refresh_purges()
 
     @cached_property
     def space(self) -> str:
@@ -59,47 +59,47 @@ class SqliteCore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction that writes, with the caches up to date; undone when the block raises."""
+        """One write transaction with up-to-date caches; rolled back when the `with` block raises."""
         with translated(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 self._file.check()
-                self._follow_purges()
-                self.blocks.follow()
+                self._refresh_purges()
+                self.blocks.refresh()
                 yield
                 self.connection.execute("COMMIT")
             except BaseException:
-                self.forget()  # words interned in the transaction are undone
+                self.forget()  # the words interned in this transaction are rolled back
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One snapshot for several reads; part of the transaction when one is open."""
+        """One snapshot for several reads; joins an open transaction."""
         with translated(self.path):
             if self.connection.in_transaction:
                 yield
                 return
             self.connection.execute("BEGIN")
             try:
-                self.blocks.follow()
+                self.blocks.refresh()
                 yield
             finally:
                 self.connection.execute("COMMIT")
 
-    def _follow_purges(self) -> None:
+    def _refresh_purges(self) -> None:
         """After a purge of any process, drop the cached words and read the list of purges."""
         generation, highest = self.one("SELECT generation, highest_number FROM space")
         if generation != self.generation:
             self.forget()
-            self.outstanding = Outstanding(self.purges())
+            self.purge_filter = PurgeFilter(self.purges())
             self.generation, self.words.highest_number = generation, highest
 
     def purges(self) -> list[Purge]:
         """Every purge that was added, oldest first."""
         rows = self.rows("SELECT purge FROM purges")
-        return list(Outstanding(msgspec.json.decode(row[0], type=Purge) for row in rows).purges)
+        return list(PurgeFilter(msgspec.json.decode(row[0], type=Purge) for row in rows).purges)
 
     def forget(self) -> None:
         """Empty every cache."""
@@ -117,7 +117,7 @@ class SqliteCore:
         return next(iter(self.rows(statement, bindings)))
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
-        """Rows of the table of events; events in blocks are not among them."""
+        """Rows of the events table; without events in blocks."""
         with translated(self.path):
             return self.connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 
@@ -187,7 +187,7 @@ class SqliteCore:
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload) = row  # fmt: skip
         if data is None:
-            body = expanded(self.one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
+            body = expand(self.one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
         else:
             body = data if isinstance(data, bytes) else data.encode()
         parent = None if parent_writer is None else self.words.id(parent_writer, parent_sequence)
@@ -214,6 +214,6 @@ class SqliteCore:
         if row is not None:
             return int(row[0])
         self.connection.execute(
-            "INSERT INTO payloads (digest, size_bytes, body) VALUES (?, ?, ?)", (name, len(body), compressed(body))
+            "INSERT INTO payloads (digest, size_bytes, body) VALUES (?, ?, ?)", (name, len(body), compress(body))
         )
         return self.connection.last_insert_rowid()

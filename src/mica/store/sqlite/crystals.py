@@ -1,4 +1,4 @@
-"""Crystals in the embedded store: rows derived from the events; triggers enforce the laws as well."""
+"""Crystals in the embedded store: rows derived from events. Triggers also enforce the laws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mica.model.crystal import (
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.model.mark import Posting
 from mica.store.candidates import group_by_origin
-from mica.store.crystal_rows import CrystalRow, Derived, Rows, SourceRow, broken_crystals
+from mica.store.crystal_rows import CrystalRow, CrystalRows, DerivedCrystals, SourceRow, broken_crystals
 from mica.store.protocol import LATEST_MARKS
 from mica.store.sqlite import texts
 from mica.store.sqlite.core import SqliteCore
@@ -58,10 +58,10 @@ def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[in
         elif event.name == RETRACTED:
             _retract(connection, lookup, retraction_target(event), by=position)
         elif event.name == PURGED:
-            told = tombstone_of(event)
-            _supersede(connection, lookup, told.supersedes, by=position)
-            if told.retracts is not None:
-                _retract(connection, lookup, told.retracts, by=position)
+            tombstone = tombstone_of(event)
+            _supersede(connection, lookup, tombstone.supersedes, by=position)
+            if tombstone.retracts is not None:
+                _retract(connection, lookup, tombstone.retracts, by=position)
 
 
 def index_stored(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
@@ -180,13 +180,13 @@ def _unsealed_positions(
     connection: apsw.Connection, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[int]:
     """The positions of the marks, oldest or latest first, that no live crystal has as a source."""
-    wanted = "is_mark" if session is None else "is_mark AND session = (SELECT id FROM sessions WHERE name = ?)"
+    condition = "is_mark" if session is None else "is_mark AND session = (SELECT id FROM sessions WHERE name = ?)"
     if after is not None:
-        wanted += " AND position > ?"
-    looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
+        condition += " AND position > ?"
+    window = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
     order = "at DESC, position DESC" if latest else "at, position" if after is None else "position"
     rows = connection.execute(
-        f"""SELECT position FROM (SELECT position, at FROM texts WHERE {wanted} {looked_at}) AS marks
+        f"""SELECT position FROM (SELECT position, at FROM texts WHERE {condition} {window}) AS marks
         WHERE NOT EXISTS (SELECT 1 FROM crystal_sources WHERE source = marks.position AND is_live)
         ORDER BY {order} LIMIT ?""",
         (*([] if session is None else [session]), *([] if after is None else [after]), limit),
@@ -196,9 +196,9 @@ def _unsealed_positions(
 
 def _citing_positions(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
     """The positions of all crystals above these positions, at any level, including superseded ones."""
-    wanted = set(positions)
-    rows = connection.execute(_CITING, (as_json(sorted(wanted)),))
-    return sorted(row[0] for row in rows if row[0] not in wanted)
+    origins = set(positions)
+    rows = connection.execute(_CITING, (as_json(sorted(origins)),))
+    return sorted(row[0] for row in rows if row[0] not in origins)
 
 
 def _above_pairs(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
@@ -216,24 +216,24 @@ def clear(connection: apsw.Connection) -> None:
 
 def bury(connection: apsw.Connection, positions: str) -> None:
     """Delete the crystals at or above these positions, under the authority of a purge."""
-    gone = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
-    connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (gone,))
-    connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (gone,))
+    buried = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
+    connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (buried,))
+    connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (buried,))
 
 
-def broken(connection: apsw.Connection, said: Derived) -> list[str]:
+def broken(connection: apsw.Connection, derived: DerivedCrystals) -> list[str]:
     """One sentence for every row that differs from the log."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )
     sources = connection.execute("SELECT crystal, source, tokens, is_live FROM crystal_sources")
-    rows = Rows(
+    rows = CrystalRows(
         [CrystalRow(*row) for row in crystals],
         [SourceRow(*row) for row in sources],
         [row[0] for row in connection.execute("SELECT retracted FROM retractions")],
         array("q", (row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark"))),
     )
-    return broken_crystals(said, rows)
+    return broken_crystals(derived, rows)
 
 
 def _query(core: SqliteCore, query: CrystalQuery) -> list[Crystal]:
@@ -244,7 +244,7 @@ def _query(core: SqliteCore, query: CrystalQuery) -> list[Crystal]:
 
 def _postings(core: SqliteCore, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
     with core.reading():
-        core.statistics.follow()
+        core.statistics.refresh()
         positions = _positions_of(core.connection, query)
         return core.statistics.postings_at(wanted, positions, only_marks=False)
 

@@ -1,4 +1,4 @@
-"""The file under the embedded store: opening, migrating, and SQLite's errors in our words."""
+"""The file of the embedded store: opening, migration, and translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -18,75 +18,76 @@ from mica.model.event import microseconds, new_writer, utc_now
 from mica.store.migrations import EngineSchema, load_schema
 
 Key = tuple[int, int]  # an id: the number of its writer, and its sequence
-Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
+Row = tuple[Any, ...]  # tables are STRICT, so a column has its declared type
 
 COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
-MODE = 0o600  # of a new file: what an agent saw is its owner's business. SQLite gives the log the mode of the file
+MODE = 0o600  # of a new file, because its content is private. SQLite gives the write-ahead log the same mode
 OPEN_RETRY_S = 0.005
-CHECKPOINT_PAGES = 4_000  # 16 MB of log before it goes into the file: what is written again and again goes there once
-CACHE_KIB = 16_384  # of pages; in the 2 MB that SQLite keeps, a search in a large space reads each page anew
+CHECKPOINT_PAGES = 4_000  # 16 MB of write-ahead log: pages that change often are copied into the file less often
+CACHE_KIB = 16_384  # of pages; with SQLite's default of 2 MB a search in a large space reads pages again and again
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
+APPLICATION_ID = 0x6D696361  # "mica" in the file header; a database of another program is never written to
 
 
 def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
-    """A connection to a store of this version; made or migrated if need be, read-only where writing is not allowed."""
+    """Open a store, created or migrated if necessary; read-only where writing is not permitted."""
     if path.is_dir():
         raise NotAStore(f"{path} is a directory; give a file, such as {path / 'space.db'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(
-            f"cannot make the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
+            f"cannot create the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
         ) from error
-    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+    with suppress(OSError):  # it exists, or SQLite reports why it cannot be created
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
-    is_there = path.exists() and path.stat().st_size > 0
+    exists = path.exists() and path.stat().st_size > 0
     until = time.monotonic() + busy_ms / 1_000
     try:
         while True:
             try:
                 return _ready(apsw.Connection(str(path)), path, busy_ms=busy_ms)
-            except apsw.BusyError:  # SQLite does not wait by itself while another turns the log on
+            except apsw.BusyError:  # SQLite does not wait while another process turns the write-ahead log on
                 if time.monotonic() > until:
                     raise
                 time.sleep(OPEN_RETRY_S)
     except (apsw.ReadOnlyError, apsw.CantOpenError):
-        if not is_there:
+        if not exists:
             raise
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise StoreUnavailable(
-                f"{path} has changes in {log.name}, which can only be read where the folder can be written; "
+                f"{path} has changes in {log.name}, which can only be read if the folder is writable; "
                 "copy both elsewhere"
             ) from None
-        # Without the right to write beside the file, SQLite reads it only as one that nobody changes.
+        # In a read-only folder, SQLite can only read the file as immutable.
         return _ready(apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=READ_ONLY), path, busy_ms=busy_ms)
 
 
-class FileName:
-    """A file by its name: SQLite goes on writing to one that was removed, which nobody ever reads again."""
+class FileIdentity:
+    """Detects that a file was removed or replaced: SQLite would continue to write to the removed file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._known = self._found()
+        self._identity = self._stat()
 
     def check(self) -> None:
-        """Raises StoreUnavailable when the name leads to another file, or to none."""
-        if (found := self._found()) != self._known:
-            told = f": {found}" if isinstance(found, str) else ""
+        """Raise StoreUnavailable when the path is now another file or missing."""
+        if (identity := self._stat()) != self._identity:
+            reason = f": {identity}" if isinstance(identity, str) else ""
             raise StoreUnavailable(
-                f"{self._path} was removed or replaced while it was open{told}; nothing is written to it any more, and"
-                " what is emitted waits beside it until the space is opened again"
+                f"{self._path} was removed or replaced while it was open{reason}; nothing more is written to it, and"
+                " new events wait beside it until the space is opened again"
             )
 
-    def _found(self) -> tuple[int, int] | str | None:
+    def _stat(self) -> tuple[int, int] | str | None:
+        """Device and inode of the file, or the reason why they cannot be read."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             return error.strerror
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Connection:
@@ -100,7 +101,7 @@ def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Con
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the file to this version. Several processes may try at once; one does it, the others find it done."""
+    """Migrate the file to this version. Safe to run in several processes at once."""
     schema = load_schema("sqlite")
     version = _version(connection, path)
     if version > schema.version:
@@ -109,10 +110,10 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         raise StoreError(f"{path} has schema version {version}, older than any release; import its transcripts again")
     if connection.readonly("main"):
         if version < schema.version:
-            raise StoreUnavailable(f"{path} has an old schema and cannot be written; open it once where it can be")
+            raise StoreUnavailable(f"{path} has an old schema and is read-only; open it once with write access")
         return
     if version == 0:
-        connection.pragma("auto_vacuum", 2)  # incremental; only a new file takes it: ageing releases pages
+        connection.pragma("auto_vacuum", 2)  # incremental, because ageing frees pages; can only be set in a new file
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")
@@ -134,7 +135,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> None:
-    """Create the tables of a new file, or migrate those of an older one, within a transaction."""
+    """Create the tables of a new file or migrate an older one, inside a transaction."""
     new = [schema.statements] if version == 0 else [statements for _, statements in schema.after(version)]
     for statements in new:
         for _ in connection.execute(statements):
@@ -145,7 +146,7 @@ def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> N
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
-    """The version of the schema, in one view of the file. Raises NotAStore when it is another program's."""
+    """The schema version, read in one snapshot. Raises NotAStore for a database of another program."""
     connection.execute("BEGIN")
     try:
         has_tables = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
@@ -158,16 +159,16 @@ def _version(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, once, with the file and what to do."""
+    """Translate SQLite's errors into ours, with the file and a remedy."""
     try:
         yield
     except apsw.FullError as error:
-        raise StoreFull(f"no space left for {path}; free some and try again, nothing of this write was kept") from error
+        raise StoreFull(f"no space left for {path}; free some and try again; nothing was written") from error
     except apsw.NotADBError as error:
         raise NotAStore(f"{path} is not an SQLite database; give another path") from error
     except apsw.CorruptError as error:
         raise StoreError(
-            f"{path} is damaged ({error}); keep a copy, go back to a backup, or import again into another store"
+            f"{path} is damaged ({error}); keep a copy, then restore a backup or import again into another store"
         ) from error
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreBusy(f"{path} is being written by another process; try again") from error
@@ -179,24 +180,24 @@ def translated(path: Path) -> Iterator[None]:
     except apsw.ConnectionClosedError as error:
         raise StoreUnavailable(f"the store {path} is closed; open it again") from error
     except apsw.IOError as error:
-        raise StoreUnavailable(f"the disk under {path} fails ({error}); nothing of this write was kept") from error
+        raise StoreUnavailable(f"the disk of {path} fails ({error}); nothing was written") from error
     except apsw.Error as error:
-        raise StoreError(f"{path} cannot be used: {error}; is it a store of mica?") from error
+        raise StoreError(f"{path} cannot be used: {error}; is it a mica store?") from error
 
 
 @contextmanager
 def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
-    """Insert the row without which triggers refuse changes of the log, for this block of a transaction only."""
+    """Allow changes of the log inside the `with` block: triggers refuse them without this row."""
     connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (work, microseconds(utc_now())))
     yield
     connection.execute("DELETE FROM authority WHERE work = ?", (work,))
 
 
 def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[Row]) -> None:
-    """Insert rows one by one, by one statement that is prepared once: many rows in a statement cost more."""
+    """Insert rows one by one with one prepared statement, which is faster than many rows per statement."""
     connection.executemany(f"INSERT INTO {into} VALUES {values}", rows)
 
 
 def as_json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:
-    """Values as `json_each` takes them: one parameter, however many there are."""
+    """Values as JSON for `json_each`, so that any number of them is one parameter."""
     return msgspec.json.encode(values).decode()

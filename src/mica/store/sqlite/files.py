@@ -11,8 +11,8 @@ import apsw
 
 from mica.model.event import Event, EventQuery, microseconds
 from mica.store.checks import LineageCheck, missing_positions
-from mica.store.codec import READ_ROWS, digest, expanded
-from mica.store.crystal_rows import NAMING, Derived, named_by
+from mica.store.codec import READ_ROWS, digest, expand
+from mica.store.crystal_rows import REFERRING, DerivedCrystals, referenced_ids
 from mica.store.protocol import Sizes, no_progress
 from mica.store.sqlite import crystals, replies, texts, trails
 from mica.store.sqlite.blocks import STEP_EVENTS
@@ -22,7 +22,7 @@ from mica.store.sqlite.log import query_events
 from mica.store.sqlite.worker import SqliteRole, threaded
 
 VERIFY_PASSES = 2  # over the whole log
-VACUUM_PAGES = 2_000  # released after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
+VACUUM_PAGES = 2_000  # released after an ageing step in about 10 ms; more than it frees, so that a backlog shrinks
 
 _ABOVE = itemgetter(0, 8, 9)
 
@@ -61,11 +61,12 @@ def _verify(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progres
 
 def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
     problems = [f"SQLite: {row[0]}" for row in core.rows("PRAGMA integrity_check") if row[0] != "ok"]
-    problems += [f"SQLite: row of {row[0]} names a missing {row[2]}" for row in core.rows("PRAGMA foreign_key_check")]
+    dangling = core.rows("PRAGMA foreign_key_check")
+    problems += [f"SQLite: a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling]
     if problems:
-        return problems  # the rows of a damaged file mean nothing
+        return problems  # the rows of a damaged file cannot be checked
     for identifier, named, body in core.rows("SELECT id, digest, body FROM payloads"):
-        if digest(expanded(body)) != named:
+        if digest(expand(body)) != named:
             problems.append(f"payload {identifier} does not have the content that its digest names")
     for identifier, named in core.rows("SELECT id, digest FROM contexts"):
         if bytes.fromhex(core.words.context(identifier).id) != named:
@@ -76,7 +77,7 @@ def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
     parents: set[Key] = set()
     missing = _missing(core, parents, count)
     lineage = LineageCheck({core.words.id(*parent) for parent in parents})
-    expected = Derived(named_by(query_events(core, EventQuery(names=NAMING, limit=None))))
+    expected = DerivedCrystals(referenced_ids(query_events(core, EventQuery(names=REFERRING, limit=None))))
 
     def read() -> Iterator[Event]:
         for event in core.whole_log(count):
@@ -132,7 +133,7 @@ def age(core: SqliteCore, before: datetime, *, limit: int = STEP_EVENTS, at_leas
         with (
             translated(core.path),
             suppress(apsw.BusyError),
-        ):  # pages that stay free now are used or released later
+        ):  # free pages are reused or released later
             core.connection.pragma("incremental_vacuum", VACUUM_PAGES)
             core.connection.pragma("wal_checkpoint", "truncate")
     return moved
@@ -146,4 +147,4 @@ class SqliteFiles(SqliteRole):
     rebuild = threaded(_rebuild)
 
     async def age(self, before: datetime, *, limit: int = STEP_EVENTS, at_least: int = 1) -> int:
-        return await self._worker.run_beside(lambda core: age(core, before, limit=limit, at_least=at_least))
+        return await self._worker.run_in_background(lambda core: age(core, before, limit=limit, at_least=at_least))

@@ -40,22 +40,22 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
     with core.writing():
         keys = split_ids(event.id for event in events)
         known = _known(core, keys)
-        writers = core.words.numbers["writers"]  # those of these events are known since `_known`
+        writers = core.words.numbers["writers"]  # `_known` has interned the writers of these events
         first = core.last_position() + 1
-        applied = None if core.outstanding.latest is None else core.outstanding.applied  # mostly nothing is purged
+        applied = None if core.purge_filter.latest is None else core.purge_filter.apply  # usually there are no purges
         for event, (writer, sequence) in zip(events, keys, strict=True):
             identifier, above = event.id, event.parent_id
             parent = None if above is None else places.get(above) or _place(core, above)
             check_content(event, parent)
             if identifier not in known and identifier not in fresh:
-                fresh[identifier] = kept = event if applied is None else applied(event)
+                fresh[identifier] = stored = event if applied is None else applied(event)
                 number = writers.get(writer) or core.words.number("writers", writer)
-                places[identifier] = _new_place(core, kept, (number, sequence), parent)
+                places[identifier] = _new_place(core, stored, (number, sequence), parent)
                 parents.append(parent)
             elif _differs(core, event, fresh.get(identifier)):
                 raise DuplicateEvent(identifier)
         if fresh:
-            # Only of stored events: a purge removed the words of tombstones.
+            # Only for stored events: the contexts of purged events must not be interned.
             core.words.intern_contexts({id(event.context): event.context for event in fresh.values()}.values())
             each = zip(fresh.values(), places.values(), parents, range(first, first + len(fresh)), strict=True)
             insert(core.connection, *EVENTS, list(starmap(partial(_row, core), each)))
@@ -64,28 +64,28 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
             core.connection.execute("UPDATE space SET last_position = ?", (first + len(fresh) - 1,))
     if len(core.places) + len(places) > CACHE_ENTRIES_MAX:
         core.places.clear()
-    core.places |= places  # only now: a failed commit undoes them
+    core.places |= places  # only after the commit, which may fail
     return Appended(stored=len(fresh), repeated=len(events) - len(fresh))
 
 
 def _known(core: SqliteCore, keys: Iterable[tuple[WriterId, int]]) -> set[EventId]:
-    """The ids of these events that are already stored. Events after the last of their writer cost one lookup."""
+    """The ids of these events that are already stored. If all are new, this costs one lookup per writer."""
     sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
     for writer, sequence in keys:
         sequences[writer].append(sequence)
     known: set[EventId] = set()
-    for writer, wanted in sequences.items():
+    for writer, numbers in sequences.items():
         number = core.words.number("writers", writer)
         between = "SELECT 1 FROM events WHERE writer = ? AND sequence BETWEEN ? AND ? LIMIT 1"
-        if core.connection.execute(between, (number, min(wanted), max(wanted))).fetchone() is not None:
-            there = core.connection.execute(
+        if core.connection.execute(between, (number, min(numbers), max(numbers))).fetchone() is not None:
+            stored = core.connection.execute(
                 """SELECT sequence FROM json_each(?) AS wanted
                 CROSS JOIN events ON events.writer = ? AND events.sequence = wanted.value""",
-                (as_json(wanted), number),
+                (as_json(numbers), number),
             )
-            known.update(event_id(writer, sequence) for (sequence,) in there)
+            known.update(event_id(writer, sequence) for (sequence,) in stored)
         if core.blocks.is_used:
-            known.update(event_id(writer, sequence) for sequence in core.blocks.known(number, wanted))
+            known.update(event_id(writer, sequence) for sequence in core.blocks.known(number, numbers))
     return known
 
 
@@ -161,11 +161,11 @@ def _event_at(core: SqliteCore, position: int) -> Event | None:
 def query_events(core: SqliteCore, query: EventQuery) -> list[Event]:
     with core.reading():
         if query.text is not None:
-            core.statistics.follow()
+            core.statistics.refresh()
         rows = _latest(core, query)
         if core.blocks.is_used:
-            wanted = log_query.wanted(core.connection, core.words, core.statistics, query)
-            rows = rows if wanted is None else core.blocks.latest(wanted, rows, query.limit)
+            block_filter = log_query.block_filter(core.connection, core.words, core.statistics, query)
+            rows = rows if block_filter is None else core.blocks.latest(block_filter, rows, query.limit)
         return [core.to_event(row) for row in reversed(rows)]
 
 

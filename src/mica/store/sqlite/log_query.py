@@ -1,4 +1,4 @@
-"""What a query asks of the embedded store: of events that are rows, and of those in blocks."""
+"""Translate a query for the embedded store: into SQL for rows, and into a filter for blocks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mica.store.sqlite.file import as_json
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 
-MANY_CONTEXTS = 1_000  # of a session; one that never ends has more and more, each with its own place in the index
-RECENT_ROWS = 20_000  # of the log, looked at first for such a session: some 10 ms at most
+MANY_CONTEXTS = 1_000  # of a session; a session without end collects contexts, and each is another index lookup
+RECENT_ROWS = 20_000  # scanned first for such a session, in about 10 ms at most
 
 _MANY = "SELECT 1 FROM contexts WHERE session = (SELECT id FROM sessions WHERE name = ?) LIMIT 1 OFFSET ?"
 _RECENT = "SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?"
 
 
 def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
-    """Since when to look first, where a session has so many contexts that asking the index for each costs more."""
+    """The time from which to scan first, for a session with so many contexts that a lookup for each costs more."""
     if query.session is None or query.limit is None:
         return None
     if connection.execute(_MANY, (query.session, MANY_CONTEXTS)).fetchone() is None:
@@ -34,9 +34,9 @@ def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
 def latest(
     connection: apsw.Connection, facts: TextStatistics, query: EventQuery, *, since: int | None = None
 ) -> tuple[str, list[str | int]]:
-    """What follows the table to read the latest rows that fit, latest first, and its values.
+    """The part of a statement after the table name, and its values, for the latest matching rows, latest first.
 
-    With `since`, those of that time and later, read in order of time and not by their contexts.
+    With `since`, only rows from that time on, scanned by time and not looked up by context.
     """
     conditions: list[str] = []
     bindings: list[str | int] = []
@@ -77,10 +77,10 @@ def latest(
     return f"{where}ORDER BY at DESC, position DESC LIMIT ?", [*bindings, limit]
 
 
-def wanted(
+def block_filter(
     connection: apsw.Connection, words: SqliteWords, facts: TextStatistics, query: EventQuery
 ) -> BlockFilter | None:
-    """What a query asks of the blocks; None when nothing in them can fit."""
+    """The filter of a query for blocks; None when no event in a block can match."""
     session = None
     if query.session is not None:
         row = connection.execute("SELECT id FROM sessions WHERE name = ?", (query.session,)).fetchone()
@@ -118,10 +118,10 @@ def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list
 
 
 def _fits(words: SqliteWords, query: EventQuery, context: int) -> bool:
-    """Whether events of this context can be what a query asks for."""
-    found = words.context(context)
+    """True if this context meets the conditions of the query."""
+    interned = words.context(context)
     return (
-        query.session in (None, found.session)
-        and query.agent in (None, found.agent)
-        and query.user in (None, found.user)
+        query.session in (None, interned.session)
+        and query.agent in (None, interned.agent)
+        and query.user in (None, interned.user)
     )

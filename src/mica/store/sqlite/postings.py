@@ -16,12 +16,12 @@ from typing import NamedTuple, TypeAlias
 import apsw
 import msgspec
 
-from mica.store.sqlite.bits import packed, put, unpacked
+from mica.store.sqlite.bits import pack, set_bits, unpack
 from mica.store.sqlite.file import Row, as_json, insert
 
 VOLUME_TEXTS = 4_096  # every new process reads the texts outside volumes, in about 10 ms
 VOLUME_BYTES = VOLUME_TEXTS // 8  # size of a bit set of places
-KNOWN_BYTES_MAX = 64_000_000  # of cached bit sets: about 200 terms with a million marks
+KNOWN_BYTES_MAX = 64_000_000  # of cached bit sets: about 200 terms in a space of a million marks
 
 _decode = msgspec.json.Decoder(list[int]).decode
 _FIRST = """SELECT position, terms, is_mark, at FROM unfiled JOIN texts USING (position)
@@ -35,7 +35,7 @@ _OF_TERM = """SELECT volume, count, places, more FROM json_each(?) AS wanted
 
 def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
     """Store the term numbers of texts, given with their positions, and make volumes when there are enough."""
-    rows: list[Row] = [(position, as_json(said)) for position, said in texts]
+    rows: list[Row] = [(position, as_json(numbers)) for position, numbers in texts]
     insert(connection, "unfiled (position, terms)", "(?, ?)", rows)
     (row,) = connection.execute("SELECT count(*) FROM unfiled")
     for _ in range(row[0] // VOLUME_TEXTS):
@@ -43,19 +43,19 @@ def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]])
 
 
 def _file(connection: apsw.Connection) -> None:
-    """Make a volume of the oldest texts outside volumes."""
+    """Create a volume from the oldest texts outside volumes."""
     rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
-    said: defaultdict[int, list[int]] = defaultdict(list)
+    places_by_term: defaultdict[int, list[int]] = defaultdict(list)
     often: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for place, (_, terms, _, _) in enumerate(rows):
         for term in _decode(terms):
-            if (places := said[term]) and places[-1] == place:
+            if (places := places_by_term[term]) and places[-1] == place:
                 often[term][place] = often[term].get(place, 1) + 1
             else:
                 places.append(place)
     positions = [row[0] for row in rows]
     times = [row[3] for row in rows]
-    marks = packed((place for place, row in enumerate(rows) if row[2]), VOLUME_BYTES)
+    marks = pack((place for place, row in enumerate(rows) if row[2]), VOLUME_BYTES)
     connection.execute(
         "INSERT INTO volumes (first_position, first_at, last_at, positions, marks) VALUES (?, ?, ?, ?, ?)",
         (
@@ -67,29 +67,31 @@ def _file(connection: apsw.Connection) -> None:
         ),
     )
     volume = connection.last_insert_rowid()
-    postings = [(volume, term, *written(said[term], often.get(term))) for term in sorted(said)]
+    postings = [
+        (volume, term, *encode_posting(places_by_term[term], often.get(term))) for term in sorted(places_by_term)
+    ]
     insert(connection, "postings (volume, term, count, places, more)", "(?, ?, ?, ?, ?)", postings)
     connection.execute("DELETE FROM unfiled WHERE position <= ?", (positions[-1],))
 
 
-def written(places: Sequence[int], often: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
+def encode_posting(places: Sequence[int], often: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
     """The columns of a posting: the number of texts with a term, their places, and the counts above one."""
     more = array("I", chain.from_iterable(often.items())).tobytes() if often else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
-    return len(places), packed(places, VOLUME_BYTES), more
+    return len(places), pack(places, VOLUME_BYTES), more
 
 
-def is_list(found: int) -> bool:
-    """True if so few places are stored as a list, which is then shorter than a bit set."""
-    return 8 * found <= VOLUME_BYTES
+def is_list(count: int) -> bool:
+    """True if this many places are stored as a list, because it is shorter than a bit set."""
+    return 8 * count <= VOLUME_BYTES
 
 
-def _places(found: int, blob: bytes) -> list[int]:
-    """The places in a column that `written` returned."""
-    if is_list(found):
+def _places(count: int, blob: bytes) -> list[int]:
+    """The places in a column that `encode_posting` returned."""
+    if is_list(count):
         return list(array("H", blob))
-    return unpacked(int.from_bytes(blob, "little"))
+    return unpack(int.from_bytes(blob, "little"))
 
 
 def _often(more: bytes | None) -> dict[int, int]:
@@ -121,20 +123,20 @@ def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> N
         for position, place in places.items():
             for term in texts[position]:
                 of_term[term].append(place)
-        _take(connection, volume, {term: _set(said) for term, said in of_term.items()})
+        _remove_places(connection, volume, {term: _set(listed) for term, listed in of_term.items()})
 
 
-def _take(connection: apsw.Connection, volume: int, gone: Mapping[int, int]) -> None:
+def _remove_places(connection: apsw.Connection, volume: int, removed: Mapping[int, int]) -> None:
     """Remove bit sets of places, given by term, from a volume."""
     rows = """SELECT term, count, places, more FROM json_each(?) AS wanted
         CROSS JOIN postings ON volume = ? AND term = wanted.value"""
-    for term, count, places, more in list(connection.execute(rows, (as_json(sorted(gone)), volume))):
+    for term, count, places, more in list(connection.execute(rows, (as_json(sorted(removed)), volume))):
         listed = _set(array("H", places)) if is_list(count) else int.from_bytes(places, "little")
-        if left := listed & ~gone[term]:
-            often = {place: times for place, times in _often(more).items() if left >> place & 1}
+        if remaining := listed & ~removed[term]:
+            often = {place: times for place, times in _often(more).items() if remaining >> place & 1}
             connection.execute(
                 "UPDATE postings SET (count, places, more) = (?, ?, ?) WHERE volume = ? AND term = ?",
-                (*written(unpacked(left), often), volume, term),
+                (*encode_posting(unpack(remaining), often), volume, term),
             )
         else:
             connection.execute("DELETE FROM postings WHERE volume = ? AND term = ?", (volume, term))
@@ -142,7 +144,7 @@ def _take(connection: apsw.Connection, volume: int, gone: Mapping[int, int]) -> 
 
 def _set(places: Iterable[int]) -> int:
     """Places of a volume as a bit set in one integer."""
-    return int.from_bytes(packed(places, VOLUME_BYTES), "little")
+    return int.from_bytes(pack(places, VOLUME_BYTES), "little")
 
 
 def unfiled_terms(connection: apsw.Connection) -> set[int]:
@@ -161,12 +163,12 @@ def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[in
     volumes = list(connection.execute("SELECT first_position, id FROM volumes ORDER BY first_position"))
     firsts = [first for first, _ in volumes]
     found: dict[int, dict[int, int]] = {}
-    for number, together in groupby(sorted(positions), lambda position: bisect_right(firsts, position)):
+    for number, group in groupby(sorted(positions), lambda position: bisect_right(firsts, position)):
         if number:
             first, volume = volumes[number - 1]
             (row,) = connection.execute("SELECT positions FROM volumes WHERE id = ?", (volume,))
             places = {first + offset: place for place, offset in enumerate(array("I", row[0]))}
-            if known := {position: places[position] for position in together if position in places}:
+            if known := {position: places[position] for position in group if position in places}:
                 found[volume] = known
     return found
 
@@ -176,13 +178,13 @@ def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, d
     volumes = list(connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id"))
     for volume, first, offsets in volumes:
         positions = [first + offset for offset in array("I", offsets)]
-        said: dict[int, dict[int, int]] = {}
+        counts: dict[int, dict[int, int]] = {}
         rows = connection.execute("SELECT term, count, places, more FROM postings WHERE volume = ?", (volume,))
         for term, listed, places, more in rows:
             often = _often(more)
             for place in _places(listed, places):
-                said.setdefault(positions[place], {})[term] = often.get(place, 1)
-        yield positions[-1], said
+                counts.setdefault(positions[place], {})[term] = often.get(place, 1)
+        yield positions[-1], counts
     rows = connection.execute("SELECT position, terms FROM unfiled")
     yield 2**63 - 1, {position: dict(Counter(_decode(terms))) for position, terms in rows if terms != "[]"}
 
@@ -228,16 +230,16 @@ class Volumes:
         self._times: list[tuple[int, int]] = []
         self._offsets: dict[int, array[int]] = {}  # the position offsets of a volume, by its index in `_ids`
         self._filed_marks = 0
-        self._said: dict[int, TermPlaces] = {}
-        self._said_bytes = 0
+        self._cache: dict[int, TermPlaces] = {}
+        self._cache_bytes = 0
         self._tail: list[int] = []  # positions outside volumes
         self._tail_marks = 0
-        self._tail_said: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by term: place in the tail to count
+        self._tail_terms: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by term: place in the tail to count
 
     def forget(self) -> None:
         self.__init__(self._connection)  # type: ignore[misc]  # resets every attribute
 
-    def follow(self) -> None:
+    def refresh(self) -> None:
         """Read new volumes and texts. The caller calls `forget` first after a purge or a retraction."""
         ids = [row[0] for row in self._connection.execute("SELECT id FROM volumes ORDER BY id")]
         if ids != self._ids:
@@ -245,14 +247,14 @@ class Volumes:
                 self.forget()
             self._add_volumes(len(self._ids))
             self._tail, self._tail_marks = [], 0
-            self._tail_said.clear()
+            self._tail_terms.clear()
         later = "SELECT position, terms, is_mark FROM unfiled JOIN texts USING (position) WHERE position > ?"
         after = self._tail[-1] if self._tail else 0
         for place, (position, terms, is_mark) in enumerate(self._connection.execute(later, (after,)), len(self._tail)):
             self._tail.append(position)
             self._tail_marks |= is_mark << place
             for term in _decode(terms):
-                places = self._tail_said[term]
+                places = self._tail_terms[term]
                 places[place] = places.get(place, 0) + 1
 
     def _add_volumes(self, known: int) -> None:
@@ -276,17 +278,17 @@ class Volumes:
 
     def places(self, term: int) -> int:
         """The bit set of places of a term."""
-        tail = self._tail_said.get(term)
+        tail = self._tail_terms.get(term)
         filed = self._term_places(term).places
         if not tail:
             return filed
-        return filed | int.from_bytes(packed(tail, (len(self._tail) + 7) // 8), "little") << self._filed
+        return filed | int.from_bytes(pack(tail, (len(self._tail) + 7) // 8), "little") << self._filed
 
     def _term_places(self, term: int) -> TermPlaces:
-        known = self._said.get(term, NOWHERE)
+        known = self._cache.get(term, NOWHERE)
         if known.volumes == len(self._ids):
             if known is not NOWHERE:
-                self._said[term] = self._said.pop(term)  # most recently used
+                self._cache[term] = self._cache.pop(term)  # most recently used
             return known
         size = len(self._ids) * VOLUME_BYTES
         into, again = bytearray(known.written.ljust(size, b"\0")), bytearray(known.again.ljust(size, b"\0"))
@@ -296,23 +298,24 @@ class Volumes:
         for volume, listed, places, more in self._connection.execute(_OF_TERM, (later, term)):
             number = numbers[volume]
             if is_list(listed):
-                put(into, array("H", places), start=number * VOLUME_TEXTS)
+                set_bits(into, array("H", places), start=number * VOLUME_TEXTS)
             else:
                 into[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
             if more is not None:
                 pairs = array("I", more)
-                put(again, pairs[::2], start=number * VOLUME_TEXTS)
+                set_bits(again, pairs[::2], start=number * VOLUME_TEXTS)
                 repeated.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
                 often += pairs[1::2]
-        said = TermPlaces(len(self._ids), int.from_bytes(into, "little"), bytes(into), bytes(again), repeated, often)
-        self._said_bytes += said.size_bytes - known.size_bytes
-        self._said.pop(term, None)
-        self._said[term] = said
-        while self._said_bytes > KNOWN_BYTES_MAX and len(self._said) > 1:
-            self._said_bytes -= self._said.pop(next(iter(self._said))).size_bytes  # least recently used
-        return said
+        places_bits = int.from_bytes(into, "little")
+        read = TermPlaces(len(self._ids), places_bits, bytes(into), bytes(again), repeated, often)
+        self._cache_bytes += read.size_bytes - known.size_bytes
+        self._cache.pop(term, None)
+        self._cache[term] = read
+        while self._cache_bytes > KNOWN_BYTES_MAX and len(self._cache) > 1:
+            self._cache_bytes -= self._cache.pop(next(iter(self._cache))).size_bytes  # least recently used
+        return read
 
-    def said(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
+    def counts(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
         """The counts of each term at the given places, which are in order: term to position to count."""
         end = bisect_left(places, self._filed)
         filed, tail = places[:end], [place - self._filed for place in places[end:]]
@@ -333,11 +336,11 @@ class Volumes:
         return found
 
     def _filed_counts(self, term: int, spots: Iterable[Spot]) -> dict[int, int]:
-        said = self._term_places(term)
-        if not said.places:
+        known = self._term_places(term)
+        if not known.places:
             return {}
-        written, again, times = said.written, said.again, said.times
-        if not said.often:
+        written, again, times = known.written, known.again, known.times
+        if not known.often:
             return {position: 1 for byte, bit, _, position in spots if written[byte] & bit}
         return {
             position: times(place) if again[byte] & bit else 1
@@ -346,12 +349,12 @@ class Volumes:
         }
 
     def _tail_counts(self, term: int, places: Sequence[int]) -> dict[int, int]:
-        said, tail = self._tail_said.get(term), self._tail
-        return {tail[place]: said[place] for place in places if place in said} if said else {}
+        counts, tail = self._tail_terms.get(term), self._tail
+        return {tail[place]: counts[place] for place in places if place in counts} if counts else {}
 
     def positions(self, places: int) -> list[int]:
         """The log positions of a bit set of places."""
-        every = unpacked(places)
+        every = unpack(places)
         end = bisect_left(every, self._filed)
         return self._filed_positions(every[:end]) + [self._tail[place - self._filed] for place in every[end:]]
 
@@ -386,10 +389,10 @@ class Volumes:
             else:
                 offsets, first = self._offsets_of(number), self._first[number]
                 found = self._of_time(since, until, first, first + offsets[-1])
-                parts.append(packed((bisect_left(offsets, each - first) for each in found), VOLUME_BYTES))
+                parts.append(pack((bisect_left(offsets, each - first) for each in found), VOLUME_BYTES))
         if self._tail:
             found = self._of_time(since, until, self._tail[0], self._tail[-1])
-            parts.append(packed((bisect_left(self._tail, each) for each in found), (len(self._tail) + 7) // 8))
+            parts.append(pack((bisect_left(self._tail, each) for each in found), (len(self._tail) + 7) // 8))
         return int.from_bytes(b"".join(parts), "little") & self.marks
 
     def _of_time(self, since: int, until: int, first: int, last: int) -> list[int]:

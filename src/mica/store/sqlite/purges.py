@@ -26,8 +26,8 @@ from mica.store.sqlite.log import EVENTS
 from mica.store.sqlite.worker import RETRY_S, SqliteRole, threaded
 from mica.words import terms
 
-BURY_BLOCKS = 4  # rewritten in one transaction: some 100 ms, as long as a step of ageing
-READERS_S = 10  # how long `scrub` waits for readers of the write-ahead log: an answer takes less, a stuck reader longer
+BURY_BLOCKS = 4  # rewritten in one transaction, in about 100 ms, as long as an ageing step
+READERS_S = 10  # how long `scrub` waits for readers of the write-ahead log; a normal read takes less
 
 # The tables of words, and the rows that refer to them. Sessions come after the contexts that name them.
 _REFERRED = {
@@ -40,7 +40,7 @@ _REFERRED = {
         "SELECT 1 FROM events WHERE context = contexts.id",
         "SELECT 1 FROM block_contexts WHERE context = contexts.id",
     ),
-    "sessions": ("SELECT 1 FROM contexts WHERE session = sessions.id",),  # a text has that of its event's context
+    "sessions": ("SELECT 1 FROM contexts WHERE session = sessions.id",),  # a text has the session of its context
     # A cross join: otherwise SQLite scans all postings for each term.
     "terms": ("SELECT 1 FROM volumes CROSS JOIN postings ON volume = volumes.id AND term = terms.id",),
 }
@@ -65,22 +65,22 @@ class SqlitePurges(SqliteRole):
 
     async def scrub(self) -> list[str]:
         path = self._worker.path
-        left = []
+        problems = []
         try:
             await self._worker.run(compact)
         except (StoreFull, StoreBusy) as error:
-            left.append(f"{path} could not be rewritten and may hold copies on its free pages: {error}")
+            problems.append(f"{path} could not be rewritten and its free pages may contain copies: {error}")
         until = asyncio.get_running_loop().time() + READERS_S
         while not await self._worker.run(truncate_log):
             if asyncio.get_running_loop().time() > until:
-                left.append(f"{path}-wal is read by another process and may hold copies; end it and purge again")
+                problems.append(f"{path}-wal is read by another process and may hold copies; end it and purge again")
                 break
             await asyncio.sleep(random.uniform(*RETRY_S))
-        return left
+        return problems
 
 
 def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list[EventId]]:
-    """These ids in portions of a few blocks each: one portion is one transaction, and other writers wait for it."""
+    """These ids in portions of a few blocks, one transaction each, so that other writers do not wait long."""
     by_block: defaultdict[int, list[EventId]] = defaultdict(list)
     with core.reading():
         for identifier in dict.fromkeys(identifiers):
@@ -93,7 +93,7 @@ def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list
 
 
 def _block_of(core: SqliteCore, identifier: EventId) -> int:
-    """The block of an event; 0 when it is in none."""
+    """The block of an event; 0 if it is in no block."""
     key = core.words.known_key(identifier) if core.blocks.is_used else None
     position = None if key is None else core.blocks.position(*key)
     return 0 if position is None else core.blocks.place(position)
@@ -113,7 +113,7 @@ def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> 
 
 
 def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
-    """Turn events in blocks at these positions into rows again, within a transaction; returns how many."""
+    """Turn events in blocks at these positions into rows again, inside a transaction; returns how many."""
     rows = core.blocks.take_out(positions) if core.blocks.is_used else []
     insert(core.connection, *EVENTS, [_restored(core, row) for row in rows])
     return len(rows)
@@ -131,10 +131,10 @@ def _replace(
 ) -> None:
     """Replace these rows by tombstones, which have this name and context."""
     positions = as_json([event.position or 0 for event in events])
-    connection.pragma("secure_delete", "on")  # what is deleted is overwritten with zeros
+    connection.pragma("secure_delete", "on")  # deleted content is overwritten with zeros
     with authority(connection, "purge"):
         used = _used(connection, positions)
-        used["terms"] = _unindexed(connection, events, positions)
+        used["terms"] = _unindex(connection, events, positions)
         crystals.bury(connection, positions)
         trails.clear(connection)
         replies.clear(connection)
@@ -168,14 +168,16 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
     return used | {"sessions": [row[0] for row in rows]}
 
 
-def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
-    """Remove events from full text; returns the numbers of their terms that no text outside of volumes has."""
-    said = {event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None}
-    wanted = as_json(sorted(set().union(*said.values())))
+def _unindex(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
+    """Remove events from the full-text index; returns those of their terms that no text outside volumes contains."""
+    by_event = {
+        event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None
+    }
+    wanted = as_json(sorted(set().union(*by_event.values())))
     rows = connection.execute("SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
     numbers: dict[str, int] = dict(rows)
     sqlite_postings.remove(
-        connection, {position: [numbers[term] for term in of if term in numbers] for position, of in said.items()}
+        connection, {position: [numbers[term] for term in own if term in numbers] for position, own in by_event.items()}
     )
     for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table} WHERE position IN (SELECT value FROM json_each(?))", (positions,))
@@ -188,11 +190,11 @@ def _highest(connection: apsw.Connection, table: str) -> int:
 
 
 def add_purge(core: SqliteCore, purge: Purge) -> None:
-    """Record a purge and delete replies, which may quote what it takes."""
+    """Record a purge and delete replies, which may quote purged content."""
     with core.writing():
         core.connection.execute(
             "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (purge.told.purge, msgspec.json.encode(purge).decode()),
+            (purge.tombstone.purge, msgspec.json.encode(purge).decode()),
         )
         core.connection.execute("UPDATE space SET generation = generation + 1")
         replies.clear(core.connection)

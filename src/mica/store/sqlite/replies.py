@@ -29,7 +29,7 @@ def _save(core: SqliteCore, replies: Sequence[Reply], *, generation: int) -> boo
                 declared = excluded.declared, reply = excluded.reply WHERE excluded.at >= replies.at""",
             [
                 (each.concept, each.source, microseconds(each.at), each.position, each.declared, each.body.decode())
-                for each in core.outstanding.without_purged(replies)
+                for each in core.purge_filter.without_purged(replies)
             ],
         )
         core.connection.execute(

@@ -1,4 +1,4 @@
-"""What one connection remembers of texts: their lengths, the marks of a session, and the terms that they contain."""
+"""A connection's cache of text statistics: lengths, the marks of a session, and the terms in the texts."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ import msgspec
 from mica.model.event import microseconds
 from mica.model.mark import Posting, Postings
 from mica.store.candidates import term_weights, with_statistics
-from mica.store.codec import Together
-from mica.store.sqlite.bits import heaviest, unpacked
+from mica.store.codec import SessionMarks
+from mica.store.sqlite.bits import heaviest, unpack
 from mica.store.sqlite.file import Row, as_json
 from mica.store.sqlite.postings import Volumes
 
-TOGETHER_MARKS_MAX = 200_000  # of sessions whose order is remembered, about 30 MB
-KNOWN_TEXTS_MAX = 50_000  # whose length and session are remembered, about 8 MB
+SESSION_MARKS_MAX = 200_000  # marks of cached sessions, about 30 MB
+KNOWN_TEXTS_MAX = 50_000  # texts whose length and session are cached, about 8 MB
 
 _decode = msgspec.json.Decoder(list[int]).decode
 _EVER = -(2**63), 2**63 - 1
 
 
 class TextStatistics:
-    """What one connection remembers of texts: how long they are, what stands together in a session, which have a term.
-    What is new since the last look is read, and all of it again when something was retracted or purged.
+    """Caches the lengths of texts, the marks of each session, and the texts that contain a term.
+
+    `refresh` reads new texts, or all of them again after a retraction or a purge.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._as_of: Row = ()
-        self._last = 0  # the position up to which it is known
+        self._last = 0  # the position up to which texts were read
         self._lengths: Counter[int] = Counter()
-        self._together: dict[int, Together] = {}
-        self._together_marks = 0
+        self._session_marks: dict[int, SessionMarks] = {}
+        self._session_marks_count = 0
         self._known: dict[int, tuple[int, str | None]] = {}
         self._volumes = Volumes(connection)
 
     def forget(self) -> None:
         self._as_of = ()
 
-    def follow(self) -> None:
-        """Know what is there now."""
+    def refresh(self) -> None:
+        """Bring the cache up to date."""
         (as_of,) = self._connection.execute("SELECT generation, (SELECT count(*) FROM retractions) FROM space")
         if as_of != self._as_of:
             self._as_of, self._last = as_of, 0
             self._lengths.clear()
-            self._together.clear()
+            self._session_marks.clear()
             self._known = {}
             self._volumes.forget()
         (row,) = self._connection.execute("SELECT max(position) FROM texts")
@@ -61,29 +62,29 @@ class TextStatistics:
         else:
             later = "SELECT session, length, is_mark FROM texts WHERE position > ?"
             for session, length, is_mark in self._connection.execute(later, (self._last,)):
-                self._together.pop(session, None)
+                self._session_marks.pop(session, None)
                 self._lengths[length] += is_mark
-        self._volumes.follow()
+        self._volumes.refresh()
         self._last = row[0]
 
-    def together(self, sessions: Collection[int]) -> dict[int, Together]:
+    def session_marks(self, sessions: Collection[int]) -> dict[int, SessionMarks]:
         """The marks of each of these sessions."""
-        found = {session: known for session in sessions if (known := self._together.get(session)) is not None}
+        found = {session: known for session in sessions if (known := self._session_marks.get(session)) is not None}
         if len(found) < len(sessions):
             whole = """SELECT session, json_group_array(at), json_group_array(position), json_group_array(length)
                 FROM texts WHERE session IN (SELECT value FROM json_each(?)) AND is_mark GROUP BY session"""
             rows = self._connection.execute(whole, (as_json([each for each in sessions if each not in found]),))
             for session, *columns in rows:
                 times, positions, lengths = map(_decode, columns)
-                if times != sorted(times) or positions != sorted(positions):  # the engine promises no order
+                if times != sorted(times) or positions != sorted(positions):  # SQLite guarantees no order
                     marks = sorted(zip(times, positions, lengths, strict=True))
                     positions, lengths = [each[1] for each in marks], [each[2] for each in marks]
-                read = Together(positions, lengths)
-                self._together_marks += len(read)
-                if self._together_marks > TOGETHER_MARKS_MAX:
-                    self._together.clear()
-                    self._together_marks = len(read)
-                self._together[session] = found[session] = read
+                read = SessionMarks(positions, lengths)
+                self._session_marks_count += len(read)
+                if self._session_marks_count > SESSION_MARKS_MAX:
+                    self._session_marks.clear()
+                    self._session_marks_count = len(read)
+                self._session_marks[session] = found[session] = read
         return found
 
     def postings(
@@ -95,7 +96,7 @@ class TextStatistics:
         since: datetime | None,
         until: datetime | None,
     ) -> Postings:
-        """The postings of these terms in the marks that they are worth most in, and the statistics of all marks."""
+        """The postings of these terms in the marks with the highest weights, and the statistics of all marks."""
         marks = self._volumes.marks
         numbers = self._numbers(wanted)
         places = {term: self._volumes.places(number) & marks for term, number in numbers.items()}
@@ -107,19 +108,19 @@ class TextStatistics:
             first = _EVER[0] if since is None else microseconds(since)
             within = self._volumes.within(first, _EVER[1] if until is None else microseconds(until))
             places = {term: each & within for term, each in places.items()}
-        worth = term_weights(containing, weights, statistics.marks)
-        chosen = heaviest(((each, worth[term]) for term, each in places.items() if each), limit=limit)
-        return statistics.with_postings(self._listed(wanted, numbers, unpacked(chosen)))
+        weight = term_weights(containing, weights, statistics.marks)
+        chosen = heaviest(((each, weight[term]) for term, each in places.items() if each), limit=limit)
+        return statistics.with_postings(self._postings(wanted, numbers, unpack(chosen)))
 
     def postings_at(
         self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
     ) -> dict[str, tuple[Posting, ...]]:
-        """The postings of these terms in the marks, or in whatever has a text, at these positions."""
+        """The postings of these terms at these positions, in marks only or in all texts."""
         places = self._volumes.at(positions, only_marks=only_marks)
-        return self._listed(wanted, self._numbers(wanted), places)
+        return self._postings(wanted, self._numbers(wanted), places)
 
     def containing(self, wanted: Sequence[str]) -> list[int]:
-        """The positions of the events whose texts have all of these terms."""
+        """The positions of the events whose texts contain all of these terms."""
         numbers = self._numbers(wanted)
         if len(numbers) < len(wanted):
             return []
@@ -129,24 +130,26 @@ class TextStatistics:
         return self._volumes.positions(first)
 
     def _numbers(self, wanted: Sequence[str]) -> dict[str, int]:
-        asked = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
-        return dict(iter(self._connection.execute(asked, (as_json(list(wanted)),))))
+        statement = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
+        return dict(iter(self._connection.execute(statement, (as_json(list(wanted)),))))
 
-    def _listed(
+    def _postings(
         self, wanted: Sequence[str], numbers: Mapping[str, int], places: Sequence[int]
     ) -> dict[str, tuple[Posting, ...]]:
-        """What is said at these places, with the length and session of each text."""
-        said = self._volumes.said(numbers.values(), places)
-        texts = self._texts(set().union(*said.values()))
+        """The postings at these places, with the length and session of each text."""
+        counts = self._volumes.counts(numbers.values(), places)
+        texts = self._texts(set().union(*counts.values()))
         return {
-            term: tuple([Posting(position, count, *texts[position]) for position, count in said[numbers[term]].items()])
+            term: tuple(
+                [Posting(position, count, *texts[position]) for position, count in counts[numbers[term]].items()]
+            )
             if term in numbers
             else ()
             for term in wanted
         }
 
     def _texts(self, positions: set[int]) -> dict[int, tuple[int, str | None]]:
-        """The length and the session of these texts, and of others that were asked for before."""
+        """The length and session of these texts, and of other cached texts."""
         if unknown := sorted(each for each in positions if each not in self._known):
             if len(self._known) + len(unknown) > KNOWN_TEXTS_MAX:
                 self._known = {}

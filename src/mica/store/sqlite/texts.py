@@ -1,4 +1,4 @@
-"""The full-text index of a file: plain tables that derive from the log."""
+"""The full-text index of a file: plain tables derived from the log."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mica.words import words
 
 
 def index(connection: apsw.Connection, interned: SqliteWords, events: Iterable[tuple[int, Event]]) -> None:
-    """Make the text of these events, each with its position, findable."""
+    """Index the texts of events given with their positions."""
     rows: list[Row] = []
-    found: list[tuple[int, list[str]]] = []
+    texts: list[tuple[int, list[str]]] = []
     ids: list[str] = []
     sessions = interned.numbers["sessions"]
     for position, event in events:
@@ -32,53 +32,56 @@ def index(connection: apsw.Connection, interned: SqliteWords, events: Iterable[t
             continue
         session = event.context.session
         number = None if session is None else sessions.get(session) or interned.number("sessions", session)
-        said = words(text)
-        found.append((position, said))
+        text_words = words(text)
+        texts.append((position, text_words))
         ids.append(event.id)
-        rows.append((position, number, microseconds(event.at), len(said), event.name == MARK))
+        rows.append((position, number, microseconds(event.at), len(text_words), event.name == MARK))
     if not rows:
         return
     for place in _retracted(connection, ids):
         rows[place] = (*rows[place][:-1], False)
     insert(connection, "texts (position, session, at, length, is_mark)", "(?, ?, ?, ?, ?)", rows)
-    term_number = interned.term_numbers(set(chain.from_iterable(said for _, said in found))).__getitem__
+    term_number = interned.term_numbers(set(chain.from_iterable(text_words for _, text_words in texts))).__getitem__
     sqlite_postings.add(
-        connection, ((position, list(filter(None, map(term_number, said)))) for position, said in found)
+        connection, ((position, list(filter(None, map(term_number, text_words)))) for position, text_words in texts)
     )
 
 
 def _retracted(connection: apsw.Connection, ids: Sequence[str]) -> list[int]:
-    """Which of these events were retracted before they came, by their places."""
+    """The indexes of those ids whose retraction was stored before the event."""
     if not next(iter(connection.execute("SELECT EXISTS (SELECT 1 FROM retractions)")))[0]:
         return []
-    asked = "SELECT key FROM json_each(?) WHERE value IN (SELECT retracted FROM retractions)"
-    return [place for (place,) in connection.execute(asked, (as_json(ids),))]
+    statement = "SELECT key FROM json_each(?) WHERE value IN (SELECT retracted FROM retractions)"
+    return [place for (place,) in connection.execute(statement, (as_json(ids),))]
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Leave nothing indexed. Terms keep their numbers: other processes remember them."""
+    """Empty the index. Terms keep their numbers, which other processes cache."""
     sqlite_postings.clear(connection)
     for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table}")
 
 
 def unmark(connection: apsw.Connection, position: int) -> None:
-    """The text at this position, if there is one, was retracted."""
+    """Remove the text at this position, if any, from searches: it was retracted."""
     connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (position,))
     sqlite_postings.unmark(connection, [position])
 
 
 def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
-    """Where the index does not hold what the log says. One volume is looked at after the other."""
+    """One sentence for every difference between index and log, compared volume by volume."""
     terms = dict(iter(connection.execute("SELECT id, term FROM terms")))
     between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
     problems: list[str] = []
     events = iter(log)
     event = next(events, None)
     before = 0
-    for last, said in sqlite_postings.volume_terms(connection):
+    for last, indexed in sqlite_postings.volume_terms(connection):
         lengths = dict(iter(connection.execute(between, (before, last))))
-        counts = {position: {terms.get(term, ""): often for term, often in of.items()} for position, of in said.items()}
+        counts = {
+            position: {terms.get(term, ""): count for term, count in of_text.items()}
+            for position, of_text in indexed.items()
+        }
         while event is not None and (event.position or 0) <= last:
             problems += stale_texts([event], lengths, counts)
             event = next(events, None)
@@ -97,19 +100,19 @@ def _postings(
     until: datetime | None = None,
 ) -> Postings:
     with core.reading():
-        core.statistics.follow()
+        core.statistics.refresh()
         return core.statistics.postings(wanted, weights or {}, limit=limit, since=since, until=until)
 
 
 def _postings_at(core: SqliteCore, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
     with core.reading():
-        core.statistics.follow()
+        core.statistics.refresh()
         return core.statistics.postings_at(wanted, positions)
 
 
 def _read(core: SqliteCore, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
     with core.reading():
-        core.statistics.follow()
+        core.statistics.refresh()
         found = _around(core.connection, core.statistics, positions, neighbours=neighbours)
         return [
             Text(mark=mark, position=mark.position or 0, length=length, ordinal=ordinal, session_length=whole)
@@ -132,8 +135,8 @@ def _around(
             found[position] = (length, 0, length)
         else:
             by_session[session].append(position)
-    for session, together in statistics.together(by_session).items():
-        found |= together.near(by_session[session], neighbours=neighbours)
+    for session, marks in statistics.session_marks(by_session).items():
+        found |= marks.near(by_session[session], neighbours=neighbours)
     return found
 
 

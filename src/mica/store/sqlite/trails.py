@@ -42,13 +42,13 @@ def _learned_up_to(core: SqliteCore) -> LearnedUpTo:
 
 
 def _query(core: SqliteCore, query: TrailQuery) -> list[Trail]:
-    given = {"slug": query.slug, "shape": query.shape}
-    conditions = [f"{column} = ?" for column, value in given.items() if value is not None]
+    values = {"slug": query.slug, "shape": query.shape}
+    conditions = [f"{column} = ?" for column, value in values.items() if value is not None]
     order = "runs DESC, last_at DESC, key" if query.order == "runs" else "last_at DESC, runs DESC, key"
     with core.reading():
         rows = core.rows(
             f"SELECT trail FROM trails WHERE {' AND '.join(conditions) or '1'} ORDER BY {order} LIMIT ?",
-            (*(value for value in given.values() if value is not None), -1 if query.limit is None else query.limit),
+            (*(value for value in values.values() if value is not None), -1 if query.limit is None else query.limit),
         )
         return [msgspec.json.decode(row[0], type=Trail) for row in rows]
 

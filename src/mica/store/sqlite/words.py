@@ -1,4 +1,4 @@
-"""Interned words and contexts of the embedded store: each is written once, and rows refer to it by its number."""
+"""Interned words and contexts of the embedded store: each is stored once, and rows refer to it by number."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mica.words import term_of
 
 
 class SqliteWords:
-    """What one connection knows of the numbers of words, inside of its transactions.
+    """A connection's cache of interned words, used inside its transactions.
 
-    What an undone transaction has made, or a purge takes away, must be forgotten.
+    The owner calls `forget` after a rollback and after a purge, because both remove words.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}}  # known
-        self._term_numbers: dict[str, int] = {}  # of words as they are written
-        self.highest_number = 0  # of a word that a purge took
+        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}}  # by table
+        self._term_numbers: dict[str, int] = {}  # by word as written; 0 for a word without a term
+        self.highest_number = 0  # of any word that a purge removed
         self._words: dict[tuple[str, int], str] = {}
         self._context_numbers: dict[Context, int] = {}
         self._contexts: dict[int, Context] = {}
@@ -41,7 +41,7 @@ class SqliteWords:
     # -- Words to numbers -------------------------------------------------------------------------------------
 
     def number(self, table: str, word: str) -> int:
-        """The number by which this word is interned, made if need be."""
+        """The number of a word, which is interned if necessary."""
         known = self.numbers[table]
         if (number := known.get(word)) is not None:
             return number
@@ -55,33 +55,33 @@ class SqliteWords:
         remember(known, word, number)
         return number
 
-    def term_numbers(self, found: Iterable[str]) -> Mapping[str, int]:
-        """The numbers of the terms of these words, made if need be; 0 where a word has no term."""
+    def term_numbers(self, words: Iterable[str]) -> Mapping[str, int]:
+        """The term numbers of these words, interned if necessary; 0 for a word without a term."""
         numbers = self._term_numbers
         if len(numbers) > CACHE_ENTRIES_MAX:
             numbers.clear()
-        fresh = {word: term_of(word) for word in found if word not in numbers}
+        fresh = {word: term_of(word) for word in words if word not in numbers}
         if fresh:
             known: dict[str, int] = {"": 0}
-            asked = as_json(sorted({*fresh.values()} - {""}))
+            lookup = as_json(sorted({*fresh.values()} - {""}))
             statement = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
-            known.update(self._connection.execute(statement, (asked,)))
-            made = [term for term in dict.fromkeys(fresh.values()) if term not in known]
-            if made:
+            known.update(self._connection.execute(statement, (lookup,)))
+            new = [term for term in dict.fromkeys(fresh.values()) if term not in known]
+            if new:
                 first = max(int(self._one("SELECT coalesce(max(id), 0) FROM terms", ())[0]), self.highest_number) + 1
-                known.update(zip(made, count(first)))
-                rows = [(known[term], term) for term in sorted(made)]  # as the index of terms is
+                known.update(zip(new, count(first)))
+                rows = [(known[term], term) for term in sorted(new)]  # in index order
                 insert(self._connection, "terms (id, term)", "(?, ?)", rows)
             numbers.update((word, known[term]) for word, term in fresh.items())
         return numbers
 
     def key(self, identifier: EventId) -> Key:
-        """An id in numbers, made if need be."""
+        """The key of an id; its writer is interned if necessary."""
         writer, sequence = split_id(identifier)
         return self.numbers["writers"].get(writer) or self.number("writers", writer), sequence
 
     def known_key(self, identifier: EventId) -> Key | None:
-        """An id in numbers; None when nothing of its writer is stored. Raises InvalidEvent when it is no id."""
+        """The key of an id; None if its writer is unknown. Raises InvalidEvent for a malformed id."""
         writer, sequence = split_id(identifier)
         number = self.numbers["writers"].get(writer)
         if number is None:
@@ -90,8 +90,8 @@ class SqliteWords:
         return None if number is None else (number, sequence)
 
     def context_number(self, context: Context) -> int:
-        """The number by which this context is interned, made if need be."""
-        last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
+        """The number of a context, which is interned if necessary."""
+        last, number = self._last_context  # consecutive events usually share one, and comparing is cheaper than hashing
         if last is context:
             return number
         if (known := self._context_numbers.get(context)) is not None:
@@ -103,19 +103,19 @@ class SqliteWords:
         return number
 
     def intern_contexts(self, wanted: Iterable[Context]) -> None:
-        """Know the numbers of these contexts, made if need be: together they cost half of what they do one by one."""
+        """Cache the numbers of these contexts, interned if necessary. One batch takes half the time of single calls."""
         unknown = {context: bytes.fromhex(context.id) for context in wanted if context not in self._context_numbers}
         if not unknown:
             return
-        asked = as_json([name.hex() for name in unknown.values()])
+        lookup = as_json([name.hex() for name in unknown.values()])
         statement = "SELECT digest, id FROM contexts WHERE digest IN (SELECT unhex(value) FROM json_each(?))"
-        known: dict[bytes, int] = dict(iter(self._connection.execute(statement, (asked,))))
-        made = {name: context for context, name in unknown.items() if name not in known}
-        if made:
+        known: dict[bytes, int] = dict(iter(self._connection.execute(statement, (lookup,))))
+        new = {name: context for context, name in unknown.items() if name not in known}
+        if new:
             first = max(int(self._one("SELECT coalesce(max(id), 0) FROM contexts", ())[0]), self.highest_number) + 1
-            known.update(zip(made, count(first)))
+            known.update(zip(new, count(first)))
             columns = "id, digest, session, agent, user, task, correlation, labels"
-            rows = [self._context_row(known[name], name, context) for name, context in made.items()]
+            rows = [self._context_row(known[name], name, context) for name, context in new.items()]
             insert(self._connection, f"contexts ({columns})", "(?, ?, ?, ?, ?, ?, ?, ?)", rows)
         if len(self._context_numbers) + len(unknown) > CACHE_ENTRIES_MAX:
             self._context_numbers.clear()
@@ -123,11 +123,11 @@ class SqliteWords:
 
     def _context_row(self, number: int, name: bytes, context: Context) -> Row:
         session = None if context.session is None else self.number("sessions", context.session)
-        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
-        return (number, name, session, *given)
+        values = context.agent, context.user, context.task, context.correlation, labels_text(context)
+        return (number, name, session, *values)
 
     def _next_number(self, table: str) -> int | None:
-        """A number that no word of this table had before a purge, which others may remember; None: any new one."""
+        """A number that was never used, as other processes may cache purged ones; None if any new number will do."""
         if not self.highest_number:
             return None
         highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
@@ -136,7 +136,7 @@ class SqliteWords:
     # -- Numbers to words -------------------------------------------------------------------------------------
 
     def word(self, table: str, number: int) -> str:
-        """The word that has this number."""
+        """The word with this number."""
         key = (table, number)
         if (word := self._words.get(key)) is None:
             word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
@@ -144,18 +144,18 @@ class SqliteWords:
         return word
 
     def id(self, writer: int, sequence: int) -> EventId:
-        """The id that is this key."""
+        """The id with this key."""
         return event_id(WriterId(self.word("writers", writer)), sequence)
 
     def context(self, number: int) -> Context:
-        """The context that has this number."""
+        """The context with this number."""
         if (context := self._contexts.get(number)) is None:
             self.learn_contexts([number])
             context = self._contexts[number]
         return context
 
     def learn_contexts(self, numbers: Iterable[int]) -> None:
-        """Read those of these contexts that are not known yet, all at once."""
+        """Cache these contexts; missing ones are read in one query."""
         if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
             return
         rows = self._connection.execute(

@@ -1,4 +1,4 @@
-"""The work queue of a file. A writer holds the only lock, so what it reads is what it changes."""
+"""The work queue of a file. A writer holds the only lock, so rows cannot change between its read and its write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _claim(core: SqliteCore, kinds: Collection[str], *, owner: str, due_by: date
     check_lease(lease)
     now = utc_now()
     free = (as_json(list(kinds)), microseconds(due_by), microseconds(now))
-    # Looked up before the lock that all writers share is taken: mostly nothing is due.
+    # Check without the write lock first, because usually nothing is due.
     if next(core.rows(f"SELECT 1 FROM work WHERE {_FREE} LIMIT 1", free), None) is None:
         return None
     identifier = new_writer()
@@ -71,8 +71,8 @@ def _finish(core: SqliteCore, claim: Claim, *, again_at: datetime | None = None)
         ).fetchone()
         if row is None:
             raise ClaimLost(claim.kind, claim.about, claim.owner)
-        wanted = None if again_at is None else microseconds(again_at)
-        planned = [at for at in (wanted, row[0]) if at is not None]
+        next_at = None if again_at is None else microseconds(again_at)
+        planned = [at for at in (next_at, row[0]) if at is not None]
         if planned:
             core.connection.execute(
                 """UPDATE work SET due_at = ?, again_at = NULL, claim = NULL, owner = NULL, held_until = NULL

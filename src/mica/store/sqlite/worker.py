@@ -1,4 +1,4 @@
-"""The worker thread of an open file: every call of a role runs there, and waits while another process writes."""
+"""The worker thread of an open file. Every call of a role runs there, and waits while another process writes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ R = TypeVar("R")
 
 LOG = logging.getLogger("mica")
 
-BUSY_MS = 20  # how long the worker thread itself waits for a lock: readers of this process wait behind it
-RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not stay in step
+BUSY_MS = 20  # how long the worker thread blocks for a lock; reads of this process wait behind it
+RETRY_S = 0.005, 0.03  # random delay between tries, so that writers do not retry in step
 WARN_S = 3  # after which a waiting caller is logged: most writers take some milliseconds
 
 
@@ -38,21 +38,21 @@ class SqliteWorker:
     async def open(cls, path: Path) -> SqliteWorker:
         worker = cls(path)
         try:
-            worker.core = await worker._patiently(partial(SqliteCore, path, busy_ms=BUSY_MS))
-            worker.space = await worker._patiently(lambda: worker.core.space if worker.core else "")
+            worker.core = await worker._run_with_retries(partial(SqliteCore, path, busy_ms=BUSY_MS))
+            worker.space = await worker._run_with_retries(lambda: worker.core.space if worker.core else "")
         except BaseException:
             worker._thread.shutdown(wait=False)
             raise
         return worker
 
     async def run(self, function: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function returns, called with the open file on the worker thread."""
-        return await self._patiently(partial(function, self.open_core(), *args, **kwargs))
+        """Call a function with the open file on the worker thread; returns its result."""
+        return await self._run_with_retries(partial(function, self.open_core(), *args, **kwargs))
 
-    async def run_beside(self, function: Callable[[SqliteCore], R]) -> R:
-        """What the function returns, called on a thread and a connection of its own, so that readers need not wait."""
+    async def run_in_background(self, function: Callable[[SqliteCore], R]) -> R:
+        """Call a function on another thread with another connection, so that readers need not wait."""
         self.open_core()
-        return await self._patiently(partial(_with_own_core, self.path, function), self._background)
+        return await self._run_with_retries(partial(_with_own_core, self.path, function), self._background)
 
     def open_core(self) -> SqliteCore:
         """The open file. Raises StoreUnavailable after the store was closed."""
@@ -71,7 +71,7 @@ class SqliteWorker:
         self._thread.submit(core.close).result()
         self._thread.shutdown()
 
-    async def _patiently(self, call: Callable[[], R], thread: ThreadPoolExecutor | None = None) -> R:
+    async def _run_with_retries(self, call: Callable[[], R], thread: ThreadPoolExecutor | None = None) -> R:
         """Run on a thread; while another process writes, free the thread and try again."""
         loop = asyncio.get_running_loop()
         began, is_logged = loop.time(), False
@@ -81,9 +81,7 @@ class SqliteWorker:
             except StoreBusy as error:
                 if not is_logged and loop.time() - began >= WARN_S:
                     is_logged = True
-                    LOG.warning(
-                        "%s is locked by another process; waiting for it, %s s at the most", self.path, PATIENCE_S
-                    )
+                    LOG.warning("%s is locked by another process; waiting for up to %s s", self.path, PATIENCE_S)
                 if loop.time() - began > PATIENCE_S:
                     raise StoreBusy(f"{self.path} was busy for {PATIENCE_S} s; which process holds it?") from error
                 await asyncio.sleep(random.uniform(*RETRY_S))

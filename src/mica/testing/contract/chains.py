@@ -15,7 +15,7 @@ class ChainContract:
     """Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_chain_has_the_events_of_one_root_or_correlation(self, store: Store) -> None:
-        """keeps: E-30. And nothing else, however far back."""
+        """keeps: E-30. A chain has no other events, however old."""
         root = build(1)
         child = build(2, parent=root)
         elsewhere = Context(correlation="req-1")
@@ -27,7 +27,7 @@ class ChainContract:
         assert [event.position for event in await store.chains.chain(child.id)] == []
 
     async def test_ancestors_and_descendants_are_causal_only(self, store: Store) -> None:
-        """keeps: TE-17, E-25, E-30, E-31. What came later in the same chain is no descendant."""
+        """keeps: TE-17, E-25, E-30, E-31. Later events of the same chain are not descendants."""
         root = build(1)
         left, right = build(2, parent=root), build(3, parent=root)
         leaf = build(4, parent=left)

@@ -25,7 +25,7 @@ from mica.model.crystal import (
 )
 from mica.model.event import CRYSTAL, RETRACTED, Context, Event, EventId, EventQuery, Tombstone
 from mica.model.mark import mark_of
-from mica.store.crystal_rows import Derived
+from mica.store.crystal_rows import DerivedCrystals
 from mica.store.protocol import Store
 from mica.testing.builders import build
 from mica.testing.histories import History
@@ -43,16 +43,16 @@ def draft_of(
     *,
     level: Level = "session",
     period: str = "session:s1",
-    said: str = "the cookie is set before the redirect",
+    text: str = "the cookie is set before the redirect",
     supersedes: Sequence[Event] = (),
 ) -> CrystalDraft:
-    """A crystal over these marks or crystals that keeps every law as long as they do."""
+    """Return a crystal of these marks or crystals that keeps every law if they do."""
     crystals = [crystal_of(source) if source.name == CRYSTAL else None for source in sources]
     cited = [
         source.id if crystal is None else crystal.insight[0].sources[0]
         for source, crystal in zip(sources, crystals, strict=True)
     ]
-    first = (Statement(said, tuple(cited[:1])),)
+    first = (Statement(text, tuple(cited[:1])),)
     return CrystalDraft(
         level=level,
         period=period,
@@ -82,13 +82,13 @@ def draft_of(
 
 
 def build_crystal(sequence: int, draft: CrystalDraft) -> Event:
-    """The event that records a crystal."""
+    """Build the event that records a crystal."""
     return build(sequence, CRYSTAL, crystal_data(draft))
 
 
 # -- Random proposals -------------------------------------------------------------------------------------------
 
-_SAID: dict[Level, str] = {
+_TEXTS: dict[Level, str] = {
     "session": "the cookie is set before the redirect",
     "day": "the cookie is set before",
     "week": "the cookie is",
@@ -96,8 +96,8 @@ _SAID: dict[Level, str] = {
 }
 
 
-def _spoilt(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
-    """What may be changed in a crystal, most of it against a law."""
+def _mutations(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
+    """Return possible changes by field; most of them break a law."""
     return {
         "sources": st.sampled_from([(), draft.sources[:1], (*draft.sources, *known[:1]), (*draft.sources, "no id")]),
         "insight": st.sampled_from([(), (Statement("the", ()),), (Statement("the", tuple(known[-1:])),)]),
@@ -114,18 +114,18 @@ def _spoilt(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.Searc
 @st.composite
 def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
     """Marks, retractions and crystals of every kind to append one by one; about half of the crystals break a law."""
-    said = Derived()
+    derived = DerivedCrystals()
     events: History = []
     for sequence in range(1, draw(st.integers(1, max_size)) + 1):
         known = [event.id for event in events]
         kind = draw(st.sampled_from(["mark", "mark", "mark", "retraction", *["crystal"] * 7]))
-        sources = _sources(draw, said, events) if kind == "crystal" else []
+        sources = _sources(draw, derived, events) if kind == "crystal" else []
         if kind == "retraction":
             ahead = build(sequence + draw(st.integers(0, 2))).id
             mark = draw(st.sampled_from([*known, ahead]))
             event = build(sequence, RETRACTED, {"mark": mark}, after_s=draw(st.integers(-5, 20)))
         elif sources:
-            event = build_crystal(sequence, _proposed(draw, said, events, sources))
+            event = build_crystal(sequence, _propose(draw, derived, events, sources))
         else:
             event = build(
                 sequence,
@@ -137,35 +137,39 @@ def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
             )
         events.append(event)
         with suppress(LawBroken):
-            said.add(msgspec.structs.replace(event, position=sequence))
+            derived.add(msgspec.structs.replace(event, position=sequence))
     return events
 
 
-def _sources(draw: st.DrawFn, said: Derived, events: Sequence[Event]) -> list[Event]:
-    """Some sources for a crystal: mostly what may be one, of one level."""
+def _sources(draw: st.DrawFn, derived: DerivedCrystals, events: Sequence[Event]) -> list[Event]:
+    """Draw some sources of one level for a crystal; most of them are valid."""
     by_level: dict[str, list[Event]] = {}
     for event in events:
-        level = said.crystals[event.id].level if event.id in said.crystals else event.name
-        if said.is_live(event.id) or (level in ("mark", *LEVELS) and draw(st.integers(0, 9)) == 0):
+        level = derived.crystals[event.id].level if event.id in derived.crystals else event.name
+        if derived.is_live(event.id) or (level in ("mark", *LEVELS) and draw(st.integers(0, 9)) == 0):
             by_level.setdefault(level, []).append(event)
     if not by_level:
         return []
-    these = by_level[draw(st.sampled_from(sorted(by_level)))]
-    return draw(st.lists(st.sampled_from(these), min_size=1, max_size=3, unique_by=lambda event: event.id))
+    chosen = by_level[draw(st.sampled_from(sorted(by_level)))]
+    return draw(st.lists(st.sampled_from(chosen), min_size=1, max_size=3, unique_by=lambda event: event.id))
 
 
-def _proposed(draw: st.DrawFn, said: Derived, events: Sequence[Event], sources: Sequence[Event]) -> CrystalDraft:
+def _propose(
+    draw: st.DrawFn, derived: DerivedCrystals, events: Sequence[Event], sources: Sequence[Event]
+) -> CrystalDraft:
     above = LEVELS.index(crystal_of(sources[0]).level) + 1 if sources[0].name == CRYSTAL else 0
     level = LEVELS[min(above, len(LEVELS) - 1)]
     is_tree = draw(st.integers(0, 4)) == 0
     period = f"{TREE}{sources[0].id}" if is_tree else f"{level}:{draw(st.sampled_from(['x', 'y']))}"
     ids = {source.id for source in sources}
-    sealing = [event for event in events if event.id in said.crystals and ids & {*said.crystals[event.id].sources}]
+    sealing = [
+        event for event in events if event.id in derived.crystals and ids & {*derived.crystals[event.id].sources}
+    ]
     superseded = sealing if draw(st.integers(0, 3)) else []
-    draft = draft_of(sources, level=level, period=period, said=_SAID[level], supersedes=superseded)
+    draft = draft_of(sources, level=level, period=period, text=_TEXTS[level], supersedes=superseded)
     if draw(st.booleans()):
         return draft
-    choices = _spoilt(draft, [event.id for event in events])
+    choices = _mutations(draft, [event.id for event in events])
     name = draw(st.sampled_from(sorted(choices)))
     return msgspec.structs.replace(draft, **{name: draw(choices[name])})
 
@@ -192,7 +196,7 @@ class CrystalContract:
         """keeps: B-01, B-04, B-05, B-07. One frozen type; marks below a session, sessions below a day."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         session = build_crystal(4, draft_of(marks))
-        day = build_crystal(5, draft_of([session], level="day", period="day:x", said=_SAID["day"]))
+        day = build_crystal(5, draft_of([session], level="day", period="day:x", text=_TEXTS["day"]))
         await store.log.append([*marks, session, day])
 
         lower, higher = sorted(await store.crystals.query(CrystalQuery(limit=None)), key=lambda each: each.number)
@@ -203,7 +207,7 @@ class CrystalContract:
             assert crystal.compression == crystal.source_tokens / crystal.tokens > 1
             assert 0 <= crystal.confidence <= 1
             with pytest.raises(AttributeError):
-                crystal.tokens = 1  # type: ignore[misc]  # what is frozen
+                crystal.tokens = 1  # type: ignore[misc]  # it is frozen
         assert higher.source_tokens == lower.tokens
 
     @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ class CrystalContract:
     ) -> None:
         """keeps: B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-16.
 
-        With the law's name, and nothing is stored.
+        The error names the law, and nothing is stored.
         """
         marks = [build_mark(1), build_mark(2), build(3, data={"text": "no mark"})]
         await store.log.append(marks)
@@ -248,16 +252,16 @@ class CrystalContract:
     async def test_each_level_has_sources_of_the_level_below(self, store: Store) -> None:
         """keeps: B-14, B-09, B-10, B-11.
 
-        Day on session, week on day, epoch on week; none is skipped, none is mixed in.
+        Days have sessions, weeks have days, epochs have weeks; no level is skipped or mixed.
         """
         marks = [build_mark(number) for number in range(1, 5)]
         events = list(marks)
         sources: list[Event] = marks
-        said = TEXT
+        text = TEXT
         for number, level in enumerate(LEVELS, 5):
-            said = said[: len(said) * 2 // 3]
-            event = build_crystal(number, draft_of(sources, level=level, period=f"{level}:x", said=said))
-            wrong = build_crystal(50 + number, draft_of([*sources, events[-1]], level=level, period="x:y", said=said))
+            text = text[: len(text) * 2 // 3]
+            event = build_crystal(number, draft_of(sources, level=level, period=f"{level}:x", text=text))
+            wrong = build_crystal(50 + number, draft_of([*sources, events[-1]], level=level, period="x:y", text=text))
             if events[-1] not in sources:
                 with pytest.raises(LawBroken):
                     await store.log.append([wrong])
@@ -268,12 +272,12 @@ class CrystalContract:
         assert [c.level for c in await store.crystals.query(CrystalQuery(is_sealed=False))] == ["epoch"]
         with pytest.raises(LawBroken, match="levels"):
             await store.log.append(
-                [build_crystal(60, draft_of([events[4]], level="week", period="week:2", said="the"))]
+                [build_crystal(60, draft_of([events[4]], level="week", period="week:2", text="the"))]
             )
         assert await store.files.verify() == []
 
     async def test_no_source_has_two_live_crystals(self, store: Store) -> None:
-        """keeps: TB-06. What is sealed stays sealed, until a later crystal supersedes the first."""
+        """keeps: TB-06. A sealed source stays sealed until a later crystal supersedes the first."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         first = build_crystal(4, draft_of(marks[:2]))
         await store.log.append([*marks, first])
@@ -287,7 +291,7 @@ class CrystalContract:
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery(is_live=False))] == [first.id]
         with pytest.raises(LawBroken):
-            await store.log.append([build_crystal(7, draft_of([first], level="day", period="day:x", said="the"))])
+            await store.log.append([build_crystal(7, draft_of([first], level="day", period="day:x", text="the"))])
         await store.files.rebuild()
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
 
@@ -301,7 +305,7 @@ class CrystalContract:
         assert len(await store.crystals.query(CrystalQuery())) == 2
 
     async def test_a_retracted_mark_is_not_searchable(self, store: Store) -> None:
-        """keeps: B-43. It stays in the log; no search finds it and no crystal may rest on it."""
+        """keeps: B-43. It stays in the log; no search finds it and no crystal may cite it."""
         marks = [build_mark(1, "cookie one"), build_mark(2, "cookie two")]
         await store.log.append(marks)
         await store.log.append([build(3, RETRACTED, {"mark": marks[0].id, "reason": "wrong"}, parent=marks[0])])
@@ -312,16 +316,16 @@ class CrystalContract:
             assert [posting.position for posting in postings.by_term["cooki"]] == [2]
             assert await store.log.get(marks[0].id) == msgspec.structs.replace(marks[0], position=1)
             with pytest.raises(LawBroken, match="retracted"):
-                await store.log.append([build_crystal(4, draft_of(marks, said="cookie"))])
+                await store.log.append([build_crystal(4, draft_of(marks, text="cookie"))])
             assert await store.files.verify() == []
             await store.files.rebuild()
 
-    async def test_a_crystal_is_stale_when_something_it_rests_on_is_gone(self, store: Store) -> None:
-        """keeps: B-43, K-19. A retracted mark, a superseded crystal below; and a crystal can be retracted itself."""
+    async def test_a_crystal_is_stale_when_one_of_its_sources_is_gone(self, store: Store) -> None:
+        """keeps: B-43, K-19. The source may be a retracted mark or a superseded crystal; crystals can be retracted."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
         await store.log.append([*marks, first, other])
-        day = build_crystal(6, draft_of([first, other], level="day", period="day:x", said="the cookie is set"))
+        day = build_crystal(6, draft_of([first, other], level="day", period="day:x", text="the cookie is set"))
         await store.log.append([day])
         stale = CrystalQuery(is_stale=True)
         assert await store.crystals.query(stale) == []
@@ -339,8 +343,8 @@ class CrystalContract:
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery(level="day"))] == []
         assert len(await store.crystals.query(CrystalQuery(level="session", is_sealed=False))) == 2
 
-    async def test_marks_that_no_crystal_covers_are_asked_for_by_session_and_by_end(self, store: Store) -> None:
-        """keeps: B-19. Many that wait hide no other."""
+    async def test_uncovered_marks_are_filtered_by_session_position_and_limit(self, store: Store) -> None:
+        """keeps: B-19. Many waiting marks hide no others."""
         marks = [build_mark(number, session=f"s{number % 2}") for number in range(1, 7)]
         await store.log.append(marks)
         assert [event.id for event in await store.crystals.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
@@ -357,8 +361,8 @@ class CrystalContract:
         ]
         assert await store.crystals.unsealed(limit=9, after=max(places)) == []
 
-    async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
-        """keeps: B-26. The ones that end last, oldest first."""
+    async def test_crystals_are_filtered_by_level_period_and_time(self, store: Store) -> None:
+        """keeps: B-26. A limit selects the crystals that end last, oldest first."""
         drafts: list[CrystalDraft] = []
         for number in range(1, 6):
             mark = build_mark(number, session=f"s{number}", after_s=number * 60)
@@ -378,13 +382,13 @@ class CrystalContract:
         assert await periods(CrystalQuery(level="week")) == []
 
     async def test_crystals_above_a_mark_are_listed_at_every_level(self, store: Store) -> None:
-        """keeps: B-13. The way from a mark up, which forgetting goes."""
+        """keeps: B-13. A purge follows these links upwards."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         both = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
         other = build_crystal(6, draft_of(marks[2:], period="session:s2"))
         await store.log.append([*marks, first, both, other])
-        day = build_crystal(7, draft_of([both, other], level="day", period="day:x", said="the cookie is set"))
+        day = build_crystal(7, draft_of([both, other], level="day", period="day:x", text="the cookie is set"))
         await store.log.append([day])
 
         assert await store.crystals.citing([marks[0].id]) == [first.id, both.id, day.id]
@@ -401,33 +405,35 @@ class CrystalContract:
         assert await store.crystals.above([]) == {}
 
     async def test_postings_of_crystals_are_separate_from_those_of_marks(self, store: Store) -> None:
-        """keeps: B-65. Of those that fit, at their positions, with everything that they say."""
+        """keeps: B-65. Postings cover the matching crystals with all their text and topics."""
         marks = [build_mark(1), build_mark(2)]
-        first = build_crystal(3, draft_of(marks[:1], said="the cookie jar"))
-        draft = draft_of(marks, said="a cookie", supersedes=[first])
-        told = msgspec.structs.replace(draft, topics=("oauth",))
-        await store.log.append([*marks, first, build_crystal(4, told)])
+        first = build_crystal(3, draft_of(marks[:1], text="the cookie jar"))
+        draft = draft_of(marks, text="a cookie", supersedes=[first])
+        draft = msgspec.structs.replace(draft, topics=("oauth",))
+        await store.log.append([*marks, first, build_crystal(4, draft)])
 
         async def places(query: CrystalQuery) -> dict[str, list[tuple[int, int]]]:
             found = await store.crystals.postings(["cooki", "jar", "oauth", "redirect"], query)
-            return {term: [(posting.position, posting.count) for posting in said] for term, said in found.items()}
+            return {
+                term: [(posting.position, posting.count) for posting in postings] for term, postings in found.items()
+            }
 
         assert await places(CrystalQuery()) == {"cooki": [(4, 1)], "jar": [], "oauth": [(4, 1)], "redirect": []}
         everything = await places(CrystalQuery(is_live=None))
         assert everything == {"cooki": [(3, 1), (4, 1)], "jar": [(3, 1)], "oauth": [(4, 1)], "redirect": []}
         assert (await places(CrystalQuery(level="week")))["cooki"] == []
         assert (await places(CrystalQuery(is_live=None, positions=frozenset([3]))))["cooki"] == [(3, 1)]
-        assert [term for term, said in (await store.texts.postings(["cooki", "oauth"])).by_term.items() if said] == [
+        assert [term for term, each in (await store.texts.postings(["cooki", "oauth"])).by_term.items() if each] == [
             "cooki"
         ]
 
     async def test_a_buried_crystal_leaves_no_row(self, store: Store) -> None:
-        """keeps: K-53. A purge of a mark and of what rests on it leaves marks that can be crystallized again."""
+        """keeps: K-53. After a purge of a mark and its crystals, the remaining marks can be crystallized again."""
         marks = [build_mark(1), build_mark(2)]
         crystal = build_crystal(3, draft_of(marks))
         await store.log.append([*marks, crystal])
-        told = Tombstone(purge=build(1_000).id, reason="leaked")
-        await store.purges.bury([marks[0].id, *await store.crystals.citing([marks[0].id])], told)
+        tombstone = Tombstone(purge=build(1_000).id, reason="leaked")
+        await store.purges.bury([marks[0].id, *await store.crystals.citing([marks[0].id])], tombstone)
 
         assert await store.crystals.query(CrystalQuery(is_live=None)) == []
         assert [event.id for event in await store.crystals.unsealed(limit=10)] == [marks[1].id]
@@ -435,14 +441,14 @@ class CrystalContract:
         await store.files.rebuild()
         assert await store.crystals.query(CrystalQuery(is_live=None)) == []
 
-    async def test_a_crystal_that_rests_on_something_purged_is_named(self, store: Store) -> None:
-        """keeps: B-13. At every level it is among the crystals no more, and verify says so until it is purged, too."""
+    async def test_verify_reports_a_crystal_with_a_purged_source(self, store: Store) -> None:
+        """keeps: B-13. It is no longer listed at any level, and verify reports it until it is purged, too."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks))
-        day = build_crystal(4, draft_of([session], level="day", period="day:x", said="the cookie"))
+        day = build_crystal(4, draft_of([session], level="day", period="day:x", text="the cookie"))
         await store.log.append([*marks, session, day])
-        told = Tombstone(purge=build(1_000).id, reason="leaked")
-        await store.purges.bury([marks[0].id], told)
+        tombstone = Tombstone(purge=build(1_000).id, reason="leaked")
+        await store.purges.bury([marks[0].id], tombstone)
 
         for _ in range(2):
             assert await store.crystals.query(CrystalQuery(is_live=None)) == []
@@ -452,12 +458,12 @@ class CrystalContract:
             assert "breaks the law of provenance" in broken[0]
             await store.files.rebuild()
         with pytest.raises(LawBroken, match="provenance"):
-            await store.log.append([build_crystal(5, draft_of([day], level="week", period="week:x", said="the"))])
-        await store.purges.bury([session.id, day.id], told)
+            await store.log.append([build_crystal(5, draft_of([day], level="week", period="week:x", text="the"))])
+        await store.purges.bury([session.id, day.id], tombstone)
         assert await store.files.verify() == []
 
     async def test_a_purged_retraction_or_crystal_keeps_its_effect(self, store: Store) -> None:
-        """keeps: K-53. A tombstone keeps the ids of what was superseded or retracted, and nothing else."""
+        """keeps: K-53. A tombstone keeps the ids of superseded or retracted events, and nothing else."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
@@ -478,7 +484,7 @@ class CrystalContract:
         ]
 
     async def test_a_retraction_may_come_before_what_it_retracts(self, store: Store) -> None:
-        """keeps: B-43. Writers are stored in any order."""
+        """keeps: B-43. Events of different writers may be stored in any order."""
         marks = [build_mark(1, "cookie one"), build_mark(2)]
         crystal = build_crystal(3, draft_of(marks[1:]))
         await store.log.append([build(4, RETRACTED, {"mark": marks[0].id}), build(5, RETRACTED, {"mark": crystal.id})])
@@ -492,13 +498,13 @@ class CrystalContract:
             await store.files.rebuild()
 
     async def test_a_crystal_must_come_after_its_sources(self, store: Store) -> None:
-        """keeps: B-14. So that none can be beneath itself."""
+        """keeps: B-14. So no crystal can be its own source."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks[:1]))
         own = draft_of(marks[1:], period="session:own")
         for early in (
             [build_crystal(4, draft_of(marks)), *marks],
-            [*marks, build_crystal(5, draft_of([session], level="day", period="day:x", said="the cookie")), session],
+            [*marks, build_crystal(5, draft_of([session], level="day", period="day:x", text="the cookie")), session],
             [*marks, build_crystal(6, msgspec.structs.replace(own, sources=(marks[1].id, build(6).id)))],
             [*marks, build_crystal(7, msgspec.structs.replace(own, supersedes=(marks[1].id,)))],
         ):
@@ -507,7 +513,6 @@ class CrystalContract:
         ahead = msgspec.structs.replace(own, supersedes=(build(8).id, session.id, marks[0].id, EventId("no id")))
         await store.log.append([*marks, build_crystal(8, ahead), session])
 
-        assert (
-            len(await store.crystals.query(CrystalQuery())) == 2
-        )  # it supersedes neither itself nor what is not there yet
+        # A crystal supersedes neither itself nor an event that is stored later.
+        assert len(await store.crystals.query(CrystalQuery())) == 2
         assert await store.files.verify() == []

@@ -26,9 +26,9 @@ class FilesContract:
             await store.log.query(EventQuery(text="cookie")),
         )
 
-        heard: list[int] = []
-        assert await store.files.rebuild(on_progress=heard.append) == 5
-        assert heard in ([], [5])  # nothing of a store behind a server
+        progress: list[int] = []
+        assert await store.files.rebuild(on_progress=progress.append) == 5
+        assert progress in ([], [5])  # a server reports no progress
 
         assert before == (
             await store.texts.postings(["cooki"]),
@@ -38,7 +38,7 @@ class FilesContract:
         assert await store.files.verify() == []
 
     async def test_ageing_changes_no_answer(self, store: Store) -> None:
-        """keeps: E-03, E-30, K-43. Rows or blocks, readers see one log; whatever arrives later meets what has aged."""
+        """keeps: E-03, E-30, K-43. Readers see one log of rows and blocks; later events relate to aged ones."""
         here = Context(session="s1", agent="scout", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=here)
         child = build(2, "tool.failed", {"text": "x" * 20_000}, parent=root, context=here, error=True)
@@ -47,7 +47,7 @@ class FilesContract:
         ]
         await store.log.append([root, child, *others])
 
-        async def asked() -> list[object]:
+        async def answers() -> list[object]:
             return [
                 await store.log.query(EventQuery(limit=None)),
                 await store.log.query(EventQuery(session="s1", limit=5)),
@@ -66,11 +66,11 @@ class FilesContract:
                 await store.files.verify(),
             ]
 
-        before = await asked()
+        before = await answers()
         while await store.files.age(START_AT + timedelta(seconds=20), limit=10):
             pass
 
-        assert await asked() == before
+        assert await answers() == before
         assert await store.log.append([root, child, *others]) == Appended(repeated=39)
         with pytest.raises(DuplicateEvent, match=child.id):
             await store.log.append([msgspec.structs.replace(child, body=b"{}")])

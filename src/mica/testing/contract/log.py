@@ -17,8 +17,8 @@ from mica.testing.builders import START_AT, build
 class LogContract:
     """Inherit, and add a fixture `store` that yields a new, empty store."""
 
-    async def test_many_events_are_read_at_once_in_the_order_asked(self, store: Store) -> None:
-        """keeps: B-13. Each once, those that are not there left out."""
+    async def test_many_events_are_read_at_once_in_the_requested_order(self, store: Store) -> None:
+        """keeps: B-13. Each event once; unknown ids are skipped."""
         events = [build(number) for number in range(1, 5)]
         await store.log.append(events)
 
@@ -28,7 +28,7 @@ class LogContract:
         assert await store.log.get_many([]) == []
 
     async def test_appended_events_read_back_equal(self, store: Store) -> None:
-        """keeps: E-02, E-05, TE-05. Content, context, lineage and provenance survive, whatever the size."""
+        """keeps: E-02, E-05, TE-05. Content, context, lineage and provenance survive at any size."""
         context = Context(session="s1", agent="scout", user="ann", task="login", labels=(("branch", "main"),))
         root = build(1, "tool.ran", {"n": 1, "f": 0.5, "none": None, "nul": "a\0b", "list": [1, "x", {"y": []}]})
         child = build(
@@ -106,7 +106,7 @@ class LogContract:
         assert [event.id for event in await store.chains.descendants(root.id)] == [child.id]
 
     async def test_a_mark_without_text_is_refused(self, store: Store) -> None:
-        """keeps: U-01. What is stored as a mark can be read as one."""
+        """keeps: U-01. Every stored mark can be read as a mark."""
         broken: list[dict[str, object]] = [{}, {"text": 3}, {"text": "x", "tags": 5}]
         for data in broken:
             with pytest.raises(InvalidEvent, match="not a mark"):

@@ -10,7 +10,7 @@ class NoticesContract:
     """Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_listener_can_be_removed_twice(self, store: Store) -> None:
-        """A notification is a hint: an engine may have none."""
+        """A notification is a hint: an engine may send none."""
         rings: list[None] = []
         end = store.notices.listen(lambda: rings.append(None))
 

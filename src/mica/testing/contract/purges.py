@@ -11,7 +11,7 @@ from mica.errors import InvalidEvent
 from mica.model.event import Appended, Context, EventQuery, make_tombstone
 from mica.store.protocol import Store
 from mica.store.purges import Selection, find
-from mica.testing.builders import START_AT, TOLD, build
+from mica.testing.builders import START_AT, TOMBSTONE, build
 from mica.words import terms
 
 
@@ -21,7 +21,7 @@ class PurgeContract:
     async def test_a_buried_event_leaves_only_its_place_in_the_log(self, store: Store) -> None:
         """keeps: K-53, U-08, TE-16.
 
-        Id, position, time and lineage stay, with the reason; content and all it alone used go.
+        Id, position, time and lineage stay, with the reason; content and data that no other event uses are removed.
         """
         context = Context(session="s1", agent="ann", user="u1", correlation="c1", labels=(("branch", "main"),))
         root = build(1, "mark", {"text": "secret plan"}, context=context, error=True)
@@ -29,16 +29,15 @@ class PurgeContract:
         other = build(3, "mark", {"text": "open plan"}, parent=root, context=Context(session="s1"))
         await store.log.append([root, large, other])
 
-        assert await store.purges.bury([root.id, large.id, root.id, build(9).id], TOLD) == 2
-        assert await store.purges.bury([root.id], TOLD) == 0
+        assert await store.purges.bury([root.id, large.id, root.id, build(9).id], TOMBSTONE) == 2
+        assert await store.purges.bury([root.id], TOMBSTONE) == 0
 
-        buried = [
-            msgspec.structs.replace(make_tombstone(event, TOLD), position=n) for n, event in ((1, root), (2, large))
-        ]
+        stones = [make_tombstone(event, TOMBSTONE) for event in (root, large)]
+        buried = [msgspec.structs.replace(stone, position=n) for n, stone in enumerate(stones, start=1)]
         assert await store.log.read(0, limit=9) == [*buried, msgspec.structs.replace(other, position=3)]
         assert await store.log.get(root.id) == buried[0]
         assert (buried[0].root_id, buried[0].at, buried[0].context) == (root.id, root.at, Context())
-        assert buried[0].data == {"purge": TOLD.purge, "reason": TOLD.reason}
+        assert buried[0].data == {"purge": TOMBSTONE.purge, "reason": TOMBSTONE.reason}
         assert [event.id for event in await store.chains.descendants(root.id)] == [large.id, other.id]
         assert (await store.texts.postings(terms("secret plan"))).marks == 1
         assert await store.log.query(EventQuery(text="secret")) == []
@@ -53,16 +52,16 @@ class PurgeContract:
         """keeps: U-08. Appending it again, as a second import or fold does, counts as repeated."""
         event, other = build(1, data={"n": 1}), build(2)
         await store.log.append([event, other])
-        await store.purges.bury([event.id], TOLD)
+        await store.purges.bury([event.id], TOMBSTONE)
 
         assert await store.log.append([event, other]) == Appended(stored=0, repeated=2)
-        assert await store.log.append([make_tombstone(other, TOLD)]) == Appended(stored=0, repeated=1)
+        assert await store.log.append([make_tombstone(other, TOMBSTONE)]) == Appended(stored=0, repeated=1)
 
         assert [found.name for found in await store.log.query(EventQuery())] == ["event.purged", other.name]
 
     async def test_a_tombstone_with_content_is_refused(self, store: Store) -> None:
         named = Context(session="s1")
-        whole: dict[str, object] = {"purge": TOLD.purge, "reason": "x"}
+        whole: dict[str, object] = {"purge": TOMBSTONE.purge, "reason": "x"}
         for broken in (
             build(1, "event.purged", {}),
             build(1, "event.purged", whole | {"text": "left"}),
@@ -73,14 +72,14 @@ class PurgeContract:
                 await store.log.append([broken])
 
     async def test_a_stored_purge_applies_to_events_that_arrive_later(self, store: Store) -> None:
-        """keeps: U-08, K-53. Whatever happened before it, in a segment elsewhere, is stored as a tombstone."""
+        """keeps: U-08, K-53. A matching event that happened before the purge is stored as a tombstone."""
         selection = Selection(value="sk-live-42")
         at = START_AT + timedelta(seconds=10)
         await store.log.append([build(1, data={"key": "sk-live-42"})])
-        kept = selection.kept(at=at, told=TOLD)
-        assert kept is not None
-        await store.purges.add(kept)
-        await store.purges.add(kept)
+        purge = selection.to_purge(at=at, tombstone=TOMBSTONE)
+        assert purge is not None
+        await store.purges.add(purge)
+        await store.purges.add(purge)
 
         leaked: dict[str, object] = {"deep": [{"text": "curl -u sk-live-42:"}]}
         events = [build(2, data=leaked), build(3, data={"key": "sk-live-4"}), build(11, data=leaked)]
@@ -89,16 +88,16 @@ class PurgeContract:
 
         names = [event.name for event in await store.log.read(0, limit=9)]
         assert names == ["test.happened", "event.purged", "test.happened", "test.happened"]
-        assert await store.purges.all() == [kept]
+        assert await store.purges.all() == [purge]
         assert await store.files.verify() == []
 
     async def test_an_event_purged_on_arrival_leaves_no_context(self, store: Store) -> None:
-        """keeps: U-08. Who and where it was is content, too; neither a first nor a repeated append keeps it."""
-        await store.log.append([build(1), build(2, "event.purged", {"purge": TOLD.purge, "reason": "x"})])
+        """keeps: U-08. The context is content, too; neither a first nor a repeated append stores it."""
+        await store.log.append([build(1), build(2, "event.purged", {"purge": TOMBSTONE.purge, "reason": "x"})])
         before = await store.files.sizes()
-        kept = Selection(session="s1").kept(at=START_AT + timedelta(seconds=10), told=TOLD)
-        assert kept is not None
-        await store.purges.add(kept)
+        purge = Selection(session="s1").to_purge(at=START_AT + timedelta(seconds=10), tombstone=TOMBSTONE)
+        assert purge is not None
+        await store.purges.add(purge)
 
         late = [build(n, context=Context(session="s1", agent=f"agent {n}")) for n in (3, 4)]
         assert await store.log.append(late) == Appended(stored=2)
@@ -106,12 +105,12 @@ class PurgeContract:
 
         assert ((await store.files.sizes()).contexts, await store.chains.agents()) == (before.contexts, [])
 
-    async def test_a_word_that_a_purge_took_can_be_used_again(self, store: Store) -> None:
-        """Numbers of interned words are not taken for those of others."""
+    async def test_a_purged_word_can_be_used_again(self, store: Store) -> None:
+        """The numbers of interned words are not mixed up."""
         context = Context(session="s1", agent="ann")
         first = build(1, "one.name", {"text": "first words"}, context=context)
         await store.log.append([build(5), first])
-        await store.purges.bury([first.id], TOLD)
+        await store.purges.bury([first.id], TOMBSTONE)
 
         again = build(2, "other.name", {"text": "second words"}, context=Context(session="s2", agent="bob"))
         same = build(3, "one.name", {"text": "first words"}, context=context)
@@ -123,7 +122,7 @@ class PurgeContract:
         assert await store.files.verify() == []
 
     async def test_a_selection_matches_alike_by_every_search_path(self, store: Store) -> None:
-        """However an engine is asked, all that fits is found, once, also beyond one step."""
+        """Every search path finds each matching event once, also beyond one batch."""
         contexts = [Context(session=f"s{n % 3}", agent=f"a{n % 2}", user="ann") for n in range(6)]
         events = [
             build(n, data={"n": f"key-{n}."}, context=contexts[n % 6], after_s=n // 2_000) for n in range(1, 2_501)

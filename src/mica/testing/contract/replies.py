@@ -13,11 +13,11 @@ from mica.store.protocol import Store
 from mica.store.purges import Selection
 from mica.store.reference import replies as reference_replies
 from mica.store.sqlite import replies as sqlite_replies
-from mica.testing.builders import START_AT, TOLD, build
+from mica.testing.builders import START_AT, TOMBSTONE, build
 
 
 def build_reply(concept: str = "judgment:code_review:ä 1", source: str = "app", *, after_s: float = 0) -> Reply:
-    """A whole reply."""
+    """Build a complete reply."""
     at = START_AT + timedelta(seconds=after_s)
     return Reply(concept=concept, source=source, at=at, position=7, declared="1", body=b'[{"text":"z\xc3\xbcrich"}]')
 
@@ -28,11 +28,11 @@ class ReplyContract:
     async def test_replies_read_back_by_their_concept(self, store: Store) -> None:
         assert await store.replies.read("judgment:code_review:ä 1") == []
 
-        kept = [build_reply(), build_reply(source="another"), build_reply("judgment:code_review:2")]
-        assert await store.replies.save(kept, generation=store.purges.generation)
+        replies = [build_reply(), build_reply(source="another"), build_reply("judgment:code_review:2")]
+        assert await store.replies.save(replies, generation=store.purges.generation)
 
-        assert await store.replies.read("judgment:code_review:ä 1") == [kept[1], kept[0]]
-        assert await store.replies.read("judgment:code_review:2") == [kept[2]]
+        assert await store.replies.read("judgment:code_review:ä 1") == [replies[1], replies[0]]
+        assert await store.replies.read("judgment:code_review:2") == [replies[2]]
         assert await store.replies.concepts() == ["judgment:code_review:2", "judgment:code_review:ä 1"]
 
     async def test_replies_are_replaced_only_by_later_ones(self, store: Store) -> None:
@@ -51,38 +51,38 @@ class ReplyContract:
 
         assert [len(await store.replies.read(f"a:b:{number}")) for number in range(4)] == [0, 0, 1, 1]
 
-    async def test_a_purge_forgets_replies_and_none_comes_back(self, store: Store) -> None:
-        """keeps: U-08. Also when a source was being asked meanwhile, whose reply may quote what is gone."""
+    async def test_a_purge_removes_replies_for_good(self, store: Store) -> None:
+        """keeps: U-08. Also if a source answers during the purge, because its reply may quote purged text."""
         secret = build(1, "test.happened", {"text": "secret"})
         await store.log.append([secret, build(2)])
         before = store.purges.generation
         await store.replies.save([build_reply()], generation=before)
 
-        await store.purges.bury([secret.id], TOLD)
+        await store.purges.bury([secret.id], TOMBSTONE)
 
         assert await store.replies.read(build_reply().concept) == []
         assert not await store.replies.save([build_reply()], generation=before)
         assert await store.replies.read(build_reply().concept) == []
         assert await store.replies.save([build_reply()], generation=store.purges.generation)
 
-    async def test_a_reply_that_says_a_purged_value_is_not_kept(self, store: Store) -> None:
-        """keeps: U-08, K-53. Neither one from before, nor one of a source that states it still, in any spelling."""
-        said = msgspec.structs.replace(build_reply(), body=b'{"fragments":[{"text":"in\\nZ\\u00fcrich"}]}')
+    async def test_a_reply_with_a_purged_value_is_not_stored(self, store: Store) -> None:
+        """keeps: U-08, K-53. Neither an earlier reply nor a new one that still contains it, in any spelling."""
+        leaked = msgspec.structs.replace(build_reply(), body=b'{"fragments":[{"text":"in\\nZ\\u00fcrich"}]}')
         other = build_reply("a:b:2")
         other = msgspec.structs.replace(other, body=b'{"fragments":[{"text":"in Basel"}]}')
         await store.log.append([build(1)])
-        await store.replies.save([said, other], generation=store.purges.generation)
+        await store.replies.save([leaked, other], generation=store.purges.generation)
 
-        kept = Selection(value="zürich").kept(at=START_AT, told=TOLD)
-        assert kept is not None
-        await store.purges.add(kept)
+        purge = Selection(value="zürich").to_purge(at=START_AT, tombstone=TOMBSTONE)
+        assert purge is not None
+        await store.purges.add(purge)
         assert await store.replies.concepts() == []
-        await store.log.append([build(2)])  # by which a process knows of it
-        assert await store.replies.save([said, other], generation=store.purges.generation)
+        await store.log.append([build(2)])  # this append makes the purge known
+        assert await store.replies.save([leaked, other], generation=store.purges.generation)
 
         assert await store.replies.concepts() == ["a:b:2"]
 
-    async def test_rebuild_forgets_replies(self, store: Store) -> None:
+    async def test_rebuild_removes_replies(self, store: Store) -> None:
         await store.log.append([build(1)])
         await store.replies.save([build_reply()], generation=store.purges.generation)
 

@@ -49,4 +49,4 @@ class StoreContract(
     PurgeContract,
     FilesContract,
 ):
-    """Inherit, and add a fixture `store` that yields a new, empty store. Each role also has a suite of its own."""
+    """Inherit, and add a fixture `store` that yields a new, empty store. Each role also has its own suite."""

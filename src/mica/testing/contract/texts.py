@@ -52,26 +52,26 @@ class TextContract:
         assert await store.texts.read([99]) == []
 
     async def test_postings_with_a_limit_list_the_best_marks_and_count_all(self, store: Store) -> None:
-        """However common a word is, a question costs no more than its limit; what is rare is worth more."""
+        """A query for a common word costs no more than its limit; rare words count more."""
         texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
         await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
-        wanted = [*terms("common often rare"), "unheard"]
-        common, often, rare, _ = wanted
+        query_terms = [*terms("common often rare"), "unheard"]
+        common, often, rare, _ = query_terms
 
-        whole = await store.texts.postings(wanted)
-        some = await store.texts.postings(wanted, limit=4)
+        whole = await store.texts.postings(query_terms)
+        some = await store.texts.postings(query_terms, limit=4)
         least = await store.texts.postings([common], limit=4)
 
-        assert [len(whole.by_term[term]) for term in wanted] == [10, 3, 1, 0]
+        assert [len(whole.by_term[term]) for term in query_terms] == [10, 3, 1, 0]
         assert whole.containing == some.containing == {common: 10, often: 3, rare: 1, "unheard": 0}
-        assert [[posting.position for posting in some.by_term[term]] for term in wanted] == [
+        assert [[posting.position for posting in some.by_term[term]] for term in query_terms] == [
             [1, 2, 3, 4], [2, 3, 4], [1], [],
         ]  # fmt: skip
         assert [posting.position for posting in least.by_term[common]] == [7, 8, 9, 10]
         assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
 
     async def test_a_limit_prefers_weighted_terms_and_then_the_latest_marks(self, store: Store) -> None:
-        """Where not all can be listed, it is the sum of what is asked for that chooses, then the time."""
+        """Marks are ranked by the summed weight of the terms they contain, then by time."""
         texts = ["one two three", "one three", "one two", *("one three" for _ in range(4)), *("one" for _ in range(5))]
         texts += ["two three" for _ in range(20)] + ["three"]
         await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
@@ -85,9 +85,9 @@ class TextContract:
         assert await listed(3, one=0.1) == [1, 31, 32]
 
     async def test_text_statistics_follow_the_log(self, store: Store) -> None:
-        """Statistics and neighbours are those of now, after every kind of change."""
+        """Statistics and neighbours are current after every kind of change."""
 
-        async def told() -> tuple[int, int, list[tuple[int, int, int]]]:
+        async def statistics() -> tuple[int, int, list[tuple[int, int, int]]]:
             found = await store.texts.postings(["cooki"])
             texts = await store.texts.read([1])
             places = [(text.position, text.ordinal, text.session_length) for text in texts]
@@ -97,17 +97,17 @@ class TextContract:
             return build(number, "mark", {"text": text}, context=Context(session="s"), after_s=after_s)
 
         await store.log.append([mark(1, "a cookie"), mark(2, "a cookie jar")])
-        assert await told() == (2, 2, [(1, 0, 5), (2, 1, 5)])
+        assert await statistics() == (2, 2, [(1, 0, 5), (2, 1, 5)])
         await store.log.append([mark(3, "no"), build(4, "note", {"text": "cookie"})])
-        assert await told() == (3, 2, [(1, 0, 6), (2, 1, 6), (3, 2, 6)])
+        assert await statistics() == (3, 2, [(1, 0, 6), (2, 1, 6), (3, 2, 6)])
         await store.log.append([mark(5, "an early cookie", after_s=-60)])
-        assert await told() == (4, 3, [(1, 1, 9), (2, 2, 9), (3, 3, 9), (5, 0, 9)])
+        assert await statistics() == (4, 3, [(1, 1, 9), (2, 2, 9), (3, 3, 9), (5, 0, 9)])
         await store.log.append([build(6, RETRACTED, {"mark": build(2).id, "reason": "wrong"})])
-        assert await told() == (3, 2, [(1, 1, 6), (3, 2, 6), (5, 0, 6)])
+        assert await statistics() == (3, 2, [(1, 1, 6), (3, 2, 6), (5, 0, 6)])
         await store.purges.bury([build(5).id], Tombstone(purge=build(1_000).id, reason="leaked"))
-        assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
+        assert await statistics() == (2, 1, [(1, 0, 3), (3, 1, 3)])
         await store.files.rebuild()
-        assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
+        assert await statistics() == (2, 1, [(1, 0, 3), (3, 1, 3)])
 
     async def test_postings_of_a_time_list_its_marks_and_count_all(self, store: Store) -> None:
         await store.log.append([build(number, "mark", {"text": "cookie"}) for number in range(1, 7)])

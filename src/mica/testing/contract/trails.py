@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import msgspec
 
-from mica.model.trail import Figures, LearnedUpTo, Measured, Trail, TrailQuery, exact_key, key_of
+from mica.model.trail import Figures, LearnedUpTo, Measurement, Trail, TrailQuery, exact_key, key_of
 from mica.model.walk import Step
 from mica.store.protocol import Store
-from mica.testing.builders import START_AT, TOLD, build
+from mica.testing.builders import START_AT, TOMBSTONE, build
 
 
 def build_trail(slug: str, *paths: str, shape: str = "fix-login", runs: int = 1, after_s: float = 0) -> Trail:
-    """A whole trail over these files."""
+    """Build a complete trail through these files."""
     steps = tuple(
         Step(path=path, operation="read", start_line=1, end_line=9, tokens=90, at=START_AT, event=build(1).id)
         for path in paths or (f"{slug}.py", "zürich.py")
@@ -30,7 +30,7 @@ def build_trail(slug: str, *paths: str, shape: str = "fix-login", runs: int = 1,
         agents={"scout": Figures(runs=1, successes=1)},
         first_at=START_AT,
         last_at=START_AT + timedelta(seconds=after_s),
-        measured=Measured(method="replay", sample=3, baseline_tokens=900, tokens=950),
+        measured=Measurement(method="replay", sample=3, baseline_tokens=900, tokens=950),
     )
 
 
@@ -38,7 +38,7 @@ class TrailContract:
     """Part of the contract of a store."""
 
     async def test_trails_read_back_as_they_were_learned(self, store: Store) -> None:
-        """keeps: A-05. Steps with ranges, figures, preference and what was measured."""
+        """keeps: A-05. Including steps with ranges, figures and measurements."""
         assert await store.trails.query(TrailQuery()) == []
         assert (await store.trails.learned_up_to()).position == 0
         lesson = msgspec.structs.replace(await store.trails.learned_up_to(), position=7)
@@ -76,22 +76,22 @@ class TrailContract:
         assert not await store.trails.save([build_trail("old")], msgspec.structs.replace(now, position=1))
         assert [trail.slug for trail in await store.trails.query(TrailQuery())] == ["new"]
 
-    async def test_a_purge_forgets_trails_and_none_comes_back(self, store: Store) -> None:
-        """keeps: U-08. Also when somebody is still learning from what is purged meanwhile."""
+    async def test_a_purge_removes_trails_for_good(self, store: Store) -> None:
+        """keeps: U-08. Also if another process is learning from the events during the purge."""
         secret = build(1, "file.read", {"path": "secret.py"})
         await store.log.append([secret, build(2)])
         begun = msgspec.structs.replace(await store.trails.learned_up_to(), position=2)
         await store.trails.save([build_trail("login", "secret.py")], begun)
 
-        await store.purges.bury([secret.id], TOLD)
+        await store.purges.bury([secret.id], TOMBSTONE)
 
         assert await store.trails.query(TrailQuery()) == []
         assert not await store.trails.save([build_trail("login", "secret.py")], begun)
         assert await store.trails.query(TrailQuery()) == []
         assert await store.trails.save([build_trail("other")], await store.trails.learned_up_to())
 
-    async def test_rebuild_forgets_trails(self, store: Store) -> None:
-        """They are derived: who learned them learns them again."""
+    async def test_rebuild_removes_trails(self, store: Store) -> None:
+        """They are derived and can be learned again."""
         await store.log.append([build(1)])
         await store.trails.save(
             [build_trail("login")], msgspec.structs.replace(await store.trails.learned_up_to(), position=1)

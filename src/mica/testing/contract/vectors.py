@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mica.model.mark import Vectors
 from mica.store.protocol import Store
-from mica.testing.builders import TOLD, build
+from mica.testing.builders import TOMBSTONE, build
 
 
 class VectorContract:
     """Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
-        """keeps: K-34, K-59. What a model made of marks is kept with its name, and never mixed with another's."""
+        """keeps: K-34, K-59. Vectors are stored with the name of their model; models are never mixed."""
         await store.log.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
         await store.log.append([build(4, "tool.ran", {"text": "no mark"})])
 
@@ -27,20 +27,20 @@ class VectorContract:
         assert await store.vectors.read("m", limit=9) == Vectors(1, ((3, b"three"),))
         assert await store.vectors.read("other", limit=9) == Vectors(1, ((1, b"ein"),))
 
-    async def test_a_purge_takes_vectors_and_none_comes_back(self, store: Store) -> None:
-        """keeps: U-08. Also when a model is still reading what is purged meanwhile."""
+    async def test_a_purge_removes_vectors_for_good(self, store: Store) -> None:
+        """keeps: U-08. Also if a model is encoding a mark while it is purged."""
         marks = [build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2)]
         await store.log.append(marks)
         await store.vectors.save("m", {1: b"one", 2: b"two"})
 
-        await store.purges.bury([marks[0].id], TOLD)
+        await store.purges.bury([marks[0].id], TOMBSTONE)
         await store.vectors.save("m", {1: b"late"})
 
         assert await store.vectors.read("m", limit=9) == Vectors(1, ((2, b"two"),))
         assert await store.vectors.missing("m", limit=9) == []
 
-    async def test_rebuild_forgets_vectors(self, store: Store) -> None:
-        """They are derived: who made them makes them again."""
+    async def test_rebuild_removes_vectors(self, store: Store) -> None:
+        """They are derived and can be computed again."""
         await store.log.append([build(1, "mark", {"text": "one"})])
         await store.vectors.save("m", {1: b"one"})
 

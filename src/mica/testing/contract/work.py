@@ -12,14 +12,14 @@ from mica.store.leases import Work
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT
 
-HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
+HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease longer than a test, and one that expires at once
 
 
 class WorkContract:
     """Part of the contract of a store."""
 
-    async def test_work_is_claimed_by_one_when_it_is_due(self, store: Store) -> None:
-        """keeps: K-56. Several processes share background work and none of it is done twice."""
+    async def test_due_work_is_claimed_by_one_owner(self, store: Store) -> None:
+        """keeps: K-56. Several processes share background work, and none of it is done twice."""
         await store.work.plan("age", due_at=START_AT)
 
         early = await store.work.claim(["age"], owner="a", due_by=START_AT - timedelta(seconds=1), lease=HOUR)
@@ -33,8 +33,8 @@ class WorkContract:
         await store.work.finish(claim)
         assert await store.work.all() == []
 
-    async def test_the_most_overdue_work_of_the_asked_kinds_comes_first(self, store: Store) -> None:
-        """A process asks for what it can do: an older one does not take what it has never heard of."""
+    async def test_the_most_overdue_work_of_the_requested_kinds_comes_first(self, store: Store) -> None:
+        """A process requests the kinds it knows, so an older version claims no unknown work."""
         for n, (kind, about) in enumerate([("age", ""), ("crystallize", "s2"), ("crystallize", "s1"), ("evolve", "")]):
             await store.work.plan(kind, about=about, due_at=START_AT - timedelta(minutes=n))
 
@@ -53,7 +53,7 @@ class WorkContract:
         assert [work.due_at for work in await store.work.all()] == [START_AT + timedelta(minutes=3)]
 
     async def test_work_planned_while_it_is_held_is_done_once_more(self, store: Store) -> None:
-        """What changed after the holder had looked is not forgotten."""
+        """Changes after the holder's last look are not missed."""
         await store.work.plan("age", due_at=START_AT)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
@@ -67,7 +67,7 @@ class WorkContract:
     async def test_a_late_first_plan_does_not_change_planned_work(self, store: Store) -> None:
         """keeps: K-56.
 
-        Who saw no plan, and was slow, does not have done again what another has planned and done since.
+        A slow process that saw no plan does not repeat work that another has planned and done since.
         """
         await store.work.plan("age", due_at=START_AT, only_new=True)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
@@ -79,17 +79,16 @@ class WorkContract:
         assert await store.work.all() == [Work(kind="age", due_at=START_AT + HOUR)]
 
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
-        """keeps: K-56. A holder that died holds nothing for ever, and one that slept too long is told."""
+        """keeps: K-56. A dead holder blocks nothing for ever, and a late holder gets an error."""
         await store.work.plan("age", due_at=START_AT)
         first = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
-        second = await store.work.claim(
-            ["age"], owner="a", due_by=START_AT, lease=HOUR
-        )  # the same owner, another claim
+        # The same owner makes another claim.
+        second = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert first is not None
         assert second is not None
         assert first.due_at == second.due_at
 
-        with pytest.raises(ClaimLost, match="'a' does not hold age any more"):
+        with pytest.raises(ClaimLost, match="'a' no longer holds age"):
             await store.work.finish(first)
         with pytest.raises(ClaimLost):
             await store.work.renew(first, lease=HOUR)
@@ -126,7 +125,7 @@ class WorkContract:
         assert await store.work.all() == []
 
     async def test_concurrent_claims_share_the_work(self, store: Store) -> None:
-        """keeps: U-03. Each piece goes to one of them."""
+        """keeps: U-03. Each piece of work goes to one of them."""
         for n in range(20):
             await store.work.plan("crystallize", about=f"s{n}", due_at=START_AT)
 

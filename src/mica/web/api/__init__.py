@@ -1,1 +1,1 @@
-"""The verbs of the command line under `/api`: parse, call memory, answer."""
+"""The HTTP API under `/api`: each operation parses a request, calls memory, and answers."""

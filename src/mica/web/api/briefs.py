@@ -16,27 +16,27 @@ class QualityRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class QualityAnswer(Quality, frozen=True, kw_only=True):
-    """Whether briefs helped, as a sentence and as figures."""
+    """The measured effect of briefs, as a sentence and as figures."""
 
     verdict: str
 
 
 @API.get("briefs.quality")
 async def quality(memory: Memory, request: QualityRequest) -> QualityAnswer:
-    """The outcomes of tasks with briefs beside those without, and the cost of gathering."""
+    """Compare the outcomes of tasks with and without briefs, and report the cost of gathering."""
     measured = await memory.briefs.quality(weeks=request.weeks)
     return QualityAnswer(verdict=measured.helped.verdict, **msgspec.structs.asdict(measured))
 
 
 class BriefSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether agents receive briefs in this space."""
+    """The switch for briefs in a space."""
 
     on: bool
 
 
 @API.get("briefs.is_on")
 async def is_on(memory: Memory) -> BriefSwitch:
-    """Whether agents receive briefs in this space."""
+    """Report whether agents receive briefs in this space."""
     return BriefSwitch(on=await memory.briefs.is_on())
 
 

@@ -83,7 +83,7 @@ class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
     """Up to 100 events by id or position, in the order of the request; `missing` lists references that match none."""
     resolved = await memory.events.resolve(request.references)
-    return ResolveAnswer(found=event_documents(resolved.found, request.selected_fields), missing=resolved.missing)
+    return ResolveAnswer(found=event_documents(resolved.events, request.selected_fields), missing=resolved.missing)
 
 
 # -- Chains -------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ async def failures(memory: Memory, request: LatestRequest) -> FailureList:
         failures=[
             FailureAnswer(
                 event=event_document(each.event, fields),
-                led=event_documents(each.led, fields),
+                led=event_documents(each.ancestors, fields),
                 agents=each.agents,
             )
             for each in latest

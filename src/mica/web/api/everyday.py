@@ -29,7 +29,7 @@ TEXT_CHARACTERS_MAX = 1_000_000  # of one mark over HTTP; anything larger is a f
 FAILED_SHOWN = 20
 
 
-# -- Recording: answered means on disk, power loss or not --------------------------------------------------------
+# -- Recording: an answer means that the event is on disk ----------------------------------------------------------
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,7 +230,7 @@ class NewBriefRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @API.post("brief")
 async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
-    """The text an agent needs to know now, within a budget and a deadline; `missing` names its gaps."""
+    """The text an agent needs now, within a budget and a deadline; `missing` names sources that did not answer."""
     return await memory.brief(
         request.query,
         budget_tokens=request.budget_tokens,
@@ -314,7 +314,7 @@ async def handoff(memory: Memory, request: HandoffRequest) -> HandoffAnswer:
     )
 
 
-# -- Taking back --------------------------------------------------------------------------------------------------
+# -- Retraction and purge -----------------------------------------------------------------------------------------
 
 
 class RetractRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -89,7 +89,7 @@ def _token(request: Request) -> AccessToken:
 
 
 class OpenSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which space a client opens, and whether a missing one is created."""
+    """The options for opening a space; `make` creates a missing one."""
 
     make: bool = False
 

@@ -26,7 +26,7 @@ class GatherRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of a concept: its text, how far the sources agree, their conflicts, and those that did not answer."""
+    """One account of a concept: its text, the agreement of the sources, their conflicts, and the missing sources."""
 
     concept: str
     injection: str
@@ -121,5 +121,5 @@ class SourceList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("sources.health")
 async def health(memory: Memory) -> SourceList:
-    """Whether each source answers now, and the results of its latest requests."""
+    """The current health of each source, and the results of its latest requests."""
     return SourceList(sources=await memory.sources.health())

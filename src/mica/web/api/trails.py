@@ -13,7 +13,7 @@ from mica.memory import Memory
 from mica.model.event import EventId, utc_now
 from mica.model.trail import PREFIX, State
 from mica.model.walk import Outcome, Step
-from mica.navigation.anchors.followed import LeftOut
+from mica.navigation.anchors.followed import OmittedRange
 from mica.navigation.report import Period, Report
 from mica.navigation.trails.evolution import TrailStatistics
 from mica.navigation.trails.loader import LOADED_TOKENS
@@ -185,7 +185,7 @@ class LoadTrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tokens: int
     drifted: bool
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[OmittedRange, ...]
 
 
 @API.post("trails.load", is_timed=True)
@@ -271,7 +271,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 @API.get("trails.report")
 async def report(memory: Memory, request: ReportRequest) -> Report:
-    """A day's or a week's work beside the period before it, with the results of the hold-out."""
+    """The work of a day or a week compared to the previous period, with the results of the hold-out."""
     return await memory.trails.report(request.period, until=request.until)
 
 

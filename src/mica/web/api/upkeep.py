@@ -8,7 +8,7 @@ import msgspec
 
 from mica.memory import Memory
 from mica.store.protocol import Sizes
-from mica.upkeep.schedule import Ran
+from mica.upkeep.schedule import JobRun
 from mica.web.api.fields import Name, Reference
 from mica.web.operations import API
 
@@ -20,7 +20,7 @@ class TickRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class TickAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that were due and ran."""
 
-    ran: list[Ran]
+    ran: list[JobRun]
 
 
 @API.post("upkeep.tick")
@@ -59,7 +59,7 @@ class AllowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("upkeep.allow")
 async def allow(memory: Memory, request: AllowRequest) -> AllowAnswer:
-    """Accept a purged value in new marks and judgments again. What was purged stays purged."""
+    """Accept a purged value in new marks and judgments again. Purged events stay purged."""
     return AllowAnswer(allowed=tuple(await memory.upkeep.allow(request.value)))
 
 

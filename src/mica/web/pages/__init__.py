@@ -1,4 +1,4 @@
-"""The dashboard: pages rendered here, parts of them asked for by htmx, nothing built and nothing fetched elsewhere."""
+"""The dashboard: pages rendered by the server, with parts that htmx loads. No build step, no foreign resources."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ MODULES = (today, crystals, trails, events, sources, briefs, health)
 
 
 def routes() -> list[BaseRoute]:
-    """Every page, and the files that pages use."""
+    """The routes of all pages and of static files."""
     static = Mount("/static", Static(directory=FOLDER / "static"), name="static")
     return [static, *(route for module in MODULES for route in module.routes())]

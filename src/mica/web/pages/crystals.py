@@ -1,4 +1,4 @@
-"""Crystals: the hierarchy from epochs to marks; ask, expand, explain, crystallize, retract and purge."""
+"""Crystals: the hierarchy from epochs down to marks; search, expand, crystallize, retract and purge."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def routes() -> list[BaseRoute]:
         Route("/crystals/crystallize", crystallize, methods=["POST"]),
         Route("/crystals/{reference}", crystal),
         Route("/crystals/{reference}/sources", sources),
-        Route("/retract/{reference}", ask_to_retract, methods=["GET"]),
+        Route("/retract/{reference}", confirm_retract, methods=["GET"]),
         Route("/retract/{reference}", retract, methods=["POST"]),
-        Route("/purge/{reference}", ask_to_purge, methods=["GET"]),
+        Route("/purge/{reference}", confirm_purge, methods=["GET"]),
         Route("/purge/{reference}", purge, methods=["POST"]),
     ]
 
@@ -36,25 +36,25 @@ async def crystals(request: Request) -> Response:
 
 @page
 async def forest(request: Request) -> Response:
-    """The hierarchy, or the answers to a question."""
+    """The hierarchy, or the results of a search."""
     memory = await memory_of(request)
     level = view.level_of(request.query_params.get("level"))
     query = request.query_params.get("q", "").strip()
     if query:
-        found = await view.answers(memory, query, level=level) if any(map(str.isalnum, query)) else []
-        return render(request, "parts/answers.html", nodes=found, query=query)
+        nodes = await view.answers(memory, query, level=level) if any(map(str.isalnum, query)) else []
+        return render(request, "parts/answers.html", nodes=nodes, query=query)
     return render(request, "parts/forest.html", shelf=await view.shelf(memory, level=level), level=level)
 
 
 @page
 async def crystal(request: Request) -> Response:
-    found = await view.detail(await memory_of(request), request.path_params["reference"])
-    return render(request, "crystal.html", detail=found)
+    detail = await view.detail(await memory_of(request), request.path_params["reference"])
+    return render(request, "crystal.html", detail=detail)
 
 
 @page
 async def sources(request: Request) -> Response:
-    nodes = await view.below(await memory_of(request), request.path_params["reference"])
+    nodes = await view.children(await memory_of(request), request.path_params["reference"])
     return render(request, "parts/sources.html", nodes=nodes)
 
 
@@ -65,18 +65,18 @@ async def preview(request: Request) -> Response:
 
 @page
 async def crystallize(request: Request) -> Response:
-    """Close what is open, sessions first, then what they complete."""
+    """Crystallize open sessions, then the periods that they complete."""
     memory = await memory_of(request)
     made = await memory.crystals.make(level="session")
     made += await memory.crystals.make_due()
     headers = notice_headers(
-        f"{plural(len(made), 'crystal')} made" if made else "Nothing was left to crystallize", "mica:crystal"
+        f"{plural(len(made), 'crystal')} made" if made else "Nothing to crystallize", "mica:crystal"
     )
     return render(request, "parts/done.html", headers=headers)
 
 
 @page
-async def ask_to_retract(request: Request) -> Response:
+async def confirm_retract(request: Request) -> Response:
     event = await (await memory_of(request)).events.get(request.path_params["reference"])
     return render(request, "parts/retract.html", event=event)
 
@@ -87,12 +87,14 @@ async def retract(request: Request) -> Response:
     fields = await form(request)
     await memory.retract(request.path_params["reference"], reason=fields.get("reason", ""))
     return render(
-        request, "parts/done.html", headers=notice_headers("Retracted; nothing finds it or rests on it", "mica:crystal")
+        request,
+        "parts/done.html",
+        headers=notice_headers("Retracted; search, briefs and crystals no longer use it", "mica:crystal"),
     )
 
 
 @page
-async def ask_to_purge(request: Request) -> Response:
+async def confirm_purge(request: Request) -> Response:
     memory = await memory_of(request)
     event = await memory.events.get(request.path_params["reference"])
     would = await memory.purge(ids=[event.id], dry_run=True)
@@ -101,17 +103,17 @@ async def ask_to_purge(request: Request) -> Response:
 
 @page
 async def purge(request: Request) -> Response:
-    """Remove content for good. Only of the event whose number the person typed."""
+    """Purge an event if the form repeats its number; else show the form again."""
     memory = await memory_of(request)
     fields = await form(request)
     event = await memory.events.get(request.path_params["reference"])
     if fields.get("number", "").strip().lstrip("#") != str(event.position):
         would = await memory.purge(ids=[event.id], dry_run=True)
-        told = f"Type {event.position} to purge event {event.number}; nothing was removed."
-        return render(request, "parts/purge.html", status=422, event=event, would=would, told=told)
+        error = f"Type {event.position} to purge event {event.number}; nothing was removed."
+        return render(request, "parts/purge.html", status=422, event=event, would=would, error=error)
     done = await memory.purge(ids=[event.id], reason=fields.get("reason", "").strip() or "purged by hand")
     outcome = [f"{plural(done.events, 'event')} purged"]
-    outcome += [f"{plural(len(done.remade), 'crystal')} made anew of what is left"] if done.remade else []
-    outcome += [f"{each.period} is no crystal any more ({each.reason})" for each in done.ended]
-    outcome += [f"still to do: {' '.join(done.unreached)}"] if done.unreached else []
+    outcome += [f"{plural(len(done.remade), 'crystal')} made again from the remaining marks"] if done.remade else []
+    outcome += [f"{each.period} has no crystal any more ({each.reason})" for each in done.ended]
+    outcome += [f"not reached yet: {' '.join(done.unreached)}"] if done.unreached else []
     return render(request, "parts/done.html", headers=notice_headers("; ".join(outcome), "mica:crystal", "mica:event"))

@@ -1,4 +1,4 @@
-"""Events: a live tail with filters and bundles; an event with its data, its causal tree and its chain's timeline."""
+"""Events: a live tail with filters and bundles, and the page of an event with its data and its chain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.web.memory_pool import memory_of
 from mica.web.pages.templates import page, render
 from mica.web.views import events as view
 
-DIGITS_MAX = 15  # of a position: a log has no more events
+DIGITS_MAX = 15  # of a position; no log is longer
 
 
 def routes() -> list[BaseRoute]:
@@ -27,37 +27,37 @@ def routes() -> list[BaseRoute]:
 
 @page
 async def events(request: Request) -> Response:
-    asked = view.EventFilter.of(request.query_params)
-    return render(request, "events.html", asked=asked, bundles=tuple(BUNDLES))
+    filters = view.EventFilter.of(request.query_params)
+    return render(request, "events.html", filters=filters, bundles=tuple(BUNDLES))
 
 
 @page
 async def rows(request: Request) -> Response:
-    """The latest rows, those after a position or those before an event; a header says where the next begin."""
+    """The latest rows, those after a position, or those before an event. A header has the position reached."""
     memory = await memory_of(request)
-    asked = view.EventFilter.of(request.query_params)
+    filters = view.EventFilter.of(request.query_params)
     before, after = request.query_params.get("before"), request.query_params.get("after", "")
     if before:
-        tail = await view.older(memory, asked, before=EventId(before))
-        return render(request, "parts/rows.html", tail=tail, asked=asked, is_new=False)
+        tail = await view.older(memory, filters, before=EventId(before))
+        return render(request, "parts/rows.html", tail=tail, filters=filters, is_new=False)
     is_new = after.isascii() and after.isdecimal() and len(after) <= DIGITS_MAX
-    tail = await (view.later(memory, asked, after=int(after)) if is_new else view.latest(memory, asked))
+    tail = await (view.later(memory, filters, after=int(after)) if is_new else view.latest(memory, filters))
     headers = {"mica-position": str(tail.position)}
-    return render(request, "parts/rows.html", headers=headers, tail=tail, asked=asked, is_new=is_new)
+    return render(request, "parts/rows.html", headers=headers, tail=tail, filters=filters, is_new=is_new)
 
 
 @page
 async def event(request: Request) -> Response:
     memory = await memory_of(request)
-    found = await memory.events.get(request.path_params["reference"])
+    requested = await memory.events.get(request.path_params["reference"])
     bundle = request.query_params.get("bundle", "")
     fields = select_fields(bundle=bundle if bundle in BUNDLES else None)
     return render(
         request,
         "event.html",
-        event=found,
-        said=view.said_by(found),
-        document=event_document(found, fields),
+        event=requested,
+        description=view.describe_event(requested),
+        document=event_document(requested, fields),
         bundle=bundle if bundle in BUNDLES else "full",
         bundles=tuple(BUNDLES),
     )
@@ -66,7 +66,6 @@ async def event(request: Request) -> Response:
 @page
 async def chain(request: Request) -> Response:
     memory = await memory_of(request)
-    found = await memory.events.get(request.path_params["reference"])
-    shown = await view.chain_of(memory, found)
+    shown = await view.chain_of(memory, await memory.events.get(request.path_params["reference"]))
     chart = Markup(view.chain_chart(shown))
     return render(request, "parts/chain.html", chain=shown, chart=chart)

@@ -47,7 +47,7 @@ async def uncovered(request: Request) -> Response:
 
 @page
 async def laws(request: Request) -> Response:
-    """Check every promise on the stored data; reads all of it, so it is done when somebody asks."""
+    """Check every promise about the stored data. This reads all of it, so it runs only on request."""
     memory = await memory_of(request)
     broken = await view.laws(memory)
     return render(request, "parts/laws.html", broken=broken, events=(await memory.upkeep.sizes()).events)

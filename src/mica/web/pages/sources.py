@@ -1,4 +1,4 @@
-"""Sources: what each one states, how long it takes, where they disagree, what is answered from the cache."""
+"""Sources: their contributions, latency, conflicts and cache use, and a form to gather a concept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mica.web.views import sources as view
 def routes() -> list[BaseRoute]:
     return [
         Route("/sources", sources),
-        Route("/sources/answered", answered),
-        Route("/sources/declared", declared),
-        Route("/sources/gathered", gathered),
+        Route("/sources/answered", contributions),
+        Route("/sources/declared", statuses),
+        Route("/sources/gathered", gather),
     ]
 
 
@@ -27,19 +27,19 @@ async def sources(request: Request) -> Response:
 
 
 @page
-async def answered(request: Request) -> Response:
+async def contributions(request: Request) -> Response:
     return render(request, "parts/answered.html", sources=await view.sources(await memory_of(request), now=utc_now()))
 
 
 @page
-async def declared(request: Request) -> Response:
-    """Asks every declared source whether it is there."""
-    return render(request, "parts/declared.html", declared=await view.declared(await memory_of(request)))
+async def statuses(request: Request) -> Response:
+    """The status of every declared source, checked now."""
+    return render(request, "parts/declared.html", statuses=await view.statuses(await memory_of(request)))
 
 
 @page
-async def gathered(request: Request) -> Response:
-    """One account of a concept, with its conflicts, from all sources that answer."""
+async def gather(request: Request) -> Response:
+    """Gather one account of a concept from all sources that answer, with its conflicts."""
     concept = request.query_params.get("concept", "").strip()
-    found = await view.gathered(await memory_of(request), concept) if concept else None
-    return render(request, "parts/gathered.html", found=found)
+    account = await view.gather(await memory_of(request), concept) if concept else None
+    return render(request, "parts/gathered.html", account=account)

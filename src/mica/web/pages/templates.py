@@ -1,4 +1,4 @@
-"""Templates, and the words that they use for times and numbers. Whatever is shown is text: markup in it is escaped."""
+"""Templates, and their filters for times and numbers. All values are escaped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mica.web.problems import MEDIA_TYPE, Problem, status_of
 from mica.web.tokens import AccessToken
 
 FOLDER = Path(__file__).parent.parent
-STREAM = "/api/events/follow"  # the log as it grows; a page reads names from it and asks again for what it shows
+STREAM = "/api/events/follow"  # new events; a page reads their names and reloads the parts they change
 FORM_BYTES_MAX = 64 * 1024
 PAGES = (
     ("/", "Today", "today", "t"),
@@ -39,53 +39,53 @@ PAGES = (
     ("/status", "Health", "health", "h"),
 )
 
-Answers: TypeAlias = Callable[[Request], Awaitable[Response]]
+PageFunction: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def page(answers: Answers) -> Answers:
-    """A page or a part of one: an error of ours is shown in its place, with its status.
+def page(function: PageFunction) -> PageFunction:
+    """Decorate a page or a part of one: an error of mica is shown in its place, with its status.
 
-    So is a space that is not there, or that the token does not open, before anything of it is asked for.
+    A space that does not exist, or that the token does not open, is reported before the function runs.
     """
 
-    @wraps(answers)
-    async def answered(request: Request) -> Response:
+    @wraps(function)
+    async def respond(request: Request) -> Response:
         ZONE.set(pool_of(request).settings.zone())
         try:
             await memory_of(request)
             if not is_part(request):
-                await pool_of(request).spaces()  # for the choice of a space, which every page has
-            return await answers(request)
+                await pool_of(request).spaces()  # every page has a list of spaces
+            return await function(request)
         except UnknownSpace as error:
-            told = f"There is no space {requested_space(request)!r} here."
-            return _failed(request, status_of(error), told, is_elsewhere=True)
+            message = f"There is no space {requested_space(request)!r} here."
+            return _failed(request, status_of(error), message, with_spaces=True)
         except MicaError as error:
             return _failed(request, status_of(error), str(error))
 
-    return answered
+    return respond
 
 
-def _failed(request: Request, status: int, error: str, *, is_elsewhere: bool = False) -> Response:
+def _failed(request: Request, status: int, error: str, *, with_spaces: bool = False) -> Response:
     name = "parts/error.html" if is_part(request) else "error.html"
-    return render(request, name, status=status, error=error, is_elsewhere=is_elsewhere)
+    return render(request, name, status=status, error=error, with_spaces=with_spaces)
 
 
 def is_part(request: Request) -> bool:
-    """Whether htmx asks for a part of a page."""
+    """True if htmx requests a part of a page."""
     return "hx-request" in request.headers
 
 
 def render(
     request: Request, name: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
 ) -> HTMLResponse:
-    """A template with what every one of them may use: the space, links that keep it, the moment."""
+    """Render a template with the values that all templates share: the space, links that keep it, the time."""
     pool = pool_of(request)
     try:
         space = requested_space(request)
     except MicaError:
         space = pool.default
     if space not in pool.known:
-        space = pool.default  # links on the page that says so lead to one that is there
+        space = pool.default  # an error page must link to a space that exists
     token = request.scope.get(TOKEN)
     spaces = [each for each in pool.known if not isinstance(token, AccessToken) or token.opens(each)]
     now = utc_now()
@@ -109,48 +109,48 @@ def render(
 
 def notice_headers(text: str, *events: str) -> dict[str, str]:
     """Headers that make a page show a notice, close its dialog and reload the parts that these events change."""
-    triggers: dict[str, object] = {"mica:said": text, "mica:done": "", **dict.fromkeys(events, "")}
-    return {"hx-trigger": json.dumps(triggers)}  # in ASCII, as headers are
+    triggers: dict[str, object] = {"mica:notice": text, "mica:done": "", **dict.fromkeys(events, "")}
+    return {"hx-trigger": json.dumps(triggers)}  # headers are ASCII
 
 
 def link(path: str, **query: object) -> str:
-    """An address on this server; what is empty is left out."""
-    given = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
-    return f"{path}?{urlencode(given)}" if given else path
+    """An address on this server; empty parameters are omitted."""
+    parameters = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 async def form(request: Request) -> Mapping[str, str]:
-    """The fields of a form. Raises InvalidInput when it is too large or no form."""
+    """The fields of a form. Raises InvalidInput if the body is too large or not a form."""
     body = await request.body()
     if len(body) > FORM_BYTES_MAX:
         raise InvalidInput(f"this form has {len(body):,} bytes; {FORM_BYTES_MAX:,} are allowed")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as error:
-        raise InvalidInput(f"this is no form: {error}") from error
+        raise InvalidInput(f"this is not a form: {error}") from error
 
 
 class Static(StaticFiles):
-    """Files of ours. What carries its version in its name is kept by browsers; the rest is asked for again."""
+    """Static files. Browsers cache vendored files and fonts for a year, and revalidate the others."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
-        lasting = path.startswith(("vendor/", "fonts/"))
-        answer.headers["cache-control"] = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        is_permanent = path.startswith(("vendor/", "fonts/"))
+        answer.headers["cache-control"] = "public, max-age=31536000, immutable" if is_permanent else "no-cache"
         return answer
 
 
 @cache
 def templates() -> Environment:
-    """Every template, compiled once, with the words that they use."""
-    made = Environment(
+    """The template environment with its filters; templates are compiled once."""
+    environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "clock": lambda at: f"{to_user_zone(at):%H:%M:%S}",
         "minute": lambda at: f"{to_user_zone(at):%H:%M}",
         "day": lambda at: f"{to_user_zone(at):%A %-d %B}",
@@ -163,12 +163,12 @@ def templates() -> Environment:
         "percent": lambda share: f"{share:.0%}",
         "size": format_bytes,
         "span": span,
-        "counted": plural,
+        "plural": plural,
         "harmless": strip_control,
         "line": one_line,
         "pretty": lambda value: strip_control(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()),
     }
-    return made
+    return environment
 
 
 def compact(number: float) -> str:
@@ -180,7 +180,7 @@ def compact(number: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it."""
+    """A duration in words, in a unit that fits its length."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 100:
@@ -192,13 +192,13 @@ def span(seconds: float) -> str:
 
 
 def zone_name(now: datetime) -> str:
-    """What the zone of all times is called."""
+    """The name of the time zone of all pages."""
     zone = ZONE.get()
     return f"{to_user_zone(now):%Z}, the server's" if zone is None else str(zone)
 
 
 def ago(at: datetime, *, now: datetime) -> str:
-    """How long ago something was, or when, if that is long."""
+    """How long ago something was, or its date if that is long ago."""
     seconds = (now - at).total_seconds()
     if -60 < seconds < 45:
         return "just now"
@@ -217,13 +217,13 @@ def ago(at: datetime, *, now: datetime) -> str:
 
 # -- Problems as pages ----------------------------------------------------------------------------------------------
 
-TITLES = {401: "Come in by a link", 403: "Not for this browser", 404: "Nothing is here"}
+TITLES = {401: "Log in with a link", 403: "Access denied", 404: "Not found"}
 
 
 class ProblemPages:
-    """The outermost layer but for headers: a problem that a person would see as JSON becomes a page.
+    """Middleware: turns a problem document into a page for clients that accept HTML.
 
-    Its status, its headers and what it says stay the same. Programs, which do not ask for HTML, get the document.
+    The status and the other headers stay the same. Clients that do not accept HTML get the document.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -233,23 +233,23 @@ class ProblemPages:
         if scope["type"] != "http" or "text/html" not in Headers(scope=scope).get("accept", ""):
             await self._app(scope, receive, send)
             return
-        began: Message | None = None
+        start: Message | None = None
         body = b""
 
         async def answer(message: Message) -> None:
-            nonlocal began, body
+            nonlocal start, body
             if message["type"] == "http.response.start" and _is_problem(message):
-                began = message
-            elif began is None:
+                start = message
+            elif start is None:
                 await send(message)
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
                     shown = _problem_page(body)
-                    headers = MutableHeaders(scope=began)
+                    headers = MutableHeaders(scope=start)
                     headers["content-type"] = "text/html; charset=utf-8"
                     headers["content-length"] = str(len(shown))
-                    await send(began)
+                    await send(start)
                     await send({"type": "http.response.body", "body": shown})
 
         await self._app(scope, receive, answer)
@@ -260,6 +260,6 @@ def _is_problem(message: Message) -> bool:
 
 
 def _problem_page(body: bytes) -> bytes:
-    told = msgspec.json.decode(body, type=Problem)
-    title = TITLES.get(told.status, "This cannot be shown")
-    return templates().get_template("refused.html").render(title=title, problem=told).encode()
+    problem = msgspec.json.decode(body, type=Problem)
+    title = TITLES.get(problem.status, "This cannot be shown")
+    return templates().get_template("refused.html").render(title=title, problem=problem).encode()

@@ -1,4 +1,4 @@
-"""Today: what happened, what is open, what the next agent will be told, what it was worth."""
+"""Today: the work of the day, what is open, the brief of the next agent, and tokens saved and wasted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mica.web.views import today as view
 def routes() -> list[BaseRoute]:
     return [
         Route("/", today),
-        Route("/today/happened", happened),
-        Route("/today/open", still_open),
-        Route("/today/next", told_next),
+        Route("/today/happened", latest_day),
+        Route("/today/open", open_work),
+        Route("/today/next", next_brief),
         Route("/today/worth", saved_and_wasted),
         Route("/today/figures", figures),
-        Route("/today/warnings", warned),
+        Route("/today/warnings", warnings),
     ]
 
 
@@ -33,20 +33,20 @@ async def today(request: Request) -> Response:
 
 
 @page
-async def happened(request: Request) -> Response:
+async def latest_day(request: Request) -> Response:
     memory = await memory_of(request)
-    day = await view.happened(memory, now=utc_now())
+    day = await view.latest_day(memory, now=utc_now())
     return render(request, "parts/happened.html", day=day, crystals=await view.latest_crystals(memory))
 
 
 @page
-async def still_open(request: Request) -> Response:
-    return render(request, "parts/open.html", open=await view.still_open(await memory_of(request)))
+async def open_work(request: Request) -> Response:
+    return render(request, "parts/open.html", open=await view.open_work(await memory_of(request)))
 
 
 @page
-async def told_next(request: Request) -> Response:
-    return render(request, "parts/next.html", brief=await view.told_next(await memory_of(request), now=utc_now()))
+async def next_brief(request: Request) -> Response:
+    return render(request, "parts/next.html", brief=await view.next_brief(await memory_of(request), now=utc_now()))
 
 
 @page
@@ -61,5 +61,5 @@ async def saved_and_wasted(request: Request) -> Response:
 
 
 @page
-async def warned(request: Request) -> Response:
+async def warnings(request: Request) -> Response:
     return render(request, "parts/warnings.html", warnings=(await patterns_of(request)).warnings)

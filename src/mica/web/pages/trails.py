@@ -1,4 +1,4 @@
-"""Trails: hot paths with savings, readiness, who walks them, how they evolved, the map, and one click to name one."""
+"""Trails: hot paths with savings and readiness, agent preferences, evolution, the file map, and naming a trail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.format.charts import treemap
 from mica.format.lines import to_user_zone
 from mica.model.event import utc_now
 from mica.web.memory_pool import memory_of, pool_of
-from mica.web.pages.counts import counting_of, map_of, patterns_of
+from mica.web.pages.counts import caches_of, map_of, patterns_of
 from mica.web.pages.templates import form, link, notice_headers, page, render
 from mica.web.views import trails as view
 
@@ -41,7 +41,7 @@ async def patterns(request: Request) -> Response:
 
 @page
 async def hot(request: Request) -> Response:
-    return render(request, "parts/hot.html", found=await patterns_of(request))
+    return render(request, "parts/hot.html", patterns=await patterns_of(request))
 
 
 @page
@@ -53,31 +53,31 @@ async def evolution(request: Request) -> Response:
 
 @page
 async def file_map(request: Request) -> Response:
-    """The treemap, of one folder and with one trail marked if they are chosen."""
-    found = await map_of(request)
+    """The treemap; of one folder and with one trail highlighted, if chosen."""
+    files = await map_of(request)
     folder, trail = request.query_params.get("folder", ""), request.query_params.get("trail", "")
     space = request.query_params.get("space")
-    tiles = found.tiles(folder=folder, trail=trail, link=lambda path: f"{link(PATH, space=space, folder=path)}#p-map")
+    tiles = files.tiles(folder=folder, trail=trail, link=lambda path: f"{link(PATH, space=space, folder=path)}#p-map")
     chart = Markup(treemap("Files by how often they were opened", tiles))
-    return render(request, "parts/map.html", map=found, chart=chart, folder=folder, trail=trail)
+    return render(request, "parts/map.html", map=files, chart=chart, folder=folder, trail=trail)
 
 
 @page
 async def trail(request: Request) -> Response:
     memory = await memory_of(request)
-    found = await memory.trails.show(request.path_params["key"])
+    shown = await memory.trails.show(request.path_params["key"])
     gates = pool_of(request).settings.trails
-    return render(request, "trail.html", trail=found, readiness=view.readiness(found, gates))
+    return render(request, "trail.html", trail=shown, readiness=view.readiness(shown, gates))
 
 
 @page
 async def drift(request: Request) -> Response:
-    """Where the ranges of a trail stand in the working tree now."""
+    """The location of each range of a trail in the working tree now."""
     memory = await memory_of(request)
-    found = await memory.trails.show(request.path_params["key"])
+    shown = await memory.trails.show(request.path_params["key"])
     root = await memory.events.directory()
-    there = await view.standing(found, root=root if root is None else Path(root))
-    return render(request, "parts/drift.html", trail=found, there=there, root=root)
+    locations = await view.locate_steps(shown, root=root if root is None else Path(root))
+    return render(request, "parts/drift.html", trail=shown, locations=locations, root=root)
 
 
 @page
@@ -85,7 +85,7 @@ async def crystallize(request: Request) -> Response:
     memory = await memory_of(request)
     slug = (await form(request)).get("slug", "").strip()
     made = await memory.trails.crystallize(request.path_params["key"], slug=slug or None)
-    return _done(request, f"{made.name} is a command now; mica trails publish writes it where your agents look")
+    return _done(request, f"{made.name} is a command now; run `mica trails publish` to write it for your agents")
 
 
 @page
@@ -93,16 +93,16 @@ async def suspend(request: Request) -> Response:
     memory = await memory_of(request)
     reason = (await form(request)).get("reason", "").strip() or "suspended on the dashboard"
     changed = await memory.trails.suspend(request.path_params["key"], reason=reason)
-    return _done(request, f"Nobody is told of {changed.name} any more")
+    return _done(request, f"{changed.name} is no longer offered")
 
 
 @page
 async def resume(request: Request) -> Response:
     memory = await memory_of(request)
     changed = await memory.trails.resume(request.path_params["key"])
-    return _done(request, f"{changed.name} is told of again")
+    return _done(request, f"{changed.name} is offered again")
 
 
 def _done(request: Request, text: str) -> Response:
-    counting_of(request).patterns.forget()
+    caches_of(request).patterns.clear()
     return render(request, "parts/done.html", headers=notice_headers(text, "mica:trail"))

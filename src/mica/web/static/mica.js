@@ -1,4 +1,4 @@
-// What pages do besides links and forms: the theme, keys, the log as it grows, dialogs. No page needs it to be read.
+// Theme, keyboard shortcuts, live updates and dialogs. Pages stay readable without this script.
 "use strict";
 
 document.addEventListener("alpine:init", () => {
@@ -15,7 +15,7 @@ document.addEventListener("alpine:init", () => {
         document.documentElement.dataset.theme = this.chosen;
       }
     },
-    get said() { return "Theme: " + this.chosen; },
+    get label() { return "Theme: " + this.chosen; },
   }));
 
   Alpine.data("rail", () => ({
@@ -27,17 +27,17 @@ document.addEventListener("alpine:init", () => {
 
   Alpine.data("tail", () => ({
     isPaused: false,
-    toggle() { this.isPaused = !this.isPaused; window.mica.paused = this.isPaused; if (!this.isPaused) window.mica.tell("event"); },
-    get said() { return this.isPaused ? "Go on" : "Pause"; },
+    toggle() { this.isPaused = !this.isPaused; window.mica.paused = this.isPaused; if (!this.isPaused) window.mica.notify("event"); },
+    get label() { return this.isPaused ? "Resume" : "Pause"; },
     get pressed() { return this.isPaused ? "true" : "false"; },
   }));
 });
 
-// -- The log as it grows: names only; a page asks again for what it shows, at most once a second ------------------
+// -- Live updates: the stream has event names; parts that they change are reloaded, at most once a second -----------
 
 window.mica = {
   paused: false,
-  tell(kind) { document.body.dispatchEvent(new CustomEvent("mica:" + kind)); },
+  notify(kind) { document.body.dispatchEvent(new CustomEvent("mica:" + kind)); },
 };
 
 const KINDS = [
@@ -47,13 +47,14 @@ const KINDS = [
   ["failure", /\.failed$/],
 ];
 const REST_MS = 1000;
-const WORK_MS = 3000; // parts that count a whole day rest longer
+const WORK_MS = 3000; // parts that summarize a whole day are reloaded less often
 
-function telling(rest_ms) {
-  let waiting = new Set();
+// Collects kinds and notifies of each once after a pause.
+function batcher(rest_ms) {
+  let pending = new Set();
   let timer = null;
-  const flush = () => { timer = null; const told = waiting; waiting = new Set(); told.forEach((kind) => window.mica.tell(kind)); };
-  return (kind) => { waiting.add(kind); if (timer === null) timer = setTimeout(flush, rest_ms); };
+  const flush = () => { timer = null; const kinds = pending; pending = new Set(); kinds.forEach((kind) => window.mica.notify(kind)); };
+  return (kind) => { pending.add(kind); if (timer === null) timer = setTimeout(flush, rest_ms); };
 }
 
 function follow() {
@@ -61,9 +62,9 @@ function follow() {
   const address = document.body.dataset.stream;
   if (!address) return;
   let stream = null;
-  const [soon, later] = [telling(REST_MS), telling(WORK_MS)];
+  const [soon, later] = [batcher(REST_MS), batcher(WORK_MS)];
   const state = (name, text) => { badge.dataset.state = name; badge.lastElementChild.textContent = text; };
-  const heard = (message) => {
+  const receive = (message) => {
     const name = JSON.parse(message.data).name || "";
     soon("event");
     later("work");
@@ -73,25 +74,25 @@ function follow() {
   const open = () => {
     close();
     stream = new EventSource(address);
-    stream.onopen = () => { state("live", "Live"); window.mica.tell("opened"); };
-    stream.onerror = () => state("away", "Server away, trying again");
-    stream.onmessage = heard;
+    stream.onopen = () => { state("live", "Live"); window.mica.notify("opened"); };
+    stream.onerror = () => state("away", "Disconnected, retrying");
+    stream.onmessage = receive;
   };
-  // A browser has six connections to a server: a tab that nobody sees gives its own back, and asks again when it is seen.
+  // A browser has six connections to a server: a hidden tab closes its stream and reopens it when it is shown.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { close(); return; }
     open();
-    ["event", "work", ...KINDS.map(([kind]) => kind)].forEach((kind) => window.mica.tell(kind));
+    ["event", "work", ...KINDS.map(([kind]) => kind)].forEach((kind) => window.mica.notify(kind));
   });
   addEventListener("pagehide", close);
-  addEventListener("pageshow", (shown) => { if (shown.persisted) open(); });
+  addEventListener("pageshow", (event) => { if (event.persisted) open(); });
   if (!document.hidden) open();
 }
 
 // -- Keys -----------------------------------------------------------------------------------------------------------
 
-const shown = (element) => element.checkVisibility();  // also of what lies in a closed part
-const items = () => [...document.querySelectorAll("[data-item]")].filter(shown);
+const isVisible = (element) => element.checkVisibility();  // false inside a closed <details>
+const items = () => [...document.querySelectorAll("[data-item]")].filter(isVisible);
 
 function move(step) {
   const all = items();
@@ -102,34 +103,34 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-let isGoing = false;
+let isPageKey = false; // "g" was pressed, so the next key chooses a page
 
-function pressed(key) {
+function onKey(key) {
   if (key.ctrlKey || key.metaKey || key.altKey) return;
   if (key.target.closest("input, textarea, select, [contenteditable]")) {
     if (key.key === "Escape") key.target.blur();
     return;
   }
   if (document.querySelector("dialog[open]")) return;
-  if (isGoing) {
-    isGoing = false;
+  if (isPageKey) {
+    isPageKey = false;
     const link = document.querySelector(`[data-go="${CSS.escape(key.key.toLowerCase())}"]`);
     if (link) { key.preventDefault(); link.click(); }
     return;
   }
   const own = document.querySelector(`[data-key="${CSS.escape(key.key.toLowerCase())}"]`);
-  if (key.key === "g") { isGoing = true; setTimeout(() => { isGoing = false; }, 1500); }
+  if (key.key === "g") { isPageKey = true; setTimeout(() => { isPageKey = false; }, 1500); }
   else if (key.key === "j") move(1);
   else if (key.key === "k") move(-1);
   else if (key.key === "/") { const field = document.querySelector("[data-search]"); if (!field) return; field.focus(); field.select(); }
   else if (key.key === "?") document.getElementById("keys").showModal();
-  else if (own && shown(own)) own.matches("input") ? own.focus() : own.click();
+  else if (own && isVisible(own)) own.matches("input") ? own.focus() : own.click();
   else if (key.key === "e" || key.key === "E" || key.key === "t" || key.key === "T") actOnItem(key.key.toLowerCase());
   else return;
   key.preventDefault();
 }
 
-// E expands what is chosen, T shows the causal tree of it.
+// E expands the focused item, T opens its causal tree.
 function actOnItem(key) {
   const item = document.activeElement.closest("[data-item]");
   if (!item) return;
@@ -148,7 +149,7 @@ document.addEventListener("click", (click) => {
 document.addEventListener("change", (change) => {
   if (change.target.matches("[data-space]")) location.href = change.target.value;
 });
-document.addEventListener("keydown", pressed);
+document.addEventListener("keydown", onKey);
 
 function toast(text, kind) {
   const box = document.createElement("div");
@@ -160,15 +161,15 @@ function toast(text, kind) {
 }
 
 document.addEventListener("htmx:sendError", () => toast("The server does not answer; is it running?"));
-document.addEventListener("mica:said", (said) => toast(said.detail.value, "good"));
+document.addEventListener("mica:notice", (notice) => toast(notice.detail.value, "good"));
 document.addEventListener("mica:done", () => document.querySelectorAll("dialog[open]").forEach((box) => box.close()));
-// What asks first is shown when it is there; what is done leaves nothing to show.
+// Open the dialog once its form has arrived; an empty response opens nothing.
 document.addEventListener("htmx:afterSwap", (swapped) => {
   const box = document.getElementById("act");
   if (swapped.detail.target.id === "acting" && swapped.detail.target.childElementCount && !box.open) box.showModal();
 });
-const ROWS_MAX = 2000; // of a tail that runs for days
-// A tail that is paused asks for nothing; one that was away takes what came after the last row it has.
+const ROWS_MAX = 2000; // in a tail that runs for days
+// A paused tail requests nothing; otherwise it requests the events after its last row.
 document.addEventListener("htmx:configRequest", (request) => {
   const tail = request.detail.elt.id === "rows" && request.detail.elt.closest("[data-tail]");
   if (!tail) return;
@@ -177,19 +178,19 @@ document.addEventListener("htmx:configRequest", (request) => {
 });
 document.addEventListener("htmx:afterSwap", (swapped) => {
   const tail = swapped.detail.elt.closest("[data-tail]") || swapped.detail.target.closest("[data-tail]");
-  const told = swapped.detail.xhr && swapped.detail.xhr.getResponseHeader("mica-position");
-  if (tail && told) {
-    tail.dataset.position = told;
+  const position = swapped.detail.xhr && swapped.detail.xhr.getResponseHeader("mica-position");
+  if (tail && position) {
+    tail.dataset.position = position;
     const none = tail.querySelector("tr.nothing");
     if (none && none.previousElementSibling) none.remove();
     [...tail.querySelectorAll("tbody tr")].slice(ROWS_MAX).forEach((row) => row.remove());
   }
 });
-// -- What was open and where one stood, when a part is drawn anew ---------------------------------------------------
+// -- Restore open nodes and the focus after a part is replaced --------------------------------------------------------
 
 const opened = new Set();
 const known = new Set();
-let stood = null;
+let focused = null;
 const place = (item) => item && (item.closest(".node") ? item.closest(".node").id : item.getAttribute("href"));
 
 document.addEventListener("toggle", (toggled) => {
@@ -200,16 +201,16 @@ document.addEventListener("toggle", (toggled) => {
   part.dispatchEvent(new CustomEvent("opened"));
 }, true);
 document.addEventListener("htmx:beforeSwap", () => {
-  stood = place(document.activeElement.closest("[data-item]")) || stood;
-  document.querySelectorAll("details[data-lazy][open]").forEach((part) => opened.add(part.parentElement.id)); // "toggle" comes late
+  focused = place(document.activeElement.closest("[data-item]")) || focused;
+  document.querySelectorAll("details[data-lazy][open]").forEach((part) => opened.add(part.parentElement.id)); // "toggle" events arrive late
 });
 document.addEventListener("htmx:afterSettle", (settled) => {
   const nodes = [...document.querySelectorAll(".node")];
   const isLive = settled.detail.elt.id === "forest" && known.size > 0;
   nodes.forEach((node) => { if (isLive && !known.has(node.id)) node.classList.add("fresh"); known.add(node.id); });
   nodes.forEach((node) => { const part = node.querySelector(":scope > details"); if (part && !part.open && opened.has(node.id)) part.open = true; });
-  if (stood && document.activeElement === document.body) {
-    const item = items().find((each) => place(each) === stood);
+  if (focused && document.activeElement === document.body) {
+    const item = items().find((each) => place(each) === focused);
     if (item) item.focus({ preventScroll: true });
   }
 });

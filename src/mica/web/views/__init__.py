@@ -1,1 +1,1 @@
-"""What each page shows, read from a memory as plain values. Nothing here knows of HTTP or HTML."""
+"""View models of the dashboard: plain values read from a memory, independent of HTTP and HTML."""

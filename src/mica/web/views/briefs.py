@@ -1,4 +1,4 @@
-"""Briefs: the receipts of what agents were told, each line with its source."""
+"""Briefs: the receipts of briefs that agents received, each line with its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mica.model.walk import WALK_EVENTS
 from mica.sources.protocol import GATHERED
 
 LISTED = 40
-EVENTS_READ = 40_000  # the latest: some seconds at the most
+EVENTS_READ = 40_000  # the latest; reading them takes a few seconds at most
 JUDGED_FROM = (*WALK_EVENTS, BRIEF, GATHERED, CRYSTAL, PROMOTED, CRYSTALLIZED)
 
 
@@ -31,7 +31,7 @@ class ReceiptLine(msgspec.Struct):
 
 
 class ReceiptHead(msgspec.Struct):
-    """What a receipt holds, as far as a list shows it."""
+    """The fields of a stored receipt that a list shows."""
 
     query: str = ""
     tokens: int = 0
@@ -42,7 +42,7 @@ class ReceiptHead(msgspec.Struct):
 
 
 class ReceiptSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A brief in a line: what was asked, what it cost, what it named as missing."""
+    """A brief as one line: its query, its cost, and the sources it lists as missing."""
 
     id: EventId
     position: int | None
@@ -54,68 +54,68 @@ class ReceiptSummary(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int
     lines: int
     left_out: int
-    sources: tuple[tuple[str, int], ...]  # lines of each source, the most first
+    sources: tuple[tuple[str, int], ...]  # lines of each source, most lines first
     missing: dict[str, str]
 
 
 class ExplainedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt, and what each of its lines rests on."""
+    """A receipt, and the evidence for each of its lines."""
 
     receipt: ReceiptSummary
     why: Why
 
 
 def receipt_of(event: Event) -> ReceiptSummary | None:
-    """What a receipt says; None where an event of this name is somebody else's."""
+    """The summary of a receipt; None if another program recorded an event of this name."""
     try:
-        told = msgspec.convert(event.data, ReceiptHead)
+        head = msgspec.convert(event.data, ReceiptHead)
     except msgspec.ValidationError:
         return None
     counts: dict[str, int] = {}
-    for passage in told.passages:
+    for passage in head.passages:
         counts[passage.source] = counts.get(passage.source, 0) + 1
     return ReceiptSummary(
         id=event.id,
         position=event.position,
         at=event.at,
-        query=told.query,
+        query=head.query,
         session=event.context.session,
         agent=event.context.agent,
-        tokens=told.tokens,
-        budget_tokens=told.budget_tokens,
-        lines=len(told.passages),
-        left_out=told.left_out,
+        tokens=head.tokens,
+        budget_tokens=head.budget_tokens,
+        lines=len(head.passages),
+        left_out=head.left_out,
         sources=tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
-        missing=told.missing,
+        missing=head.missing,
     )
 
 
 class BriefEffectView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether briefs helped, as far as that can be told, and whether they are told at all now."""
+    """The measured effect of briefs, and whether agents receive them now."""
 
     quality: Quality
     is_on: bool
     is_partial: bool  # older events were not read
 
 
-async def helped(memory: Memory, *, now: datetime) -> BriefEffectView:
-    """Tasks with briefs beside tasks without, from the latest events of eight weeks."""
+async def brief_effect(memory: Memory, *, now: datetime) -> BriefEffectView:
+    """Compare tasks with briefs to tasks without, by the latest events of eight weeks."""
     since = now - WEEKS * WEEK
     events = await memory.events.query(
         EventQuery(names=JUDGED_FROM, since=since, until=now + MICROSECOND, limit=EVENTS_READ)
     )
-    found = await asyncio.to_thread(quality, events, since=since, until=now)
-    return BriefEffectView(quality=found, is_on=await memory.briefs.is_on(), is_partial=len(events) == EVENTS_READ)
+    measured = await asyncio.to_thread(quality, events, since=since, until=now)
+    return BriefEffectView(quality=measured, is_on=await memory.briefs.is_on(), is_partial=len(events) == EVENTS_READ)
 
 
 async def receipts(memory: Memory) -> Sequence[ReceiptSummary]:
-    """The latest briefs, the latest first; older ones are events like any other."""
+    """The receipts of the latest briefs, latest first."""
     events = await memory.events.query(EventQuery(names=(BRIEF,), limit=LISTED))
-    return [found for event in reversed(events) if (found := receipt_of(event)) is not None]
+    return [receipt for event in reversed(events) if (receipt := receipt_of(event)) is not None]
 
 
-async def explained(memory: Memory, reference: str) -> ExplainedReceipt | None:
-    """A brief line by line; None when the event is no receipt of ours. Raises UnknownEvent."""
+async def explain(memory: Memory, reference: str) -> ExplainedReceipt | None:
+    """A brief with the evidence for each line; None if the event is not a receipt. Raises UnknownEvent."""
     event = await memory.events.get(reference)
     receipt = receipt_of(event) if event.name == BRIEF else None
     if receipt is None:

@@ -1,4 +1,4 @@
-"""Crystals: the hierarchy from epochs to marks, what each says and rests on."""
+"""Crystals: the hierarchy from epochs down to marks, and the details of one crystal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mica.model.event import MARK, MICROSECOND, Event, EventId, EventQuery
 from mica.model.hit import CrystalHit
 from mica.model.mark import Mark, mark_of
 
-LISTED: dict[Level, int] = {"epoch": 20, "week": 40, "day": 60, "session": 80}  # the latest of each that are looked at
+LISTED: dict[Level, int] = {"epoch": 20, "week": 40, "day": 60, "session": 80}  # how many of the latest are read
 HITS_MAX = 25
 
 
 class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the hierarchy: a crystal or a mark, and why a crystal above does not say it, if so."""
+    """One line of the hierarchy: a crystal or a mark. `left_out` says why the crystal above does not cite it."""
 
     id: EventId
     position: int | None
     level: str  # of a crystal, or "mark"
     name: str
-    said: str
+    text: str
     at: datetime
     until: datetime
     marks: int = 0
@@ -36,30 +36,30 @@ class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     open: int = 0
     left_out: str | None = None  # why it is not cited
-    score: float | None = None  # of an answer
+    score: float | None = None  # of a search result
 
 
 class CrystalShelf(msgspec.Struct, frozen=True, kw_only=True):
-    """The top of the hierarchy; what is below is asked for."""
+    """The top of the hierarchy; lower levels are loaded on request."""
 
     nodes: tuple[CrystalNode, ...] = ()
-    counts: dict[str, int] = {}  # of each level, as far as was looked
+    counts: dict[str, int] = {}  # of each level, among those read
     has_marks: bool = False
-    session: str | None = None  # that goes on
+    session: str | None = None  # the active one
     session_marks: int = 0
 
 
 class CitedStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement, and the events that it cites."""
+    """A statement and the events it cites."""
 
     kind: str  # insight, why it matters, principle
     text: str
     cited: tuple[Event, ...]
-    gone: int = 0  # cited events that are not here any more
+    missing: int = 0  # cited events that no longer exist
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a crystal."""
+    """Everything about one crystal."""
 
     crystal: Crystal
     statements: tuple[CitedStatement, ...]
@@ -68,16 +68,16 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def shelf(memory: Memory, *, level: Level | None = None) -> CrystalShelf:
-    """The highest crystals, the latest first; of one level, if one is named."""
+    """The topmost crystals, latest first; with `level`, only crystals of that level."""
     levels = [level] if level is not None else list(LISTED)
-    found = {each: await memory.crystals.list(level=each, limit=LISTED[each]) for each in levels}
-    crystals = [crystal for each in found.values() for crystal in each]
-    going_on = await memory.events.open_sessions()
-    session = going_on[-1].session if going_on else None
+    by_level = {each: await memory.crystals.list(level=each, limit=LISTED[each]) for each in levels}
+    crystals = [crystal for each in by_level.values() for crystal in each]
+    sessions = await memory.events.open_sessions()
+    session = sessions[-1].session if sessions else None
     query = EventQuery(session=session, names=(MARK,), limit=1_000)
     return CrystalShelf(
         nodes=tuple(node_of(branch.crystal) for branch in forest(crystals)),
-        counts={each: len(listed) for each, listed in found.items()},
+        counts={each: len(listed) for each, listed in by_level.items()},
         has_marks=bool(await memory.events.query(EventQuery(names=(MARK,), limit=1))),
         session=session,
         session_marks=len(await memory.events.query(query)) if session is not None else 0,
@@ -91,7 +91,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
             position=source.position,
             level="mark",
             name=" ".join(source.tags) or "mark",
-            said=source.text,
+            text=source.text,
             at=source.at,
             until=source.at,
             tags=source.tags,
@@ -104,7 +104,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
         position=source.position,
         level="tree" if source.is_tree else source.level,
         name=source.label or source.period.partition(":")[2] or source.period,
-        said=source.text,
+        text=source.text,
         at=source.start_at,
         until=source.end_at,
         marks=source.marks,
@@ -116,8 +116,8 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
     )
 
 
-async def below(memory: Memory, reference: str) -> list[CrystalNode]:
-    """What a crystal rests on, the latest first, with the reason where something was left out."""
+async def children(memory: Memory, reference: str) -> list[CrystalNode]:
+    """The sources of a crystal, latest first, with the reason for each that it does not cite."""
     crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
@@ -125,21 +125,21 @@ async def below(memory: Memory, reference: str) -> list[CrystalNode]:
 
 
 async def detail(memory: Memory, reference: str) -> Detail:
-    """All of a crystal, with the events that its statements cite."""
+    """Everything about one crystal, with the events that its statements cite."""
     crystal = await memory.crystals.get(reference)
     cited = [mark for statement in crystal.statements for mark in statement.sources]
-    wanted = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]
-    known = {event.id: event for event in (await memory.events.resolve(wanted)).found}
+    references = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]
+    known = {event.id: event for event in (await memory.events.resolve(references)).events}
     parts = (("", crystal.insight), ("why it matters", crystal.significance), ("principle", crystal.principles))
     statements = [
         CitedStatement(
             kind=kind,
             text=statement.text,
             cited=tuple(known[mark] for mark in statement.sources if mark in known),
-            gone=sum(mark not in known for mark in statement.sources),
+            missing=sum(mark not in known for mark in statement.sources),
         )
-        for kind, said in parts
-        for statement in said
+        for kind, part in parts
+        for statement in part
     ]
     just_after = crystal.start_at + MICROSECOND
     around = await memory.crystals.list(level=crystal.level, since=crystal.end_at, until=just_after, limit=None)
@@ -152,13 +152,13 @@ async def detail(memory: Memory, reference: str) -> Detail:
 
 
 async def answers(memory: Memory, query: str, *, level: Level | None = None) -> list[CrystalNode]:
-    """The marks and crystals that answer a question, best first."""
-    found = await memory.search(query, level=level, limit=HITS_MAX)
-    return [node_of(hit.crystal if isinstance(hit, CrystalHit) else hit.mark, score=hit.score) for hit in found]
+    """The marks and crystals that match a query, best first."""
+    hits = await memory.search(query, level=level, limit=HITS_MAX)
+    return [node_of(hit.crystal if isinstance(hit, CrystalHit) else hit.mark, score=hit.score) for hit in hits]
 
 
 async def preview(memory: Memory) -> Sequence[CrystalNode]:
-    """What crystallizing now would make, of the lowest level. Nothing is recorded."""
+    """The session crystals that crystallizing now would make. Nothing is recorded."""
     made = await memory.crystals.make(level="session", dry_run=True)
     return [node_of(crystal) for crystal in made]
 

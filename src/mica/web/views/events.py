@@ -1,4 +1,4 @@
-"""Events: the latest that fit, what came after, and the tree and the timeline of a chain."""
+"""Events: pages of matching events, and a chain as a tree and a timeline."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mica.model.event import CRYSTAL, MICROSECOND, Event, EventId, EventQuery, i
 from mica.model.walk import ANSWER
 
 ROWS_MAX = 100
-BEHIND_MAX = 300  # positions that a tail looks back when it was away: a screen or two, whatever happened meanwhile
-TIED_MAX = 1_000  # events of one moment: an import gives many the same time
-CHAIN_MAX = 400  # events of a chain that are drawn; more are counted
-INDENT_MAX = 12  # steps that are still drawn further to the right
-ASKED = ("session", "agent", "user", "text")
+BEHIND_MAX = 300  # positions that a reconnecting tail catches up on: a screen or two
+TIED_MAX = 1_000  # events with the same time; an import can create many
+CHAIN_MAX = 400  # events of a chain that are drawn; the rest are only counted
+INDENT_MAX = 12  # deepest indentation that is drawn
+TEXT_FILTERS = ("session", "agent", "user", "text")
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which events a person wants to see, as it stands in the address."""
+    """The filters of the page, as in the query string of its address."""
 
     names: str = ""
     session: str = ""
@@ -38,19 +38,19 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> EventFilter:
-        """From the fields of an address; what is unknown is left out."""
-        known = {name: fields.get(name, "").strip() for name in ("names", "bundle", *ASKED)}
+        """Parse the fields of a query string; unknown ones are ignored."""
+        known = {name: fields.get(name, "").strip() for name in ("names", "bundle", *TEXT_FILTERS)}
         if known["bundle"] not in BUNDLES:
             known["bundle"] = ""
         return cls(errors=fields.get("errors", "") not in ("", "0"), **known)
 
     def query(self, limit: int | None = ROWS_MAX) -> EventQuery:
-        given = {name: getattr(self, name) or None for name in ASKED}
+        filters = {name: getattr(self, name) or None for name in TEXT_FILTERS}
         return EventQuery(
             names=tuple(self.names.replace(",", " ").split()),
             errors=True if self.errors else None,
             limit=limit,
-            **given,
+            **filters,
         )
 
     @property
@@ -59,23 +59,23 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in a line."""
+    """An event as one row."""
 
     id: EventId
     position: int | None
     name: str
     at: datetime
-    said: str
+    summary: str
     session: str | None
     agent: str | None
     origin: str
     depth: int
     error: bool
-    document: Document | None = None  # what a bundle sends of it
+    document: Document | None = None  # the fields of the chosen bundle
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows, the latest first, and where the next ones begin."""
+    """Rows, latest first, and the position after which newer ones begin."""
 
     rows: tuple[EventRow, ...]
     position: int
@@ -83,17 +83,17 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in the tree of its chain."""
+    """An event in the causal tree of its chain."""
 
     row: EventRow
     indent: int
     after_s: float  # since the chain began
     offset: float  # the same, as a share of the whole
-    is_asked: bool
+    is_current: bool  # the event whose chain this is
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain: its tree in order, and how long it took."""
+    """A chain: its events in tree order, and its duration."""
 
     links: tuple[Link, ...]
     events: int
@@ -102,8 +102,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
 
 
-def said_by(event: Event) -> str:
-    """What an event says, in a line."""
+def describe_event(event: Event) -> str:
+    """A short description of an event; empty if its data has none."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:
@@ -133,7 +133,7 @@ def row_of(event: Event, bundle: str = "") -> EventRow:
         position=event.position,
         name=event.name,
         at=event.at,
-        said=said_by(event)[:400],
+        summary=describe_event(event)[:400],
         session=event.context.session,
         agent=event.context.agent,
         origin=event.origin,
@@ -143,49 +143,50 @@ def row_of(event: Event, bundle: str = "") -> EventRow:
     )
 
 
-async def latest(memory: Memory, asked: EventFilter) -> EventPage:
-    """The latest events that fit."""
+async def latest(memory: Memory, filters: EventFilter) -> EventPage:
+    """The latest matching events."""
     position = await memory.events.position()
-    found = await memory.events.query(asked.query())
-    return EventPage(rows=_latest_first(found, asked), position=position, has_older=len(found) == ROWS_MAX)
+    events = await memory.events.query(filters.query())
+    return EventPage(rows=_latest_first(events, filters), position=position, has_older=len(events) == ROWS_MAX)
 
 
-async def older(memory: Memory, asked: EventFilter, *, before: EventId) -> EventPage:
-    """The events that fit and come before one, the latest first. Raises UnknownEvent when that one is not there."""
+async def older(memory: Memory, filters: EventFilter, *, before: EventId) -> EventPage:
+    """The matching events before an event, latest first. Raises UnknownEvent."""
     first = await memory.events.get(before)
-    query = msgspec.structs.replace(asked.query(ROWS_MAX + TIED_MAX), until=first.at + MICROSECOND)
-    found = [event for event in await memory.events.query(query) if event.sort_key < first.sort_key]
-    shown = found[-ROWS_MAX:]
-    return EventPage(rows=_latest_first(shown, asked), position=first.position or 0, has_older=len(shown) == ROWS_MAX)
+    query = msgspec.structs.replace(filters.query(ROWS_MAX + TIED_MAX), until=first.at + MICROSECOND)
+    earlier = [event for event in await memory.events.query(query) if event.sort_key < first.sort_key]
+    shown = earlier[-ROWS_MAX:]
+    return EventPage(rows=_latest_first(shown, filters), position=first.position or 0, has_older=len(shown) == ROWS_MAX)
 
 
-def _latest_first(events: Sequence[Event], asked: EventFilter) -> tuple[EventRow, ...]:
-    return tuple(row_of(event, asked.bundle) for event in reversed(events))
+def _latest_first(events: Sequence[Event], filters: EventFilter) -> tuple[EventRow, ...]:
+    return tuple(row_of(event, filters.bundle) for event in reversed(events))
 
 
-async def later(memory: Memory, asked: EventFilter, *, after: int) -> EventPage:
-    """The events that fit and were stored after a position, the latest first; of very many, the last."""
+async def later(memory: Memory, filters: EventFilter, *, after: int) -> EventPage:
+    """The matching events stored after a position, latest first; only the last ones if there are many."""
     position = await memory.events.position()
     start = max(after, position - BEHIND_MAX)
-    found = [event async for event in memory.events.log(asked.query(None), after=start)]
-    return EventPage(rows=_latest_first(found[-ROWS_MAX:], asked), position=position)
+    events = [event async for event in memory.events.log(filters.query(None), after=start)]
+    return EventPage(rows=_latest_first(events[-ROWS_MAX:], filters), position=position)
 
 
 async def chain_of(memory: Memory, event: Event) -> Chain:
-    """The chain of an event as a tree in order, each event with its time since the beginning."""
+    """The chain of an event in tree order, each event with its time since the chain began."""
     events = await memory.events.chain(event)
-    return drawn(events, asked=event.id)
+    return arrange_chain(events, current=event.id)
 
 
-def drawn(events: Sequence[Event], *, asked: EventId) -> Chain:
+def arrange_chain(events: Sequence[Event], *, current: EventId) -> Chain:
+    """Events in tree order; of a long chain, the part around the current one."""
     known = {event.id for event in events}
     tops = [event for event in events if event.parent_id is None or event.parent_id not in known]
     ordered = [each for top in tops for each in (top, *in_tree_order(top.id, events))]
     begins, ends = (min(e.at for e in events), max(e.at for e in events)) if events else (None, None)
     span_s = (ends - begins).total_seconds() if begins is not None and ends is not None else 0.0
     lowest = min((event.depth for event in events), default=0)
-    place = next((number for number, event in enumerate(ordered) if event.id == asked), 0)
-    first = max(0, min(place - CHAIN_MAX // 2, len(ordered) - CHAIN_MAX))  # around what was asked for
+    place = next((number for number, event in enumerate(ordered) if event.id == current), 0)
+    first = max(0, min(place - CHAIN_MAX // 2, len(ordered) - CHAIN_MAX))
     links = []
     for event in ordered[first : first + CHAIN_MAX]:
         after_s = (event.at - begins).total_seconds() if begins is not None else 0.0
@@ -195,7 +196,7 @@ def drawn(events: Sequence[Event], *, asked: EventId) -> Chain:
                 indent=min(INDENT_MAX, event.depth - lowest),
                 after_s=after_s,
                 offset=after_s / span_s if span_s else 0.0,
-                is_asked=event.id == asked,
+                is_current=event.id == current,
             )
         )
     return Chain(
@@ -208,14 +209,14 @@ def drawn(events: Sequence[Event], *, asked: EventId) -> Chain:
 
 
 def chain_chart(chain: Chain) -> str:
-    """The events of a chain as SVG, by time and depth; the tree of the chain has the same events as a list."""
+    """The events of a chain as an SVG chart by time and depth."""
     dots = [
         Dot(
             after_s=link.after_s,
             row=link.indent,
-            title="\n".join(filter(None, (link.row.name, one_line(link.row.said, 60), f"+{link.after_s:.3g} s"))),
-            kind="bad" if link.row.error else "accent" if link.is_asked else "session",
-            radius=7.0 if link.is_asked else 4.5,
+            title="\n".join(filter(None, (link.row.name, one_line(link.row.summary, 60), f"+{link.after_s:.3g} s"))),
+            kind="bad" if link.row.error else "accent" if link.is_current else "session",
+            radius=7.0 if link.is_current else 4.5,
         )
         for link in chain.links
     ]

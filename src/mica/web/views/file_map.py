@@ -21,13 +21,13 @@ NAMED_MAX = 5  # trails in a tooltip
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A folder or a file; a file has a value, a folder has what is in it."""
+    """A file, or a folder with its contents."""
 
     name: str
     path: str
-    value: int = 0  # turns in which it was opened; of a folder, of all in it
+    value: int = 0  # turns in which it was opened; for a folder, the sum of its contents
     tokens: int = 0
-    trails: tuple[int, ...] = ()  # numbers of those that lead through it
+    trails: tuple[int, ...] = ()  # indexes of the trails that lead through it
     children: tuple[Spot, ...] = ()
 
 
@@ -45,12 +45,12 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
 
     spots: tuple[Spot, ...] = ()
     ways: tuple[Way, ...] = ()
-    files: int = 0  # in all; the map has those that were opened most
+    files: int = 0  # in total; the map shows those opened most
 
     def within(self, folder: str) -> tuple[Spot, ...]:
         """The contents of a folder; all folders and files if it is not on the map."""
-        found = _find(self.spots, folder) if folder else None
-        return self.spots if found is None else found.children
+        spot = _find(self.spots, folder) if folder else None
+        return self.spots if spot is None else spot.children
 
     def tiles(self, *, folder: str, trail: str, link: Callable[[str], str]) -> tuple[Tile, ...]:
         """The tiles of a folder. Files of the trail are shaded, or files of any trail if none is chosen."""
@@ -122,8 +122,8 @@ def _build(steps: Sequence[Event], trails: Sequence[Trail]) -> Map:
 
 
 def _spots(tree: Mapping[str, object], above: str) -> tuple[Spot, ...]:
-    found = [each if isinstance(each, Spot) else _folder(name, each, above) for name, each in tree.items()]
-    return tuple(sorted(found, key=lambda spot: (-spot.value, spot.name)))
+    spots = [each if isinstance(each, Spot) else _folder(name, each, above) for name, each in tree.items()]
+    return tuple(sorted(spots, key=lambda spot: (-spot.value, spot.name)))
 
 
 def _folder(name: str, inside: object, above: str) -> Spot:

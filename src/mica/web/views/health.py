@@ -1,4 +1,4 @@
-"""Health: what waits, what there is, whether the laws hold, what is due, and what failed lately."""
+"""Health: backlog, size, laws, scheduled jobs and recent failures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import msgspec
 
+from mica.format.lines import plural
 from mica.memory import Memory
 from mica.model.crystal import Waiting
 from mica.model.event import Event, EventQuery
@@ -18,11 +19,11 @@ from mica.store.protocol import Sizes
 
 LATELY = timedelta(days=7)
 FAILED_MAX = 15
-OURS = ("job.failed", "hook.failed", "event.refused")  # failures of mica's own work
+OWN_FAILURES = ("job.failed", "hook.failed", "event.refused")  # failures of mica's own work
 
 
 class SpaceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a space is."""
+    """The health of a space."""
 
     location: str
     space: str
@@ -31,26 +32,26 @@ class SpaceHealth(msgspec.Struct, frozen=True, kw_only=True):
     backlog_bytes: int
     damaged: tuple[str, ...]
     work: tuple[Work, ...]
-    without_vector: int | None  # None: meaning does not count here
-    ours: tuple[Event, ...]  # what failed of our own work lately, the latest first
+    without_vector: int | None  # None if semantic search is off
+    own_failures: tuple[Event, ...]  # recent failures of mica's own work, latest first
     versions: dict[str, str]
-    advice: tuple[str, ...]  # what to do, in sentences
+    advice: tuple[str, ...]  # next steps, one sentence each
 
 
 class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """What failed lately, of anybody's work."""
+    """Recent failures of any kind."""
 
-    latest: tuple[Event, ...] = ()  # the latest first
-    names: tuple[tuple[str, int], ...] = ()  # how often what failed, the most first
+    latest: tuple[Event, ...] = ()  # latest first
+    names: tuple[tuple[str, int], ...] = ()  # event names and counts, most frequent first
 
 
 async def health(memory: Memory, *, now: datetime) -> SpaceHealth:
-    """How a space is, as far as can be said at once; whether the laws hold is asked for apart."""
+    """The health of a space, without the slow check of the laws."""
     sizes = await memory.upkeep.sizes()
     events, size_bytes = await memory.upkeep.backlog()
     work = await memory.upkeep.planned()
-    unread = await memory.upkeep.without_vector()
-    ours = await memory.events.query(EventQuery(names=OURS, since=now - LATELY, limit=FAILED_MAX))
+    without_vector = await memory.upkeep.without_vector()
+    failures = await memory.events.query(EventQuery(names=OWN_FAILURES, since=now - LATELY, limit=FAILED_MAX))
     return SpaceHealth(
         location=memory.location,
         space=memory.space,
@@ -59,42 +60,48 @@ async def health(memory: Memory, *, now: datetime) -> SpaceHealth:
         backlog_bytes=size_bytes,
         damaged=tuple(memory.upkeep.damaged),
         work=tuple(work),
-        without_vector=unread,
-        ours=tuple(reversed(ours)),
+        without_vector=without_vector,
+        own_failures=tuple(reversed(failures)),
         versions={"mica": version("mica"), "Python": platform.python_version()},
-        advice=tuple(_advice(sizes, events, memory.upkeep.damaged, ours, work, now=now)),
+        advice=tuple(_advice(sizes, events, memory.upkeep.damaged, failures, work, now=now)),
     )
 
 
 def _advice(
-    sizes: Sizes, waiting: int, damaged: Sequence[str], ours: Sequence[Event], work: Sequence[Work], *, now: datetime
+    sizes: Sizes,
+    waiting: int,
+    damaged: Sequence[str],
+    failures: Sequence[Event],
+    work: Sequence[Work],
+    *,
+    now: datetime,
 ) -> list[str]:
-    told = list(damaged)
+    advice = list(damaged)
     if waiting:
-        told.append(f"{waiting:,} events wait for the store; another process writes just now, or the store was away")
-    if ours:
-        told.append(
-            f"{len(ours)} pieces of our own work failed in the last week; they are listed below and tried again"
+        advice.append(f"{plural(waiting, 'event')} not stored yet: another process writes, or the store is away")
+    if failures:
+        advice.append(
+            f"{plural(len(failures), 'operation')} of mica failed in the last week; they are listed below and retried"
         )
     if late := [each.kind for each in work if each.due_at < now - timedelta(hours=1)]:
-        told.append(f"{', '.join(late)} is overdue: nobody was active; `mica upkeep tick` does it now")
+        advice.append(f"overdue: {', '.join(late)}; no process was active; `mica upkeep tick` runs them now")
     if not sizes.events:
-        told.append("this space is empty: run `mica import`, or `mica mark` a first observation")
-    return told
+        advice.append("this space is empty: run `mica import`, or `mica mark` a first observation")
+    return advice
 
 
 async def errors(memory: Memory, *, now: datetime) -> Errors:
-    """What failed lately, the latest first."""
-    found = await memory.events.query(EventQuery(errors=True, since=now - LATELY, limit=200))
-    names = Counter(event.name for event in found)
-    return Errors(latest=tuple(reversed(found[-FAILED_MAX:])), names=tuple(names.most_common(6)))
+    """The failures of the last week, latest first."""
+    failures = await memory.events.query(EventQuery(errors=True, since=now - LATELY, limit=200))
+    names = Counter(event.name for event in failures)
+    return Errors(latest=tuple(reversed(failures[-FAILED_MAX:])), names=tuple(names.most_common(6)))
 
 
 async def uncovered(memory: Memory) -> list[Waiting]:
-    """What no crystal covers yet, and why."""
+    """Periods that have no crystal yet, with the reason."""
     return await memory.crystals.waiting()
 
 
 async def laws(memory: Memory) -> list[str]:
-    """Every broken promise in the stored data; reads all of it."""
+    """Every broken promise in the stored data. Reads all of it."""
     return [*await memory.upkeep.verify(), *memory.upkeep.damaged]

@@ -1,4 +1,4 @@
-"""Sources: who answers, how soon, how far they agree, what was answered for by the cache, and what it all took."""
+"""Sources: which ones answer, how fast, how far they agree, and how often the cache served instead."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ LISTED = 20  # gathers
 
 
 class SourceContribution(msgspec.Struct, kw_only=True):
-    """What a source gave to the latest briefs and gathers."""
+    """The contribution of one source to the latest briefs and gathers."""
 
     name: str
-    asked: int = 0
-    lines: int = 0  # that agents were told in its words
-    cached: int = 0  # times that its earlier answer served
-    missed: int = 0  # times that it could not answer
-    reason: str = ""  # the last time
+    requests: int = 0
+    lines: int = 0  # that agents received from it
+    cached: int = 0  # requests answered from the cache
+    failures: int = 0
+    reason: str = ""  # of the last failure
     last_at: datetime | None = None
 
 
 class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to all sources, and what it took."""
+    """One gather from all sources, and its cost."""
 
     id: EventId
     position: int | None
@@ -42,7 +42,7 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
     coherence: float | None
     fragments: int
     conflicts: int
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]  # names of the sources
     cached: tuple[str, ...]
     missing: dict[str, str]
     latency_ms: float
@@ -51,18 +51,18 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everyone who answered lately, the most lines first, and the latest gathers, the latest first."""
+    """The sources used lately, most lines first, and the latest gathers, latest first."""
 
-    answered: tuple[SourceContribution, ...] = ()
+    contributions: tuple[SourceContribution, ...] = ()
     briefs: int = 0
     gathers: tuple[Gather, ...] = ()
-    cost: GatherCost = GatherCost()  # of the gathers, all in all (C-20)
+    cost: GatherCost = GatherCost()  # total of the gathers (C-20)
     yielded: Yield = Yield()
     declared: int = 0
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that the settings or a program declare, and whether it answers now."""
+    """A source declared by the settings or by a program, and its current health."""
 
     health: SourceHealth
     rank: int
@@ -73,10 +73,14 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptFragment(msgspec.Struct):
+    """A fragment in a stored receipt."""
+
     source: str = ""
 
 
 class GatherRow(msgspec.Struct):
+    """The fields of a stored gather receipt."""
+
     concept: str
     coherence: float | None = None
     fragments: tuple[ReceiptFragment, ...] = ()
@@ -85,27 +89,27 @@ class GatherRow(msgspec.Struct):
     latency_ms: float = 0.0
     tokens: int = 0
     dollars: float = 0.0
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = msgspec.field(default=(), name="asked")
     cached: tuple[str, ...] = ()
 
 
 async def sources(memory: Memory, *, now: datetime) -> SourcesView:
-    """What each source gave to the latest briefs and gathers."""
-    known: dict[str, SourceContribution] = {}
-    briefed = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
-    receipts = [found for event in briefed if (found := receipt_of(event)) is not None]
+    """The contribution of each source to the latest briefs and gathers."""
+    contributions: dict[str, SourceContribution] = {}
+    briefs = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
+    receipts = [receipt for event in briefs if (receipt := receipt_of(event)) is not None]
     for receipt in receipts:
         for name, lines in receipt.sources:
-            _count(known, name, at=receipt.at, lines=lines)
+            _count(contributions, name, at=receipt.at, lines=lines)
         for name, reason in receipt.missing.items():
-            _miss(known, name, reason, is_counted=name in dict(receipt.sources))
-    told = await memory.events.query(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
-    gathers = [gather for event in told if (gather := _gathered(event, known)) is not None]
-    events = sorted([*briefed, *told], key=lambda event: event.sort_key)
+            _count_failure(contributions, name, reason, is_counted=name in dict(receipt.sources))
+    gathered = await memory.events.query(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
+    gathers = [gather for event in gathered if (gather := _count_gather(event, contributions)) is not None]
+    events = sorted([*briefs, *gathered], key=lambda event: event.sort_key)
     counted = quality(events, since=events[0].at if events else now, until=now)
-    ordered = sorted(known.values(), key=lambda each: (-each.lines, each.name))
+    ordered = sorted(contributions.values(), key=lambda each: (-each.lines, each.name))
     return SourcesView(
-        answered=tuple(ordered),
+        contributions=tuple(ordered),
         briefs=len(receipts),
         gathers=tuple(reversed(gathers[-LISTED:])),
         cost=counted.cost,
@@ -114,56 +118,58 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
     )
 
 
-def _gathered(event: Event, known: dict[str, SourceContribution]) -> Gather | None:
-    """A gather by its receipt, counted for its sources; None for somebody else's event of this name."""
+def _count_gather(event: Event, contributions: dict[str, SourceContribution]) -> Gather | None:
+    """Parse a gather receipt and add it to the counts; None if another program recorded the event."""
     try:
-        told = msgspec.convert(event.data, GatherRow)
+        row = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:
         return None
-    for name in told.asked:
-        said = sum(fragment.source == name for fragment in told.fragments)
-        _count(known, name, at=event.at, lines=said, cached=name in told.cached)
-    for name, reason in told.missing.items():
-        _miss(known, name, reason, is_counted=name in told.asked)
+    for name in row.requested:
+        lines = sum(fragment.source == name for fragment in row.fragments)
+        _count(contributions, name, at=event.at, lines=lines, cached=name in row.cached)
+    for name, reason in row.missing.items():
+        _count_failure(contributions, name, reason, is_counted=name in row.requested)
     return Gather(
         id=event.id,
         position=event.position,
         at=event.at,
-        concept=told.concept,
-        coherence=told.coherence,
-        fragments=len(told.fragments),
-        conflicts=told.conflicts,
-        asked=told.asked,
-        cached=told.cached,
-        missing=told.missing,
-        latency_ms=told.latency_ms,
-        tokens=told.tokens,
-        dollars=told.dollars,
+        concept=row.concept,
+        coherence=row.coherence,
+        fragments=len(row.fragments),
+        conflicts=row.conflicts,
+        requested=row.requested,
+        cached=row.cached,
+        missing=row.missing,
+        latency_ms=row.latency_ms,
+        tokens=row.tokens,
+        dollars=row.dollars,
     )
 
 
-def _count(known: dict[str, SourceContribution], name: str, *, at: datetime, lines: int, cached: bool = False) -> None:
-    source = known.setdefault(name, SourceContribution(name=name))
-    source.asked += 1
+def _count(
+    contributions: dict[str, SourceContribution], name: str, *, at: datetime, lines: int, cached: bool = False
+) -> None:
+    source = contributions.setdefault(name, SourceContribution(name=name))
+    source.requests += 1
     source.lines += lines
     source.cached += cached
     source.last_at = at if lines else source.last_at
 
 
-def _miss(known: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
-    """A source that could not answer was asked: receipts name only those among the asked that spoke."""
-    source = known.setdefault(name, SourceContribution(name=name))
-    source.asked += not is_counted
-    source.missed += 1
+def _count_failure(contributions: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
+    """Count a failed request. Some receipts list only sources that answered, so the request may not be counted yet."""
+    source = contributions.setdefault(name, SourceContribution(name=name))
+    source.requests += not is_counted
+    source.failures += 1
     source.reason = reason
 
 
-async def declared(memory: Memory) -> list[SourceStatus]:
-    """Every source that is declared or registered, asked whether it is there."""
-    return [_declared(memory, health) for health in await memory.sources.health()]
+async def statuses(memory: Memory) -> list[SourceStatus]:
+    """The status of every declared or registered source, checked now."""
+    return [_status(memory, health) for health in await memory.sources.health()]
 
 
-def _declared(memory: Memory, health: SourceHealth) -> SourceStatus:
+def _status(memory: Memory, health: SourceHealth) -> SourceStatus:
     source = memory.sources[health.source].declared
     return SourceStatus(
         health=health,
@@ -175,6 +181,6 @@ def _declared(memory: Memory, health: SourceHealth) -> SourceStatus:
     )
 
 
-async def gathered(memory: Memory, concept: str) -> GatheredAccount:
-    """One account of a concept, now. A preview: nobody is shown it, so nothing is recorded."""
+async def gather(memory: Memory, concept: str) -> GatheredAccount:
+    """Gather one account of a concept now. It is a preview, so nothing is recorded."""
     return await memory.sources.gather(concept, deadline_s=2.0, is_preview=True)

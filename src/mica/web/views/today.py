@@ -1,4 +1,4 @@
-"""Today: what happened, what is open, and what the next agent will be told."""
+"""Today: the work of the day, what is open, and the brief of the next agent."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mica.model.crystal import Crystal
 from mica.model.event import MARK, Event, EventQuery
 from mica.model.mark import Mark, mark_of
 
-DAY_EVENTS = 4_000  # the latest of a day that are looked at: more than a person reads about
+DAY_EVENTS = 4_000  # the latest of a day that are read
 SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5
 THREADS_MAX = 12
-PREVIEW_S = 2.0  # nobody's turn waits for it, so every source may answer
-HAPPENED = (MARK, "file.*", "shell.run", "command.run", "session.*", "model.answer", "tool.*", "task.*")
+PREVIEW_S = 2.0  # no agent waits for it, so slow sources may answer too
+WORK_EVENTS = (MARK, "file.*", "shell.run", "command.run", "session.*", "model.answer", "tool.*", "task.*")
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """What agents did on one day; the latest with any work, where there was none today."""
+    """The work of agents on one day."""
 
     begins_at: datetime
     is_today: bool
@@ -37,28 +37,28 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
     commits: int = 0
     marks: int = 0
     hours: tuple[int, ...] = ()  # events in each of its 24 hours
-    is_partial: bool = False  # there was more than is counted
+    is_partial: bool = False  # older events of the day are not counted
 
 
-class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes on, and what nothing has fulfilled yet."""
+class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Active sessions, and marks that are still open."""
 
     sessions: tuple[OpenSession, ...] = ()
-    marks: dict[str, int] = {}  # how many each open session has
-    threads: tuple[Mark, ...] = ()  # the latest first
+    marks: dict[str, int] = {}  # number of marks of each active session
+    threads: tuple[Mark, ...] = ()  # open marks, latest first
 
 
 async def is_empty(memory: Memory) -> bool:
-    """Whether nothing was ever observed."""
+    """True if the space has no events."""
     return not await memory.events.query(EventQuery(limit=1))
 
 
-async def happened(memory: Memory, *, now: datetime) -> Day | None:
-    """The work of today, or of the latest day that had any; None where there is nothing at all."""
+async def latest_day(memory: Memory, *, now: datetime) -> Day | None:
+    """The work of today, or of the latest day with any; None if there is no work yet."""
     midnight = _midnight(now)
     events = await _work(memory, midnight, None)
     if not events:
-        latest = await memory.events.query(EventQuery(names=HAPPENED, limit=1))
+        latest = await memory.events.query(EventQuery(names=WORK_EVENTS, limit=1))
         if not latest:
             return None
         midnight = _midnight(latest[-1].at)
@@ -68,11 +68,11 @@ async def happened(memory: Memory, *, now: datetime) -> Day | None:
 
 
 async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequence[Event]:
-    return await memory.events.query(EventQuery(names=HAPPENED, since=since, until=until, limit=DAY_EVENTS))
+    return await memory.events.query(EventQuery(names=WORK_EVENTS, since=since, until=until, limit=DAY_EVENTS))
 
 
 def _midnight(at: datetime) -> datetime:
-    """The beginning of a day by the clocks of the zone that is set, or of this machine."""
+    """The start of a day in the configured time zone, by default that of this machine."""
     try:
         return to_user_zone(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
     except OverflowError:  # the first day of the calendar
@@ -80,7 +80,7 @@ def _midnight(at: datetime) -> datetime:
 
 
 def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
-    seen = overview(events, sessions=len(events), files=FILES_MAX)
+    summary = overview(events, sessions=len(events), files=FILES_MAX)
     hours = [0] * 24
     for event in events:
         hours[min(23, max(0, int((event.at - midnight).total_seconds() // 3600)))] += 1
@@ -88,13 +88,13 @@ def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
     return Day(
         begins_at=midnight,
         is_today=is_today,
-        sessions=seen.sessions[:SESSIONS_MAX],
-        files=seen.files,
-        prompts=sum(line.prompts for line in seen.sessions),
-        reads=sum(line.reads for line in seen.sessions),
-        edits=sum(line.edits for line in seen.sessions),
-        commands=sum(line.commands for line in seen.sessions),
-        failures=sum(line.failures for line in seen.sessions),
+        sessions=summary.sessions[:SESSIONS_MAX],
+        files=summary.files,
+        prompts=sum(line.prompts for line in summary.sessions),
+        reads=sum(line.reads for line in summary.sessions),
+        edits=sum(line.edits for line in summary.sessions),
+        commands=sum(line.commands for line in summary.sessions),
+        failures=sum(line.failures for line in summary.sessions),
         commits=sum("commit" in each for each in tags),
         marks=len(tags),
         hours=tuple(hours),
@@ -102,22 +102,22 @@ def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
     )
 
 
-async def still_open(memory: Memory) -> Open:
-    """Sessions that go on, and marks of friction, questions and tasks that nothing has fulfilled."""
+async def open_work(memory: Memory) -> OpenWork:
+    """Active sessions, and open marks about friction, questions and tasks."""
     sessions = await memory.events.open_sessions()
     counted = {
         each.session: len(await memory.events.query(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
         for each in sessions[-SESSIONS_MAX:]
     }
     threads = await memory.crystals.open_marks(limit=THREADS_MAX)
-    return Open(sessions=tuple(reversed(sessions[-SESSIONS_MAX:])), marks=counted, threads=tuple(reversed(threads)))
+    return OpenWork(sessions=tuple(reversed(sessions[-SESSIONS_MAX:])), marks=counted, threads=tuple(reversed(threads)))
 
 
-async def told_next(memory: Memory, *, now: datetime) -> Brief:
-    """What an agent that starts now would be told. A preview: nobody was shown it, so nothing is recorded."""
+async def next_brief(memory: Memory, *, now: datetime) -> Brief:
+    """The brief of an agent that starts now. It is a preview, so nothing is recorded."""
     return await memory.brief(deadline_s=PREVIEW_S, now=now, is_preview=True)
 
 
 async def latest_crystals(memory: Memory) -> list[Crystal]:
-    """What was learned last, the latest first."""
+    """The latest crystals, latest first."""
     return list(reversed(await memory.crystals.list(limit=CRYSTALS_MAX)))

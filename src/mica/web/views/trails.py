@@ -1,4 +1,4 @@
-"""Trails: which are hot, what they saved, how near each is to a name, who walks them, and what to say of them."""
+"""Trails: hot paths, savings, readiness, agent preferences, warnings and evolution."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from mica.format.charts import Column, columns
+from mica.format.lines import plural
 from mica.memory import Memory
 from mica.model.event import EventQuery
 from mica.model.trail import CREATED, CRYSTALLIZED, OFFERED, USED, Trail, passes, trust
@@ -21,15 +22,15 @@ from mica.settings import TrailSettings
 TOP = 10  # hot paths (A-21)
 AGENTS_MAX, MATRIX_ROWS = 8, 12
 WEEKS = 12  # of evolution
-TOLD_MAX = 5_000  # events of trails that the evolution is counted from
-FAILED_SHARE = 0.20  # of known outcomes, above which a trail is told as failing (A-36)
-SAVED_SHARE = 0.50  # of its baseline, below which an active trail saves too little
-DRIFT_TOKENS = 200_000  # of files that are looked at to say where ranges stand: all of a trail's
+EVENTS_MAX = 5_000  # events that the evolution is counted from
+FAILED_SHARE = 0.20  # of known outcomes; above it a trail gets a warning (A-36)
+SAVED_SHARE = 0.50  # of its baseline; below it an active trail saves too little
+DRIFT_TOKENS = 200_000  # of files read to locate ranges: enough for a whole trail
 NEAR = timedelta(days=7)  # before a trail cools or is archived
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition of the gate: what there is, and what is asked for."""
+    """One condition of the gate: the current and the required value."""
 
     name: str
     have: float
@@ -41,10 +42,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How near a trail is to its name: as far as its weakest condition."""
+    """How close a trail is to passing the gate, by its weakest condition."""
 
     conditions: tuple[Condition, ...]
-    is_ready: bool  # a rule would crystallize it
+    is_ready: bool  # it passes the gate
 
     @property
     def score(self) -> float:
@@ -56,7 +57,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HotPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail as it stands in the list."""
+    """A trail in the list of hot paths."""
 
     trail: Trail
     readiness: Readiness
@@ -65,8 +66,8 @@ class HotPath(msgspec.Struct, frozen=True, kw_only=True):
 Kind = Literal["failing", "saves little", "cooling", "new"]
 
 
-class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about a trail that a person may want to act on (A-36)."""
+class TrailWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """A warning about a trail that a person may want to act on (A-36)."""
 
     kind: Kind
     trail: str
@@ -75,7 +76,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """Who walked which trail how often: one row for each trail, one column for each agent."""
+    """Walks by trail and agent: one row per trail, one column per agent."""
 
     agents: tuple[str, ...]
     rows: tuple[tuple[Trail, tuple[int, ...]], ...]
@@ -86,7 +87,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrailWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to trails in one week, and how many there were at its end."""
+    """Trail activity in one week, and the number of trails at its end."""
 
     begins_at: datetime
     known: int
@@ -102,29 +103,29 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
     trails: int
     states: dict[str, int]
     hot: tuple[HotPath, ...]
-    warnings: tuple[Warned, ...]
+    warnings: tuple[TrailWarning, ...]
     preferences: Preferences
     drifted: tuple[Trail, ...]
     is_learning: bool
 
 
 async def patterns(memory: Memory, *, gates: TrailSettings, now: datetime, limit: int = TOP) -> Patterns:
-    """The trails of a space, those worth most first."""
-    found = await memory.trails.known()
-    standing = [trail for trail in found if trail.state != "archived"]
+    """The trails of a space, most valuable first."""
+    trails = await memory.trails.known()
+    active = [trail for trail in trails if trail.state != "archived"]
     return Patterns(
-        trails=len(found),
-        states=dict(Counter(trail.state for trail in found)),
-        hot=tuple(HotPath(trail=trail, readiness=readiness(trail, gates)) for trail in standing[:limit]),
-        warnings=tuple(warnings(found, now=now, gates=gates)),
-        preferences=preferred(standing),
-        drifted=tuple(trail for trail in standing if trail.drifted),
+        trails=len(trails),
+        states=dict(Counter(trail.state for trail in trails)),
+        hot=tuple(HotPath(trail=trail, readiness=readiness(trail, gates)) for trail in active[:limit]),
+        warnings=tuple(warnings(trails, now=now, gates=gates)),
+        preferences=preference_matrix(active),
+        drifted=tuple(trail for trail in active if trail.drifted),
         is_learning=await memory.trails.is_learning(),
     )
 
 
 def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
-    """How near a trail is to being crystallized by the rule."""
+    """How close a trail is to being crystallized automatically."""
     conditions = (
         Condition(name="walks", have=trail.runs, need=gates.runs),
         Condition(name="sessions", have=trail.sessions, need=gates.sessions),
@@ -133,8 +134,8 @@ def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
     return Readiness(conditions=conditions, is_ready=passes(trail, gates))
 
 
-def preferred(trails: Sequence[Trail]) -> Preferences:
-    """The matrix over the trails that somebody named walked, those given first."""
+def preference_matrix(trails: Sequence[Trail]) -> Preferences:
+    """Walks by trail and agent, for the first trails that named agents walked."""
     walked = [trail for trail in trails if trail.agents][:MATRIX_ROWS]
     runs: Counter[str] = Counter()
     for trail in walked:
@@ -147,34 +148,38 @@ def preferred(trails: Sequence[Trail]) -> Preferences:
     return Preferences(agents=agents, rows=tuple(rows))
 
 
-def warnings(trails: Sequence[Trail], *, now: datetime, gates: TrailSettings) -> list[Warned]:
-    """What is to be said of trails, the gravest first. Of archived ones nothing is."""
-    found = [warned for trail in trails for warned in _warned(trail, now=now, gates=gates)]
+def warnings(trails: Sequence[Trail], *, now: datetime, gates: TrailSettings) -> list[TrailWarning]:
+    """Warnings about trails, most serious first. Archived trails have none."""
+    unsorted = [each for trail in trails for each in _trail_warnings(trail, now=now, gates=gates)]
     kinds: tuple[Kind, ...] = ("failing", "saves little", "cooling", "new")
-    return sorted(found, key=lambda each: kinds.index(each.kind))
+    return sorted(unsorted, key=lambda each: kinds.index(each.kind))
 
 
-def _warned(trail: Trail, *, now: datetime, gates: TrailSettings) -> list[Warned]:
+def _trail_warnings(trail: Trail, *, now: datetime, gates: TrailSettings) -> list[TrailWarning]:
     if trail.state == "archived":
         return []
-    told: list[tuple[Kind, str]] = []
+    texts: list[tuple[Kind, str]] = []
     known = trail.successes + trail.failures
     if trail.version and known and trail.failures / known > FAILED_SHARE:
-        told.append(("failing", f"{trail.failures} of {known} tasks that walked it failed"))
+        texts.append(("failing", f"{trail.failures} of {plural(known, 'task')} that walked it failed"))
     saved = trail.measured
     if trail.version and saved is not None and saved.saving < SAVED_SHARE * saved.baseline_tokens:
         share = saved.saving / saved.baseline_tokens if saved.baseline_tokens else 0.0
-        told.append(("saves little", f"it saved {share:.0%} of {saved.baseline_tokens:,} tokens ({saved.method})"))
-    if trail.version and (left := _until_colder(trail, now=now, gates=gates)) is not None:
-        state, days = left
-        told.append(("cooling", f"unused since {trail.last_at:%d %B}; {state} in {days} days unless somebody walks it"))
+        texts.append(("saves little", f"it saved {share:.0%} of {saved.baseline_tokens:,} tokens ({saved.method})"))
+    if trail.version and (change := _next_state(trail, now=now, gates=gates)) is not None:
+        state, days = change
+        texts.append(
+            ("cooling", f"unused since {trail.last_at:%-d %B}; {state} in {plural(days, 'day')} unless it is used")
+        )
     if trail.state == "hot" and not trail.version:
-        told.append(("new", f"walked {trail.runs} times in {trail.sessions} sessions, and it has no command yet"))
-    return [Warned(kind=kind, trail=trail.name, key=trail.key, text=text) for kind, text in told]
+        texts.append(
+            ("new", f"{plural(trail.runs, 'walk')} in {plural(trail.sessions, 'session')}, and no command yet")
+        )
+    return [TrailWarning(kind=kind, trail=trail.name, key=trail.key, text=text) for kind, text in texts]
 
 
-def _until_colder(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
-    """What becomes of a trail soon if nobody walks it, and in how many days; None where that is far off."""
+def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
+    """The state that an unused trail enters soon, and in how many days; None if that is far off."""
     unused = now - trail.last_at
     half, archived = timedelta(days=gates.half_life_days), timedelta(days=gates.archive_days)
     for state, after in (("cooling", half), ("archived", archived)):
@@ -183,38 +188,39 @@ def _until_colder(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple
     return None
 
 
-class Stands(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a step of a trail is in the working tree now."""
+class StepLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """The location of a step in the working tree now."""
 
     path: str
     then: str  # the lines that were read
-    now: str  # where they stand
-    drift: tuple[str, ...] = ()  # what happened to them since
+    now: str  # where they are now
+    drift: tuple[str, ...] = ()  # how they have changed since
     is_gone: bool = False
 
 
-async def standing(trail: Trail, *, root: Path | None) -> list[Stands] | None:
-    """Where each range of a trail stands now; None where the working tree is not on this machine."""
+async def locate_steps(trail: Trail, *, root: Path | None) -> list[StepLocation] | None:
+    """The location of each range of a trail now; None if the working tree is not on this machine."""
     if root is None:
         return None
     loaded = await asyncio.to_thread(load_trail, trail, root=root, budget_tokens=DRIFT_TOKENS)
-    found = [
-        Stands(
+    located = [
+        StepLocation(
             path=one.now.path,
             then=f"{one.was.start}–{one.was.end}",
-            now=f"{one.found.start}–{one.found.end}",
+            now=f"{one.match.start}–{one.match.end}",
             drift=one.drift,
         )
         for one in loaded.shown
     ]
-    gone = [
-        Stands(path=one.path, then=f"{one.start}–{one.end}", now=one.reason, is_gone=True) for one in loaded.left_out
+    lost = [
+        StepLocation(path=one.path, then=f"{one.start}–{one.end}", now=one.reason, is_gone=True)
+        for one in loaded.left_out
     ]
-    return [*found, *gone]
+    return [*located, *lost]
 
 
 def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]) -> str:
-    """The weeks as SVG: known trails as a line; named, renewed and used ones as columns."""
+    """The weeks as an SVG chart: known trails as a line; named, renewed and used ones as columns."""
     return columns(
         "Trails known, named, renewed and used by week",
         [
@@ -227,15 +233,15 @@ def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]
 
 
 async def evolution(memory: Memory, *, now: datetime) -> list[TrailWeek]:
-    """The last weeks, oldest first: how many trails were known, named, told of and used."""
+    """The last weeks, oldest first: how many trails were known, named, offered and used."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
     trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)
-    told = await memory.events.query(EventQuery(names=names, since=begins[0], limit=TOLD_MAX))
+    events = await memory.events.query(EventQuery(names=names, since=begins[0], limit=EVENTS_MAX))
     weeks = []
     for begin in begins:
         end = begin + timedelta(weeks=1)
-        within = [event for event in told if begin <= event.at < end]
+        within = [event for event in events if begin <= event.at < end]
         counts = Counter(event.name for event in within)
         named = [event for event in within if event.name in (CREATED, CRYSTALLIZED)]
         first = sum(event.data.get("version") == 1 for event in named)
