@@ -118,9 +118,7 @@ async def test_an_orphan_of_our_own_export_stays_an_orphan(memory: Memory, tmp_p
 
     assert done.orphans == 1
     assert await everything(memory) == [msgspec.structs.replace(child, position=1)]
-    assert any(
-        "`mica events import-log`" in problem for problem in await memory.upkeep.verify()
-    )
+    assert any("`mica events import-log`" in problem for problem in await memory.upkeep.verify())
     path.write_bytes(event_line(root))
     await memory.events.import_log(path)
     assert await memory.upkeep.verify() == []

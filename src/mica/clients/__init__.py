@@ -1,1 +1,1 @@
-"""Coding agents: one package each, the shell parser, the spool of hooks, the importer and the installer."""
+"""Coding agents (clients): one package for each, and their shell parser, hook spool, importer and installer."""

@@ -1,4 +1,4 @@
-"""The public class behind `memory.clients`: what coding agents recorded, in transcripts and through hooks."""
+"""The public class behind `memory.clients`: stores what coding agents recorded in transcripts and through hooks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mica.store.protocol import EventLog
 class Clients:
     """The coding agents of a space: `await memory.clients.import_transcripts(paths)`, `.unread`, `.ingest`.
 
-    `spools` is the folder that hooks write to, None if no hooks write for this space. `render_answers` is called after
-    an ingest to write what hooks print next.
+    `spools` is the folder that hooks write to; None if the space has no hooks. `render_answers` is called after an
+    ingest to write the texts that hooks print next.
     """
 
     def __init__(
@@ -56,27 +56,31 @@ class Clients:
         root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
-        """Read coding agents' transcripts into this space, in the order given, each from where an earlier import ended.
+        """Store the new part of these transcripts as events of this space, in the order given.
 
-        `root` is the folder that paths of files are relative to, one for all or one for each transcript; for None it is
-        the first folder that the session worked in. A file that cannot be read is named in the result; the others are
-        read. The last turn of a session that may still run is left for an import half an hour later.
+        `root` is the folder that file paths are relative to, one for all or one for each transcript; for None it is the
+        first folder that the session worked in. Unreadable files are listed in the result. If a session may still run,
+        its last turn is left for an import half an hour later.
         """
         await self._log.stored()
         return await self._importer.transcripts(paths, root=root, on_progress=on_progress)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """The transcripts among these that have something new. A file that does not exist has nothing."""
+        """The transcripts among these with something new to import. A missing file has nothing new."""
         return await self._importer.unread(paths)
 
     async def append_new(self, events: Sequence[Event]) -> Appended:
-        """Store events whose ids are derived from their content; known ones stay as they are. Raises InvalidEvent."""
+        """Store events whose ids are derived from their content; events that are stored already stay unchanged.
+
+        Raises InvalidEvent if an event cannot be stored.
+        """
         return await self._importer.append_new(events)
 
     async def ingest(self) -> Ingested:
-        """Store what hooks of coding agents have written, and render what they print next.
+        """Store the lines that hooks have written as events, and write the texts that hooks print next.
 
-        Every read stores it too, without rendering. Raises InvalidInput if no hooks write for this space.
+        Any read of the space stores these lines too, but writes no such texts. Raises InvalidInput if the space has no
+        hooks.
         """
         if self._ingester is None or self.spools is None:
             raise InvalidInput(f"no hooks write for {self._location}; they write beside the file of a space")
@@ -86,6 +90,6 @@ class Clients:
         return done
 
     async def collect(self) -> None:
-        """Store what hooks have written, and render nothing."""
+        """Store the lines that hooks have written as events, without writing the texts that hooks print next."""
         if self._ingester is not None:
             await self._ingester.ingest()

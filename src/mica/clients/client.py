@@ -41,5 +41,5 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hook(self) -> str:
-        """The name that hook commands and spools use."""
+        """The name of the client in hook commands and spool files."""
         return self.hook_name or self.name

@@ -1,4 +1,4 @@
-"""Builds the events of a coding agent's session: prompts, tool calls and answers, each under its prompt.
+"""Builds the events of a coding agent's session: prompts, and under each its tool calls and answers.
 
 Transcripts and hooks use the same `EventBuilder`. An event's id is derived from the client's own name for a session,
 prompt, call or answer. So a hook and a transcript that report the same call make one event, and reading a file twice,
@@ -45,7 +45,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _PendingEvent(msgspec.Struct, frozen=True):
-    """An event that the next record may still change or cancel."""
+    """An event that is not made yet, because the next record may still change or cancel it."""
 
     key: str
     text: str
@@ -63,10 +63,10 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class EventBuilder:
-    """Makes the events of a session and remembers what later ones refer to: ids and lengths of files, never texts.
+    """Makes the events of a session. Between records it remembers ids and lengths of files, but no texts.
 
     `place` sets the session and folder of the following events; `at`, `number` and `tally` belong to the current
-    record. Events are collected in `made`, each once.
+    record. `made` collects the events of the record, each once.
     """
 
     def __init__(
@@ -94,11 +94,14 @@ class EventBuilder:
     # -- Records
 
     def begin(self, number: int, tally: ImportTally) -> None:
-        """Start the next record."""
+        """Start the record with this number: forget the events made so far, and count problems in this tally."""
         self.number, self.tally, self.made = number, tally, []
 
     def is_dated(self, at: datetime | None = None) -> bool:
-        """True if the time is known, from this record or one before; otherwise the record is counted as broken."""
+        """Set the time of the record; True if it or an earlier record has one.
+
+        Otherwise the record is counted as broken.
+        """
         self.at = at or self.at
         if self.at is NEVER:
             self.tally.complain(self.number, "no time, and none before it")
@@ -107,22 +110,22 @@ class EventBuilder:
     # -- Names
 
     def key(self, kind: str, name: str) -> str:
-        """The key of an event: `prompt`, `call`, `answer`, `closing` or `compacted`, and the client's own name."""
+        """The key of an event: its kind (`prompt`, `call`, `answer`, `closing`, `compacted`) and its name."""
         return f"{kind}:{name}" if self.has_unique_names else f"{kind}:{self.session}:{name}"
 
     def nth(self, value: object) -> str:
-        """A name for something the client gives none: its digest, and how often it occurred in this session."""
+        """A name for a value that the client does not name: its digest, and how often it occurred in this session."""
         name = digest(value)
         self._met[f"{self.session}:{name}"] += 1
         return f"{name}:{self._met[f'{self.session}:{name}']}"
 
     @property
     def parent(self) -> Ref:
-        """The parent of the next event: the prompt of this turn, else the session."""
+        """A reference to the parent of the next event: the prompt of the turn, else the start of the session."""
         return self.turn or self.root(f"session:{self.session}")
 
     def root(self, key: str) -> Ref:
-        """The reference of an event that begins a chain, whether or not it exists."""
+        """A reference to the event with this key, which begins a chain. The event need not exist yet."""
         reference = self._roots.get(key)
         if reference is None:
             if len(self._roots) >= ROOTS_MAX:
@@ -133,7 +136,10 @@ class EventBuilder:
     # -- Sessions
 
     def place(self, session: str | None, *, agent: str | None = None, branch: str | None, cwd: str | None) -> None:
-        """Set the session, agent and folder of the following events. The first folder is the root if there is none."""
+        """Set the session, agent and branch of the following events.
+
+        `cwd` becomes the root of paths if there is none yet.
+        """
         self.session = session or self.session
         place = label(self.session), label(agent or self.client), label(branch)
         if place != self._labels:
@@ -141,7 +147,7 @@ class EventBuilder:
         self.files.root = self.files.root or cwd
 
     def start(self, *, cwd: str | None, branch: str | None, version: str | None) -> None:
-        """Record the start of the session, once."""
+        """Record the start of the session, if it is not recorded yet."""
         if self.session in self.started:
             return
         self.started.add(self.session)
@@ -149,39 +155,39 @@ class EventBuilder:
         self.make(f"session:{self.session}", "session.started", fields, parent=None, origin="tool")
 
     def compact(self, name: str, *, trigger: str | None, before: int | None = None, after: int | None = None) -> None:
-        """Record that the agent compacted its window."""
+        """Record that the agent compacted its context window."""
         fields: dict[str, object] = {"trigger": trigger, "before_tokens": before, "after_tokens": after}
         parent = self.root(f"session:{self.session}")
         self.make(self.key("compacted", name), "session.compacted", fields, parent=parent, origin="tool")
 
     def end(self, reason: str | None) -> None:
-        """Record the end of the session. A resumed session ends only once, the first time."""
+        """Record the end of the session. If the session is resumed, later ends are ignored."""
         parent = self.root(f"session:{self.session}")
         self.make(f"ended:{self.session}", "session.ended", {"reason": reason}, parent=parent, origin="tool")
 
     # -- Prompts and commands
 
     def prompt(self, name: str, text: str) -> None:
-        """Begin a turn with a typed prompt."""
+        """Begin a turn with a prompt that a person typed."""
         self.turn = self.root(self.key("prompt", name))
         self.make_prompt(text, key=self.key("prompt", name), parent=None)
 
     def add_prompt(self, name: str, text: str) -> None:
-        """Add a prompt that was typed while the agent worked to the current turn."""
+        """Add a prompt to the current turn, because it was typed while the agent worked."""
         self.make_prompt(text, key=self.key("prompt", name), parent=self.parent)
 
     def make_prompt(self, text: str, *, key: str, parent: Ref | None) -> None:
-        """Make the event of a prompt."""
+        """Make the event of a prompt, with this key and parent."""
         fields: dict[str, object] = {"text": verbatim(text, limit=TEXT_CHARACTERS_MAX), "tags": ["prompt"]}
         self.make(key, MARK, fields, parent=parent, origin="user")
 
     def command(self, name: str, *, command: str, args: str) -> None:
-        """Begin a turn with a slash command, named without its slash."""
+        """Begin a turn with a slash command; `command` has no slash."""
         self.turn = self.root(self.key("prompt", name))
         self.make_command(command, args, key=self.key("prompt", name), parent=None)
 
     def make_command(self, command: str, args: str, *, key: str, parent: Ref | None) -> None:
-        """Make the event of a slash command."""
+        """Make the event of a slash command, with this key and parent."""
         arguments = verbatim(args, limit=TEXT_CHARACTERS_MAX)
         fields: dict[str, object] = {"name": command, "args": arguments}
         if arguments:
@@ -195,7 +201,7 @@ class EventBuilder:
     # -- Tool calls and answers
 
     def call(self, name: str, drafts: Iterable[EventDraft]) -> None:
-        """Make the events of a tool call."""
+        """Make the events of a tool call from their drafts."""
         turn = self.parent
         first = None
         for index, draft in enumerate(drafts):
@@ -205,7 +211,10 @@ class EventBuilder:
             first = first or made
 
     def hold_answer(self, name: str, fields: dict[str, object]) -> None:
-        """Hold an answer of the model until the next one or the end of the turn: later records may complete it."""
+        """Hold back the event of a model's answer until the next answer or the end of the turn.
+
+        Until then later records may complete it.
+        """
         key = self.key("answer", name)
         held = self._hold(key, fields)
         if self.answer is not None and self.answer.key == key:
@@ -215,40 +224,40 @@ class EventBuilder:
         self.answer = held
 
     def hold_closing(self, name: str, text: str) -> None:
-        """Hold the text that ends the turn, unless something follows it."""
+        """Hold back the mark of the turn's last words. If more words follow, those replace it."""
         self.closing = self._hold(self.key("closing", name), {"tags": ["closing"]}, text=text)
 
     def closing_name(self, text: str) -> str:
-        """A name for closing words from the turn and the text, where hooks and transcripts share no other name."""
+        """A name for closing words, made of turn and text; for clients whose hooks and transcripts share no name."""
         return f"{self.parent.sequence:x}:{digest(text)}"
 
     def _hold(self, key: str, fields: dict[str, object], *, text: str = "") -> _PendingEvent:
         return _PendingEvent(key, text, fields, self.at, self.context, self.parent)
 
     def release(self) -> None:
-        """End the turn and make the events that were held."""
+        """Make the events that were held back, at the end of a turn."""
         self.release_answer()
         self.release_closing()
 
     def release_answer(self) -> None:
-        """Make the event of the answer that was held."""
+        """Make the event of the answer that was held back, if any."""
         held, self.answer = self.answer, None
         if held is not None:
             self._make_held(held, "model.answer", held.fields)
 
     def release_closing(self) -> None:
-        """Make the event of the closing words that were held."""
+        """Make the mark of the closing words that were held back, if any."""
         held, self.closing = self.closing, None
         if held is not None:
             self._make_held(held, MARK, {"text": verbatim(held.text, limit=TEXT_CHARACTERS_MAX), **held.fields})
 
     @property
     def is_settled(self) -> bool:
-        """True if no event waits for a later record."""
+        """True if no event is held back."""
         return self.answer is None and self.closing is None
 
     def settle(self) -> list[Event]:
-        """The events that were held until the end of the file."""
+        """Make and return the events that are still held back at the end of the file."""
         self.made = []
         self.release()
         return self.made
@@ -270,7 +279,7 @@ class EventBuilder:
         at: datetime | None = None,
         context: Context | None = None,
     ) -> Ref:
-        """Add the event of this key, once, and return its reference."""
+        """Make the event with this key, unless it was made before; returns a reference to it."""
         sequence = sequence_named(key)
         identifier = event_id(self.writer, sequence)
         place = Ref(self.writer, sequence, descent_from(parent) if parent else ROOT)
@@ -296,7 +305,7 @@ class EventBuilder:
 
 
 def _without_nul(value: object) -> object:
-    """The value without NUL, which PostgreSQL refuses."""
+    """The value with NUL characters replaced, because PostgreSQL refuses them."""
     return value.replace("\0", "�") if isinstance(value, str) and "\0" in value else value
 
 
@@ -306,12 +315,12 @@ def _context(client: str, session: str, agent: str, branch: str) -> Context:
 
 
 def label(value: str | None) -> str:
-    """The value as a label: cut to the allowed length, without NUL."""
+    """The value as a label of a context: cut to the allowed length, with NUL characters replaced."""
     return (value or "")[:LABEL_CHARACTERS_MAX].replace("\0", "�")
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """The time in UTC. One without a zone counts as UTC; one outside the calendar becomes None."""
+    """The time in UTC; a time without a zone counts as UTC. None if it cannot be represented in UTC."""
     if moment is None:
         return None
     try:
@@ -321,7 +330,7 @@ def utc(moment: datetime | None) -> datetime | None:
 
 
 def moment(milliseconds: float | None) -> datetime | None:
-    """The time from milliseconds since 1970; None if it is outside the calendar."""
+    """The UTC time of milliseconds since 1970; None if a datetime cannot represent it."""
     if milliseconds is None:
         return None
     try:

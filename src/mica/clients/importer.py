@@ -1,4 +1,4 @@
-"""Imports transcripts into a space, each from where an earlier import stopped."""
+"""Imports transcripts into a space, each from the place where an earlier import stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TORN_BYTES_MAX = 2**20  # of a line that is still being written; a longer rest i
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of an import."""
+    """The progress of an import: files, bytes and events so far."""
 
     files: int
     bytes: int
@@ -35,7 +35,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, kw_only=True):
-    """The result of an import. Everything that was skipped is counted."""
+    """The result of an import: counts of what was stored and of everything that was skipped."""
 
     files: int = 0
     unchanged: int = 0  # files with nothing new
@@ -46,9 +46,10 @@ class Imported(msgspec.Struct, kw_only=True):
 
 
 class Importer:
-    """Imports transcripts into one log through `append`.
+    """Imports transcripts into one event log.
 
-    The offsets reached are recorded as events with the next of `ids`. A session idle for `idle` counts as ended.
+    How far each file was read is recorded as an event, with the next id of `ids`. A session without changes for the
+    time `idle` counts as ended.
     """
 
     def __init__(
@@ -73,7 +74,10 @@ class Importer:
         root: Path | Mapping[Path, Path | None] | None,
         on_progress: Callable[[Progress], None],
     ) -> Imported:
-        """Import transcripts in this order. A file that cannot be read is listed in the result; the others continue."""
+        """Import these transcripts in order.
+
+        A file that cannot be read is listed in the result, and the import goes on.
+        """
         done = Imported()
         places = await self._offsets()
         files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
@@ -106,7 +110,10 @@ class Importer:
         return done
 
     async def append_new(self, events: Sequence[Event]) -> Appended:
-        """Store events whose ids are derived from their content; known ones stay as they are. Raises InvalidEvent."""
+        """Store events whose ids are derived from their content; events that are stored already stay unchanged.
+
+        Raises InvalidEvent if an event cannot be stored.
+        """
         fresh, refused = await split_storable(self._log, events)
         if refused:
             raise InvalidEvent(next(iter(refused.values())))
@@ -114,7 +121,7 @@ class Importer:
         return Appended(stored=appended.stored, repeated=len(events) - appended.stored)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """The transcripts with something new to read. A missing file has nothing."""
+        """The transcripts among these with something new to import. A missing file has nothing new."""
         places = await self._offsets()
         unread = []
         for path in paths:
@@ -125,7 +132,7 @@ class Importer:
         return unread
 
     def _state(self, path: Path, places: Mapping[TranscriptFile, TranscriptOffset]) -> ImportState:
-        """How much of a transcript is still to be read. Raises OSError."""
+        """Which part of a transcript is not imported yet. Raises OSError if the file cannot be read."""
         reader = reader_of(path)
         extent = reader.extent(path)
         known = places.get(TranscriptFile(str(path), extent.fingerprint))
@@ -139,7 +146,7 @@ class Importer:
     async def _append_chunk(
         self, chunk: TranscriptChunk, *, path: Path, state: ImportState, tally: ImportTally
     ) -> Appended:
-        """Store a chunk together with the offset it reaches: both or neither.
+        """Store the events of a chunk together with the offset that it reaches: both or neither.
 
         An event that the store refuses is counted in the tally; the others are stored.
         """
@@ -166,7 +173,7 @@ class Importer:
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
     async def _offsets(self) -> dict[TranscriptFile, TranscriptOffset]:
-        """The offset that each transcript was read to."""
+        """The offset that each transcript was imported up to, from the recorded events."""
         places: dict[TranscriptFile, TranscriptOffset] = {}
         for event in await self._log.query(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
             with contextlib.suppress(msgspec.ValidationError):  # another program emitted an event of this name
@@ -176,9 +183,10 @@ class Importer:
 
 
 async def split_storable(log: EventLog, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
-    """The events that can be stored, and by id the reason why others cannot. Known events are in neither.
+    """The events that can be stored, and the reasons why others cannot, by id.
 
-    An earlier version of mica, or a hook, may have stored the same event with other content; that one stays.
+    Events that are stored already are in neither, even if their content differs, because a hook or an earlier mica made
+    it.
     """
     fresh: dict[EventId, Event] = {}
     refused: dict[EventId, str] = {}
@@ -199,14 +207,14 @@ async def split_storable(log: EventLog, events: Iterable[Event]) -> tuple[list[E
 
 
 class TranscriptFile(msgspec.Struct, frozen=True):
-    """A transcript, identified by path and beginning."""
+    """The identity of a transcript: its path and a hash of its beginning."""
 
     path: str
     fingerprint: str  # a replaced file is another transcript
 
 
 class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorded offset that a transcript was read to."""
+    """The recorded offset up to which a transcript was imported."""
 
     transcript: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -215,7 +223,7 @@ class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportState(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a transcript that is still to be read."""
+    """The part of a transcript that is not imported yet, and whether its last turn has ended."""
 
     reader: Reader
     extent: Extent
@@ -225,12 +233,12 @@ class ImportState(msgspec.Struct, frozen=True, kw_only=True):
     is_read: bool  # nothing is new
 
     def share(self, place: int, size_bytes: int) -> int:
-        """The share of `size_bytes` that is read at an offset."""
+        """The bytes out of `size_bytes` that are done when the import has reached this place."""
         return min(size_bytes, size_bytes * place // self.extent.end) if self.extent.end else size_bytes
 
 
 class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to a few thousand events of a transcript, and the offset reached with them."""
+    """Up to a few thousand events of a transcript, and the offset after them."""
 
     place: int
     events: list[Event]
@@ -241,13 +249,13 @@ class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
 def _rooted(
     paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
 ) -> Iterator[tuple[Path, Path | None]]:
-    """Each transcript and the folder that its paths are relative to."""
+    """Yield each transcript with the folder that its file paths are relative to."""
     for path in paths:
         yield path, root.get(path) if isinstance(root, Mapping) else root
 
 
 def _is_torn(path: Path, state: ImportState) -> bool:
-    """True if the only new part of the file is an unfinished line, so that an import would read nothing."""
+    """True if the only new part of the file is an unfinished line, which an import would not read."""
     if path.suffix != ".jsonl" or state.start >= state.extent.end or state.is_due:
         return False
     with path.open("rb") as file:
@@ -263,7 +271,7 @@ def _is_torn(path: Path, state: ImportState) -> bool:
 
 
 def _size(path: Path) -> int:
-    """The size of a transcript, for the progress; 0 when it cannot be read."""
+    """The size of a transcript in bytes, to show progress; 0 if it cannot be read."""
     try:
         return reader_of(path).extent(path).size_bytes
     except OSError:
@@ -271,7 +279,7 @@ def _size(path: Path) -> int:
 
 
 def _chunks(path: Path, state: ImportState, *, root: Path | None, tally: ImportTally) -> Iterator[TranscriptChunk]:
-    """The new events of a transcript. Only the last chunk can be settled: complete up to the end of the last turn."""
+    """Yield the new events of a transcript in chunks. Only the last chunk can end with a finished turn."""
     events: list[Event] = []
     ends: list[int] = []
     place = state.start
@@ -288,7 +296,7 @@ def _chunks(path: Path, state: ImportState, *, root: Path | None, tally: ImportT
 def _complaints(
     path: Path, chunk: TranscriptChunk, refused: Mapping[EventId, str], reader: Reader
 ) -> list[tuple[int, str]]:
-    """The reasons why events of a chunk were refused, each with the number of its record."""
+    """For each refused event of a chunk: the number of its record in the transcript, and the reason."""
     if not refused:
         return []
     ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))

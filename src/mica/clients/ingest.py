@@ -19,7 +19,7 @@ from mica.store.space import root_of
 
 
 class Ingested(msgspec.Struct, kw_only=True):
-    """The result of an ingest. Everything that was skipped is counted."""
+    """The result of an ingest: counts of what was stored and of everything that was skipped."""
 
     sessions: int = 0
     lines: int = 0
@@ -30,7 +30,7 @@ class Ingested(msgspec.Struct, kw_only=True):
 
 
 class Ingester:
-    """Ingests the spools of one space. Only one process at a time does it; others return at once."""
+    """Stores the spooled lines of one space. If another process is doing it, `ingest` returns at once."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class Ingester:
         self._excluded = excluded
 
     async def ingest(self) -> Ingested:
-        """Store the spooled lines, each once and in the order of its session. Raises what the store raises."""
+        """Store the spooled lines as events, each once and in the order of its session.
+
+        Errors of the store are raised.
+        """
         done = Ingested()
         if not await asyncio.to_thread(self._spools.has_news):
             return done
@@ -81,7 +84,7 @@ class Ingester:
         await asyncio.to_thread(self._spools.remove_finished, session, cursor, is_over=is_over)
 
     async def _store_events(self, events: list[Event], done: Ingested) -> None:
-        """Store events. Known ones stay as they are; refused ones are counted in the tally."""
+        """Store events. Events that are stored already stay unchanged; refused ones are counted in the tally."""
         if not events:
             return
         try:

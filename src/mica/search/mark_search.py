@@ -115,7 +115,9 @@ async def _read_periods(
         for event in await log.query(EventQuery(names=(MARK,), since=period.start_at, until=period.end_at, limit=limit))
     ]
     texts_read = await texts.read([event.position or 0 for event in events], neighbours=0)
-    marks = sorted((text.mark for text in texts_read if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True)
+    marks = sorted(
+        (text.mark for text in texts_read if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True
+    )
     return [Hit(mark=mark, score=1 / rank, parts={"own": 1.0}) for rank, mark in enumerate(marks[:limit], start=1)]
 
 
@@ -287,7 +289,9 @@ def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int
     For a hit that corrects nothing, its own id and 0.
     """
     visited = {hit.id}
-    while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in visited:
+    while (
+        CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in visited
+    ):
         hit = above
         visited.add(hit.id)
     return hit.id, len(visited) - 1

@@ -219,7 +219,11 @@ class Scoring:
         self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
         self._lent = score_neighbours(query, texts, list(map(add, self._own, self._learned)), postings)
         complete_positions = find_complete(query, postings.by_term)
-        complete = [place for place, text in enumerate(texts) if text.position in complete_positions] if complete_positions else []
+        complete = (
+            [place for place, text in enumerate(texts) if text.position in complete_positions]
+            if complete_positions
+            else []
+        )
         for place in complete:
             self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # neighbours add nothing
         best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0

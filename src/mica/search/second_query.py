@@ -84,7 +84,10 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
     """Terms for members of the kind that a question asks for: "dog", "cat" and others for "which pets"."""
     query_words = words(query.text)
     near = {
-        word for place, word in enumerate(query_words) if word in _ASKS_FOR for word in query_words[place + 1 : place + 1 + REACH]
+        word
+        for place, word in enumerate(query_words)
+        if word in _ASKS_FOR
+        for word in query_words[place + 1 : place + 1 + REACH]
     }
     kind_terms = set(terms_of(near))
     weights = {
