@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mica
 from mica import redact, words
+from mica.model import event
 from mica.model.text_cache import forget_texts, remember_texts
 
 SOURCES = Path(mica.__file__).parent
@@ -53,6 +54,20 @@ def test_terms_and_key_names_are_emptied_too() -> None:
 
     assert words.term_of.cache_info().currsize == 0
     assert redact._secret_kind.cache_info().currsize == 0
+
+
+async def test_a_purge_empties_the_names_that_contexts_share() -> None:
+    """keeps: U-08."""
+    async with mica.open(":memory:") as memory:
+        with memory.context(user="erika.mustermann", labels_of="acme-gmbh"):
+            memory.emit("page.opened", {})
+        assert "erika.mustermann" in event._known_values
+        assert (("labels_of", "acme-gmbh"),) in event._known_labels
+
+        await memory.purge(user="erika.mustermann")
+
+    assert "erika.mustermann" not in event._known_values
+    assert not event._known_labels
 
 
 def test_no_other_module_has_a_bounded_cache() -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, NewType, TypeAlias, cast
 import msgspec
 
 from mica.errors import InvalidContext, InvalidEvent, InvalidInput
-from mica.model.text_cache import remember_texts
+from mica.model.text_cache import clear_on_forget, remember_texts
 
 EventId = NewType("EventId", str)
 ContextId = NewType("ContextId", str)
@@ -208,6 +208,8 @@ EMPTY = Context()
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _known_labels: dict[_Pairs, _Pairs] = {}  # sorted pairs, keyed by the pairs in any order
 _known_values: dict[str | None, str | None] = {}  # the value as plain `str`, keyed by the value
+clear_on_forget(_known_labels.clear)
+clear_on_forget(_known_values.clear)
 _encode_context = msgspec.msgpack.Encoder(enc_hook=_as_text).encode
 _decode_context = msgspec.msgpack.Decoder(Context).decode
 

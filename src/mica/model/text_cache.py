@@ -1,6 +1,6 @@
 """Caches of pure functions over texts that people or agents wrote, and the one place that empties them.
 
-A purge must leave no copy of a text in the process, so every function that caches texts is registered here.
+A purge must leave no copy of a text in the process, so every cache that is keyed by texts is registered here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return cast(Callable[P, R], cached)
 
     return decorate
+
+
+def clear_on_forget(clear: Callable[[], None]) -> None:
+    """Register the function that empties a cache of another kind; `forget_texts` calls it."""
+    _clear.append(clear)
 
 
 def forget_texts() -> None:
