@@ -37,6 +37,13 @@ def test_there_is_no_tree_without_a_session(tmp_path: Path) -> None:
     assert trees.latest([build(1)]) is None
 
 
+def test_a_directory_that_is_gone_is_none(tmp_path: Path) -> None:
+    trees = WorkingTrees(tmp_path / "home")
+
+    assert trees.latest_directory(started(tmp_path / "gone")) is None
+    assert trees.latest(started(tmp_path / "gone")) is None
+
+
 def test_a_directory_outside_the_space_is_not_read(tmp_path: Path) -> None:
     """keeps: U-09. A server decides which directories belong to a space."""
     shop, other = checkout(tmp_path / "shop"), checkout(tmp_path / "other")

@@ -34,9 +34,9 @@ class WorkingTrees:
         return self._is_ours is None or self._is_ours(directory)
 
     def latest_directory(self, events: Iterable[Event]) -> Path | None:
-        """The directory of the latest session among these events; None without a session, or if it may not be read."""
+        """The directory of the latest session among these events; None if it has none, or if it may not be read."""
         directory = latest_directory(events)
-        return directory if directory is not None and self.is_readable(directory) else None
+        return directory if directory is not None and self.is_readable(directory) and directory.is_dir() else None
 
     def latest(self, events: Iterable[Event]) -> Path | None:
         """The root of the working tree around `latest_directory`."""

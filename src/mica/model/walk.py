@@ -212,13 +212,13 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
-    """The working directory of the latest session, if it still exists."""
+    """The absolute working directory of the latest session, whether or not it still exists; None if it has none."""
     latest = None
     for event in events:
         if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
             latest = cwd
     path = None if latest is None else Path(latest)
-    return path if path is not None and path.is_absolute() and path.is_dir() else None
+    return path if path is not None and path.is_absolute() else None
 
 
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
