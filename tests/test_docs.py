@@ -11,7 +11,10 @@ import re
 import runpy
 import subprocess
 import sys
+from codeop import CommandCompiler
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from tests.web.server import WebServer
@@ -20,23 +23,56 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SERVER = "http://127.0.0.1:6422"  # where `mica up` serves on a reader's machine
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
+IN_ONE_SESSION = ROOT / "docs" / "tours" / "python.md"  # its blocks are pasted one after the other
+
+
+def examples(page: Path) -> Iterator[tuple[int, str, str | None]]:
+    """The line, code and output of every example of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = [
+        (text[: match.start()].count("\n") + 1, match["code"], match["output"]) for match in EXAMPLE.finditer(text)
+    ]
+    if page != IN_ONE_SESSION:
+        yield from found
+    elif found:
+        yield found[0][0], "".join(code for _, code, _ in found), "".join(output or "" for *_, output in found)
+
+
 EXAMPLES = [
-    pytest.param(
-        match["code"], match["output"], id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}"
-    )
-    for page in PAGES
-    for match in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
+    pytest.param(code, output, id=f"{page.name}:{line}") for page in PAGES for line, code, output in examples(page)
 ]
 
 
+def statements(code: str) -> Iterator[CodeType]:
+    """The statements that a Python prompt runs when these lines are pasted: a blank line ends a block."""
+    compiler = CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    lines: list[str] = []
+    for line in [*code.splitlines(), ""]:
+        lines.append(line)
+        if (statement := compiler("\n".join(lines), "example", "single")) is not None:
+            yield statement
+            lines = []
+    assert not any(lines), f"an unfinished statement: {lines}"
+
+
 def run(code: str) -> str:
-    """Run a block of code, which may await at its top level; returns its output."""
-    compiled = compile(code, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    """Paste code into a prompt that allows `await`; returns what it prints, without the echo of values."""
+
+    async def paste() -> None:
+        names: dict[str, object] = {"__name__": "__main__"}
+        for statement in statements(code):
+            result = eval(statement, names)  # the example itself, from our own pages
+            if inspect.iscoroutine(result):
+                await result
+
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        result = eval(compiled, {"__name__": "__main__"})  # the example itself, from our own pages
-        if inspect.iscoroutine(result):
-            asyncio.run(result)
+    echo, sys.displayhook = sys.displayhook, lambda value: None
+    try:
+        with contextlib.redirect_stdout(printed):
+            asyncio.run(paste())
+    finally:
+        sys.displayhook = echo
     return printed.getvalue()
 
 
@@ -59,6 +95,14 @@ def test_an_example_prints_what_the_page_says(
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 3
+
+
+def test_a_blank_line_inside_a_block_is_noticed() -> None:
+    assert run("for n in (1, 2):\n    print(n)\n\nprint(3)\n") == "1\n2\n3\n"
+    with pytest.raises(IndentationError):
+        run("for n in (1, 2):\n    print(n)\n\n    print(3)\n")
+    with pytest.raises(SyntaxError):
+        run("for n in (1, 2):\n    print(n)\nprint(3)\n")
 
 
 def test_every_page_is_listed_in_the_site_once(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from mica.testing.postgres import LocalPostgres
-
 ROOT = Path(__file__).parent.parent
 TRANSCRIPTS = ROOT / "tests" / "fixtures" / "claude-code"
 CONSOLE = re.compile(r"```console\n(?P<block>.*?)```", re.DOTALL)
@@ -110,15 +108,26 @@ def test_every_line_of_a_page_works_when_pasted(page: str, newcomer: Newcomer) -
     check_page(newcomer, listed)
 
 
-def test_every_line_of_the_team_tour_works_when_pasted(tmp_path: Path, server: LocalPostgres) -> None:
-    newcomer = Newcomer(tmp_path, has_transcripts=False)
-    folder = re.compile(r"postgresql://mica_app@/mica\?host=/tmp/mica-postgres-…&space=(\w+)")
-    listed = [
-        (folder.sub(lambda found: server.address(space=f"tour {found[1]}"), command), expected)
-        for command, expected in commands("docs/tours/team.md")
-    ]
+@pytest.fixture
+def team_server() -> Iterator[list[str]]:
+    """The lines that the command of the team tour prints while its server runs."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "mica.testing.postgres"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield [process.stdout.readline().rstrip("\n") for _ in range(2)]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
 
-    check_page(newcomer, listed)
+
+def test_every_line_of_the_team_tour_works_when_pasted(newcomer: Newcomer, team_server: list[str]) -> None:
+    listed = commands("docs/tours/team.md")
+    assert ".venv/bin/python -m mica.testing.postgres" in (ROOT / "docs/tours/team.md").read_text(encoding="utf-8")
+    assert len(listed) > 5
+
+    check_page(newcomer, [*((line, "") for line in team_server), *listed])
 
 
 def readme_commands() -> list[str]:
@@ -147,7 +156,7 @@ def test_every_command_of_the_readme_works_when_pasted(newcomer: Newcomer) -> No
 def running(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
     """`make run`, as in the README."""
     with subprocess.Popen(
-        ["make", "run"],
+        ["make", "run", "ARGS=--port 0"],  # another program of this machine may use the usual port
         cwd=newcomer.clone,
         env=newcomer.environment,
         stdin=subprocess.DEVNULL,

