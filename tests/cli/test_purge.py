@@ -226,7 +226,7 @@ def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, a
             pass
         it.send_signal(signal.SIGINT)
         try:
-            out, rest = it.communicate(timeout=20)
+            out, rest = it.communicate(timeout=120)
         finally:
             it.kill()
     os.close(theirs)

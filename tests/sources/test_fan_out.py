@@ -25,7 +25,8 @@ from mica.testing.builders import START_AT
 from mica.testing.sources import task_fan_out
 
 CONCEPT = "judgment:code_review:abc123"
-SOON_S = 0.25  # a deadline that only a hung source misses
+SOON_S = 2.5  # a deadline that only a hung source misses, also on a busy machine
+BRIEFLY_S = 0.25  # a deadline that is over before the only source answers
 
 
 class Slow(GatedSource):
@@ -81,9 +82,9 @@ async def test_a_hung_source_costs_only_its_own_answer(memory: Memory) -> None:
 
     answer = await memory.sources.gather(CONCEPT, deadline_s=SOON_S)
 
-    assert answer.missing["hung"] == "no answer within 200 ms"
+    assert answer.missing["hung"] == "no answer within 2000 ms"
     assert [each.source for each in answer.fragments] == ["app"]
-    assert "- missing: hung (no answer within 200 ms)" in answer.injection
+    assert "- missing: hung (no answer within 2000 ms)" in answer.injection
 
 
 async def test_many_hung_sources_delay_no_other(home: Settings) -> None:
@@ -113,7 +114,7 @@ async def test_each_source_has_its_share_of_the_deadline(memory: Memory) -> None
     slow.gate.clear()
     memory.sources.add(slow)
 
-    answer = await memory.sources.gather(CONCEPT, deadline_s=SOON_S)
+    answer = await memory.sources.gather(CONCEPT, deadline_s=BRIEFLY_S)
 
     assert answer.missing["slow"] == "no answer within 100 ms"
 
@@ -382,7 +383,7 @@ async def test_a_late_answer_is_cached_for_the_next_query(memory: Memory) -> Non
     slow = GatedSource("slow")
     slow.gate.clear()
     memory.sources.add(slow)
-    first = await memory.sources.gather(CONCEPT, deadline_s=SOON_S)
+    first = await memory.sources.gather(CONCEPT, deadline_s=BRIEFLY_S)
     slow.gate.set()
 
     second = await memory.sources.gather(CONCEPT)
@@ -540,11 +541,11 @@ async def test_a_hung_source_of_a_task_is_cancelled_and_reported() -> None:
     """keeps: TC-03, U-05"""
     hung = TaskSource("hung", wait=asyncio.Event())
 
-    found = await collect_task([hung, TaskSource("fine")], deadline_s=0.05)
+    found = await collect_task([hung, TaskSource("fine")], deadline_s=1.0)
     await asyncio.sleep(0)
 
     assert [each.text for each in found.fragments] == ["fine"]
-    assert found.missing == {"hung": "no answer within 40 ms"}
+    assert found.missing == {"hung": "no answer within 800 ms"}
     assert hung.was_cancelled
 
 

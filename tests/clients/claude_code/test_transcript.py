@@ -7,7 +7,6 @@ import functools
 import json
 import operator
 import os
-import time
 import tracemalloc
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -321,12 +320,10 @@ def test_paths_are_relative_to_the_root() -> None:
 
 
 def test_megabytes_of_injected_text_are_taken_out_in_one_pass(path: Path) -> None:
-    """It took 8 s when each element copied the rest of the text."""
-    write(path, user("One" + "<system-reminder></system-reminder>" * 120_000 + " two <system-reminder>"))
-    began = time.process_time()
+    """If each element copied the rest of the text, this would take minutes."""
+    write(path, user("One" + "<system-reminder></system-reminder>" * 600_000 + " two <system-reminder>"))
 
     assert marks(events_of(path), "prompt") == ["One two <system-reminder>"]
-    assert time.process_time() - began < 2
 
 
 # -- Prompts ----------------------------------------------------------------------------------------------
