@@ -43,7 +43,7 @@ class Session(msgspec.Struct, frozen=True):
     branch: str = "main"
 
     def times(self) -> list[datetime]:
-        """The time of each turn: a person takes minutes, a tool half a minute."""
+        """Return the time of each turn: a prompt comes minutes after the last turn, a tool call half a minute."""
         at, found = self.start.astimezone(UTC), []
         for number, turn in enumerate(self.turns):
             if number:
@@ -53,7 +53,7 @@ class Session(msgspec.Struct, frozen=True):
         return found
 
     def closes(self, number: int) -> bool:
-        """True if the turn of this number is the last before the next prompt."""
+        """True if the turn with this number is the last before the next prompt, or of the session."""
         return number + 1 == len(self.turns) or self.turns[number + 1].user is not None
 
 
@@ -109,7 +109,7 @@ class Scenario(msgspec.Struct, frozen=True):
     marks: list[NotedMark] = []
 
     def moments(self) -> list[Moment]:
-        """The moments at which something is stored and checked, in order."""
+        """Return the moments at which work is stored and checked, in order, each with its checks."""
         return _with_checks(self, _after_sessions(self) if self.kind == "coding" else _after_marks(self))
 
 
@@ -123,7 +123,7 @@ class Moment(msgspec.Struct):
 
 
 def load(path: Path) -> list[Scenario]:
-    """The scenarios of a folder, or of one file."""
+    """Load the scenarios of a folder, or of one file."""
     files = [path] if path.is_file() else sorted(path.glob("*.json"))
     return [msgspec.json.decode(file.read_bytes(), type=Scenario) for file in files]
 
@@ -137,12 +137,12 @@ def _after_sessions(scenario: Scenario) -> list[Moment]:
 
 
 def _after_marks(scenario: Scenario) -> list[Moment]:
-    asked = {check.after for check in scenario.checks}
+    checked = {check.after for check in scenario.checks}
     following = [*(mark.session for mark in scenario.marks[1:]), None]
     return [
         Moment(mark.session, mark.at.astimezone(UTC), mark.id)
         for mark, after in zip(scenario.marks, following, strict=True)
-        if mark.id in asked or mark.session != after
+        if mark.id in checked or mark.session != after
     ]
 
 
@@ -174,7 +174,7 @@ class Score(msgspec.Struct, frozen=True):
 def score(check: Check, answer: str) -> Score:
     """Score an answer, ignoring the fence, headings, letter case and white space."""
     lines = [line for line in answer.splitlines() if not re.match(r"(</?memory\b|#{1,6} )", line)]
-    text = _folded(" ".join(lines))
+    text = _normalize(" ".join(lines))
     says = frozenset(gold.id for gold in check.must if _has(text, gold.any_of))
     weight = sum(gold.weight for gold in check.must)
     stale = [gold for gold in check.stale if _has(text, gold.any_of) and not _has(text, gold.unless)]
@@ -187,19 +187,22 @@ def score(check: Check, answer: str) -> Score:
     )
 
 
-def _folded(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
 def _has(text: str, alternatives: Alternatives) -> bool:
-    return any(all(_folded(each) in text for each in together) for together in alternatives)
+    return any(all(_normalize(each) in text for each in together) for together in alternatives)
 
 
 # -- Baseline: newest words ----------------------------------------------------------------------------------------
 
 
 def conversation(scenario: Scenario, check: Check) -> list[str]:
-    """Prompts and closing words up to a check, oldest first; of one session or one week if the check says so."""
+    """Return prompts and closing words up to a check, oldest first, as lines.
+
+    A check of a handoff limits them to its session, a check of a week to that week.
+    """
     spoken = list(_spoken_before(scenario, check))
     if check.ask == "handoff":
         session = next((mark.session for mark in scenario.marks if mark.id == check.after), check.after)
@@ -228,7 +231,7 @@ def _spoken_before(scenario: Scenario, check: Check) -> Iterator[tuple[datetime,
 
 
 def session_name(scenario: Scenario, session: str) -> str:
-    """The name that Claude Code would give a session of a scenario."""
+    """Return the session id that a scenario's session has in its transcript."""
     return _identifier(scenario.name, session)
 
 
@@ -237,7 +240,7 @@ def _identifier(*parts: object) -> str:
 
 
 def make_tree(scenario: Scenario, folder: Path) -> Path:
-    """A git working tree with the files that a scenario names; no check depends on their contents."""
+    """Create a git working tree with the files that a scenario names; no check depends on their contents."""
     tree = folder / scenario.name / (Path(scenario.cwd).name or scenario.project)
     tree.mkdir(parents=True)
     names = {name for session in scenario.sessions for turn in session.turns for name in (turn.read, turn.edit) if name}
@@ -272,7 +275,7 @@ class Transcript:
             self._add(turn, number, ends=session.closes(number))
 
     def save(self, home: Path) -> Path:
-        """Write the transcript to Claude Code's place below a home folder, with the time of its last record."""
+        """Write the transcript where Claude Code puts it below a home folder; the file gets the last record's time."""
         folder = home / ".claude" / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(self._tree))
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.name}.jsonl"

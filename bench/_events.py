@@ -1,4 +1,4 @@
-"""A seeded stream of events in the shape of an agent daemon's log, and the naive record of one.
+"""A seeded stream of events in the shape of an agent daemon's log, and the record that a naive log writes for each.
 
 Live sessions take turns. Each has a few agents and one chain of events at a time; eight events in a row share a
 context (a scope), and a scope descends from the last event of the scope before it in its chain. The naive record embeds
@@ -25,8 +25,8 @@ SCOPE_EVENTS = 8
 CHAIN_SCOPES = 2, 6  # about 30 events
 SESSION_SCOPES = 50, 110  # then another session replaces it
 AGENTS = 2, 6
-LASTING_SHARE = 0.02  # of all scopes belong to one session that never ends, as a daemon's own does
-TEXT_BYTES = 74  # of free text in the middle; together with what is named, about 146 bytes of JSON
+LASTING_SHARE = 0.02  # of all scopes belong to one session that never ends, such as a daemon's own
+TEXT_BYTES = 74  # of free text on average; with the other fields about 146 bytes of JSON
 LASTING = "sess_daemon"
 FRESH_SCOPES = 32  # created at once
 
@@ -69,7 +69,7 @@ class _Session:
         self.user = f"user-{chance.randint(1, 400)}"
         self.client = f"cli-{chance.getrandbits(32):08x}"
         self.agents = [f"agent-{chance.choice(ROLES)}-{number}" for number in range(chance.randint(*AGENTS))]
-        self.left = chance.randint(*SESSION_SCOPES)
+        self.scopes_left = chance.randint(*SESSION_SCOPES)
         self.chain_left = 0
         self.chain = 0
         self.correlation = self.orchestration = ""
@@ -81,7 +81,7 @@ TOOLS = "Read Bash Edit Grep Write Fetch".split()
 
 
 def stream(events: int, *, seed: int = SEED, live: int = 200, field: str = "note") -> list[Scope]:
-    """This many events, in whole scopes. `field` is the name of the free-text field; only `text` is indexed."""
+    """Generate about this many events, in whole scopes. `field` names the free-text field; only `text` is indexed."""
     return list(scopes(events // SCOPE_EVENTS, seed=seed, live=live, field=field))
 
 
@@ -125,7 +125,7 @@ def scopes(count: int, *, seed: int = SEED, live: int = 200, field: str = "note"
             session.correlation = f"corr_{chance.getrandbits(128):032x}"
             session.orchestration = f"orch_{chance.getrandbits(32):08x}"
         session.chain_left -= 1
-        session.left -= 1
+        session.scopes_left -= 1
         yield Scope(
             chain=session.chain,
             session=session.name,
@@ -136,7 +136,7 @@ def scopes(count: int, *, seed: int = SEED, live: int = 200, field: str = "note"
             orchestration=session.orchestration,
             steps=tuple(_step(chance, session, field) for _ in range(SCOPE_EVENTS)),
         )
-        if session is not lasting and session.left <= 0:
+        if session is not lasting and session.scopes_left <= 0:
             sessions[place] = _Session(chance)
 
 
@@ -173,7 +173,7 @@ def _text(chance: random.Random) -> str:
 
 @cache
 def library() -> str:
-    """Natural text: the modules of the standard library, about 4 MB, the same for one version of Python."""
+    """Return about 4 MB of natural text: the standard library's modules, the same for one version of Python."""
     folder = Path(sysconfig.get_path("stdlib"))
     return "".join(path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.py")))
 
@@ -182,7 +182,7 @@ def library() -> str:
 
 
 def embedded(scope: Scope, above: Embedded | None) -> Embedded:
-    """The complete context of an event whose parent has the context `above`."""
+    """Build the complete context that a naive log embeds in an event whose parent has the context `above`."""
     now = time.time()
     identifier = f"evt_{uuid.uuid4().hex}"
     if above is None:
@@ -210,5 +210,5 @@ def embedded(scope: Scope, above: Embedded | None) -> Embedded:
 
 
 def record(step: Step, context: Embedded) -> Embedded:
-    """An event as the naive log writes it."""
+    """Build an event as a naive log writes it."""
     return {"event": step.name, "timestamp": context["_event_timestamp"], "data": step.data, "_ksi_context": context}

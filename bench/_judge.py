@@ -111,7 +111,7 @@ def read(path: Path) -> list[Instance]:
 
 
 def tokens(text: str) -> int:
-    """The number of words and punctuation marks in a text."""
+    """Count the words and punctuation marks in a text."""
     return len(_TOKEN.findall(text))
 
 
@@ -140,7 +140,7 @@ def stem(word: str) -> str:
 
 
 def units(text: str, *, parts: bool = False) -> list[str]:
-    """The units of a text in order; `parts` adds the pieces of identifiers, for the side that covers."""
+    """Return the units of a text in order; `parts` adds the pieces of identifiers, for a text that covers another."""
     return [unit for raw in _RAW.findall(text) for unit in _units_of(raw, parts)]
 
 
@@ -165,7 +165,7 @@ def _units_of(raw: str, parts: bool) -> tuple[str, ...]:  # noqa: FBT001  # lru_
 
 
 def _identifier(name: str, *, parts: bool) -> Iterator[str]:
-    """`engine.ts` and `BATCH_SIZE` whole, `attr.asdict` by its last name."""
+    """Yield the unit of an identifier: `engine.ts` and `BATCH_SIZE` whole, `attr.asdict` as `asdict`; then parts."""
     ending = re.search(r"\.([A-Za-z0-9]{1,5})$", name)
     if "." in name and not (ending and ending[1] in FILE_ENDINGS):
         name = name.rsplit(".", 1)[1]
@@ -214,12 +214,12 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class Judge:
-    """Scores digests of the instances of one file, whose marks define how rare a unit is."""
+    """Scores digests of the instances of one file. A unit weighs more the fewer of these instances have it."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.instances = {instance.id: instance for instance in instances}
-        self.marked = {each.id: [set(units(mark.text, parts=True)) for mark in each.marks] for each in instances}
-        self.reachable = {name: set().union(*marked) for name, marked in self.marked.items()}
+        self.mark_units = {each.id: [set(units(mark.text, parts=True)) for mark in each.marks] for each in instances}
+        self.reachable = {name: set().union(*mark_units) for name, mark_units in self.mark_units.items()}
         self.frequency = Counter(unit for found in self.reachable.values() for unit in found)
         self.wanted = {each.id: set(units(each.reference)) for each in instances}
         self.known = {each.id: set(units(each.reference, parts=True)) for each in instances}
@@ -245,11 +245,11 @@ class Judge:
         return _ratio(self.weigh(unit for unit in wanted if unit in covered), self.weigh(wanted))
 
     def recall_by_thirds(self, name: str, covered: Collection[str]) -> float:
-        """Recall with each unit split over the thirds of the stretch that mention it, mean of the thirds."""
-        marked = self.marked[name]
+        """Return the mean recall of the three thirds of the marks; a unit counts in each third that mentions it."""
+        mark_units = self.mark_units[name]
         reached, whole = [0.0] * 3, [0.0] * 3
         for unit in sorted(self.wanted[name]):
-            thirds = [3 * number // len(marked) for number, found in enumerate(marked) if unit in found]
+            thirds = [3 * number // len(mark_units) for number, found in enumerate(mark_units) if unit in found]
             for third, count in Counter(thirds).items():
                 weight = self.weight(unit) * count / len(thirds)
                 whole[third] += weight
@@ -260,8 +260,8 @@ class Judge:
         instance = self.instances[name]
         text = "\n".join(sentence.text for sentence in digest)
         spent = tokens(text)
-        said, covered = units(text), set(units(text, parts=True))
-        distinct = set(said)
+        used, covered = units(text), set(units(text, parts=True))
+        distinct = set(used)
         weight = self.weigh(distinct)
         grounded, whole, frames = ground(instance, digest)
         known = {mark.id for mark in instance.marks}
@@ -292,7 +292,7 @@ class Judge:
             focus=focus,
             lift=recall_all - _mean(self.recall(other, covered, reachable=False) for other in self.others[name]),
             support=_ratio(self.weigh(distinct & self.reachable[name]), weight),
-            redundancy=1 - weight / all_said if (all_said := self.weigh(said)) else 0.0,
+            redundancy=1 - weight / all_used if (all_used := self.weigh(used)) else 0.0,
             grounded=grounded,
             whole=whole,
             asked=_ratio(sum(tokens(each.text) for each in digest if each.marks and set(each.marks) <= asking), spent),
@@ -300,25 +300,25 @@ class Judge:
             score=0.0 if failed else harmonic,
             failed=failed,
             frames=frames,
-            decisions=self.decided(instance, covered),
+            decisions=self.decision_recall(instance, covered),
         )
 
-    def decided(self, instance: Instance, covered: Collection[str]) -> float | None:
-        """The share of the listed decisions that have half of their weight or more in the digest."""
+    def decision_recall(self, instance: Instance, covered: Collection[str]) -> float | None:
+        """Return the share of the listed decisions that a digest covers by half of their weight. None without any."""
         if not instance.decisions:
             return None
         found = [set(units(decision)) for decision in instance.decisions]
         return _mean(float(_ratio(self.weigh(each & set(covered)), self.weigh(each)) >= 0.5) for each in found)
 
     def run(self, digests: Mapping[str, Sequence[Sentence]], share: float) -> list[Row]:
-        """A row for each instance; one without a digest scores 0."""
+        """Score the digest of each instance; one without a digest scores 0."""
         rows = [self.score(name, digests.get(name, ()), share) for name in self.instances]
         mark_templates(rows)
         return rows
 
 
 def _others(instances: Sequence[Instance]) -> Iterator[tuple[str, list[str]]]:
-    """For each instance, some others of its project and kind."""
+    """Yield for each instance some others of its project and kind, chosen at random."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for instance in instances:
         groups[instance.source, instance.kind].append(instance.id)
@@ -333,10 +333,11 @@ def _others(instances: Sequence[Instance]) -> Iterator[tuple[str, list[str]]]:
 
 
 def ground(instance: Instance, digest: Sequence[Sentence]) -> tuple[float, float, list[str]]:
-    """The share of tokens in verbatim runs of a cited mark, that of those in whole runs, and the words in none.
+    """Compare each sentence with the marks it cites.
 
-    A run is RUN_TOKENS_MIN tokens or a whole sentence; it is whole when it begins and ends at a boundary of the mark:
-    a line end, or punctuation before a blank.
+    Returns the share of its tokens in verbatim runs, the share of those in whole runs, and for each sentence the words
+    in no run. A run has at least RUN_TOKENS_MIN tokens or is a whole sentence; it is whole if it begins and ends at a
+    boundary of the mark: a line end, or punctuation before a blank.
     """
     marks = {mark.id: mark.text for mark in instance.marks}
     total = verbatim = whole = 0
@@ -362,7 +363,7 @@ def ground(instance: Instance, digest: Sequence[Sentence]) -> tuple[float, float
 
 @lru_cache(maxsize=20_000)
 def _bounded(text: str) -> tuple[list[str], set[int]]:
-    """The tokens of a mark and the places between them where a sentence may begin or end."""
+    """Return the tokens of a mark, and the positions between them where a sentence may begin or end."""
     found: list[str] = []
     edges = {0}
     for line in text.split("\n"):
@@ -412,7 +413,7 @@ def mark_templates(rows: Sequence[Row]) -> None:
 
 
 def _skeleton(frame: str) -> list[str]:
-    """The words of a frame, numbers and identifiers masked."""
+    """Return the words of a frame, with numbers and identifiers masked."""
     words = (word.strip(".,;:!?()[]\"'`*") for word in frame.split())
     return [
         "0" if re.search(r"\d", word) else "X" if re.search(r"[_/.]|[a-z][A-Z]", word) else word.lower()
@@ -433,12 +434,12 @@ def by_family(rows: Iterable[Row], value: Callable[[Row], float | None]) -> dict
 
 
 def macro(rows: Iterable[Row], value: Callable[[Row], float | None]) -> float:
-    """The mean over instances within each family, then over the families."""
+    """Return the mean over the families of the mean over their instances."""
     return _mean(_mean(values) for values in by_family(rows, value).values())
 
 
 def interval(values: Mapping[str, Sequence[float]], *, draws: int, seed: int) -> tuple[float, float, float]:
-    """The mean over families and its 95 % bootstrap interval, instances drawn within families."""
+    """Return the mean over families and its 95 % bootstrap interval; instances are drawn within families."""
     import numpy
 
     generator = numpy.random.default_rng(seed)
@@ -451,7 +452,7 @@ def interval(values: Mapping[str, Sequence[float]], *, draws: int, seed: int) ->
 
 
 def write(path: Path, digests: Mapping[str, Sequence[Sentence]], share: float) -> None:
-    """Digests as a list of JSON lines, for another judge."""
+    """Append digests to a file of JSON lines, for another judge."""
     with path.open("a", encoding="utf-8") as file:
         for name, digest in digests.items():
             sentences = [{"text": each.text, "marks": list(each.marks)} for each in digest]

@@ -60,14 +60,14 @@ def read(instance: Instance) -> Lesson:
 
 
 def fold(instance: Instance, alone: Iterable[str]) -> str:
-    """The name of the fold to exclude when this is scored: its project, or a quarter of a project without peers."""
+    """Name the fold to leave out when an instance is scored: its project, or a quarter of a project without peers."""
     if instance.source not in alone:
         return instance.source
     return f"{instance.source}/{int(fingerprint(instance), 16) % PARTS}"
 
 
 def alone(instances: Iterable[Instance]) -> set[str]:
-    """Projects that are the only one of their family."""
+    """Return the projects that are the only one of their family."""
     projects: dict[str, set[str]] = defaultdict(set)
     for instance in instances:
         projects[instance.family].add(instance.source)
@@ -79,7 +79,7 @@ def fingerprint(instance: Instance) -> str:
 
 
 def learn(training: Sequence[Lesson]) -> Table:
-    """The table of these lessons."""
+    """Learn the salience table from these lessons."""
     rarities, rare = rarity_table(training)
     plain = Table(0.0, {}, {unit: (rarity, 0.0) for unit, rarity in rarities.items()}, rare)
     signal = numpy.vstack([lesson.signals for lesson in training])
@@ -98,7 +98,7 @@ def learn(training: Sequence[Lesson]) -> Table:
 
 
 def rarity_table(training: Sequence[Lesson]) -> tuple[dict[str, float], float]:
-    """The rarity of units that many instances of several projects have, and of all others."""
+    """Return the rarity of each unit that many instances of several projects have, and one value for all others."""
     having: dict[str, list[str]] = defaultdict(list)
     for lesson in training:
         for unit in lesson.units:
@@ -117,7 +117,7 @@ def rarity_table(training: Sequence[Lesson]) -> tuple[dict[str, float], float]:
 
 
 def regress(signal: Numbers, in_reference: Numbers, share: Numbers) -> tuple[float, Numbers]:
-    """Logistic regression with a ridge on standardised signals, by Newton's method."""
+    """Fit a logistic regression with a ridge on standardised signals, by Newton's method: intercept and weights."""
     mean = numpy.average(signal, axis=0, weights=share)
     spread = numpy.sqrt(numpy.average((signal - mean) ** 2, axis=0, weights=share)) + 1e-9
     matrix = numpy.hstack([numpy.ones((len(signal), 1)), (signal - mean) / spread])
@@ -134,7 +134,7 @@ def regress(signal: Numbers, in_reference: Numbers, share: Numbers) -> tuple[flo
 
 
 def own_names(training: Sequence[Lesson], in_reference: Numbers, likely: Numbers) -> dict[str, float]:
-    """How much likelier a unit is in the reference than its counts predict, in log odds, shrunk towards 0."""
+    """Estimate how much likelier each unit is in the reference than its counts predict, in log odds, shrunk to 0."""
     surplus: dict[str, float] = defaultdict(float)
     doubt: dict[str, float] = defaultdict(float)
     every = (unit for lesson in training for unit in lesson.units)

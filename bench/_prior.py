@@ -44,26 +44,26 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at: int
     subject: str
-    changed: tuple[str, ...]  # that were there before
+    changed: tuple[str, ...]  # files that existed before
     added: tuple[str, ...]
     removed: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
     usable: bool  # neither a merge nor made by a robot
 
     @property
-    def left(self) -> tuple[str, ...]:
-        """The files after the commit, by their new names."""
+    def files_after(self) -> tuple[str, ...]:
+        """The changed and added files that exist after the commit, by their new names."""
         names = dict(self.renamed)
-        kept = (names.get(path, path) for path in self.changed if path not in self.removed)
-        return tuple(dict.fromkeys((*kept, *self.added)))
+        remaining = (names.get(path, path) for path in self.changed if path not in self.removed)
+        return tuple(dict.fromkeys((*remaining, *self.added)))
 
 
 def history(path: Path) -> list[Change]:
-    """The commits of a history, oldest first, without merges."""
+    """Read the commits of a history, oldest first, without merges."""
     with path.open(encoding="utf-8") as lines:
-        told = [json.loads(line) for line in lines]
+        commits = [json.loads(line) for line in lines]
     changes = []
-    for commit in told:
+    for commit in commits:
         if commit["merge"]:
             continue
         files = [(status[0], *names) for status, *names in commit["files"]]
@@ -83,7 +83,7 @@ def history(path: Path) -> list[Change]:
 
 
 class Releases:
-    """The words of files at the last release before a moment."""
+    """The indexed words of files, as of the last release before the current moment, which `move` advances."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folders = sorted((_newest(each), each) for each in folder.iterdir() if each.is_dir()) if folder else []
@@ -131,7 +131,7 @@ def move_tree(tree: FileTree, change: Change, releases: Releases) -> None:
 
 
 def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator[TrainingTask]:
-    """Lessons from the last usable commits, each based only on earlier ones."""
+    """Yield a training task for each of the last usable commits, predicted only from earlier ones."""
     tree, past = FileTree(), TaskHistory()
     first = sum(change.usable for change in changes) - last
     count = 0
@@ -150,22 +150,22 @@ def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator
             if listed.paths:
                 yield make_training_task(listed, score_untrained(found), needed, scales=[1.0] * len(FEATURES))
         move_tree(tree, change, releases)
-        left = change.left
-        if change.usable and 0 < len(left) <= LEARNED_FILES_MAX:
+        files_after = change.files_after
+        if change.usable and 0 < len(files_after) <= LEARNED_FILES_MAX:
             if hashlib.sha256(change.id.encode()).digest()[0] % 2:
                 for old, new in change.renamed:
                     past.rename(old, new)
-                past.learn(Task(text=change.subject, files=left))
+                past.learn(Task(text=change.subject, files=files_after))
             else:
-                past.learn_commit(CommitFiles(subject=change.subject, files=left, renamed=change.renamed))
-            recent.append((change.at, left))
+                past.learn_commit(CommitFiles(subject=change.subject, files=files_after, renamed=change.renamed))
+            recent.append((change.at, files_after))
 
 
-def fit(taught: list[TrainingTask], *, source: str) -> SignalModel:
-    """The best weights for these lessons, and the curvature there, scaled for the prior."""
-    rows = numpy.array([row for each in taught for row in each.rows])
-    needed = numpy.array([hit for each in taught for hit in each.needed], float)
-    counts = numpy.array([count for each in taught for count in each.counts])
+def fit(tasks: list[TrainingTask], *, source: str) -> SignalModel:
+    """Fit the weights to these tasks; the curvature there, scaled down, becomes the certainty of the prior."""
+    rows = numpy.array([row for each in tasks for row in each.rows])
+    needed = numpy.array([hit for each in tasks for hit in each.needed], float)
+    counts = numpy.array([count for each in tasks for count in each.counts])
     scales = numpy.maximum(rows[:, 1:].std(axis=0), SCALE_MIN).round(DIGITS)
     rows[:, 1:] /= scales
     size = rows.shape[1]
@@ -201,10 +201,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=TARGET)
     options = parser.parse_args()
     changes = history(options.history)
-    taught = list(lessons(changes, Releases(options.releases), last=options.commits))
-    model = fit(taught, source=f"{options.source}, {len(taught):,} commits up to {changes[-1].id}")
+    tasks = list(lessons(changes, Releases(options.releases), last=options.commits))
+    model = fit(tasks, source=f"{options.source}, {len(tasks):,} commits up to {changes[-1].id}")
     options.out.write_bytes(msgspec.json.encode(model) + b"\n")
-    print(f"{len(taught):,} lessons, {options.out.stat().st_size:,} bytes")
+    print(f"{len(tasks):,} lessons, {options.out.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Open and read a space that a killed process left, and print the cost; used by `log.py`."""
+"""Open and read a space after its process was killed, and print the cost as JSON; `log.py` runs this script."""
 
 from __future__ import annotations
 

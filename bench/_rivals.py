@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _events import SCOPE_EVENTS, Embedded, Scope, embedded, record
-from _table import Cost, check, measured
+from _table import Cost, check, measure
 
 
 class Rival(NamedTuple):
@@ -34,7 +34,7 @@ def count_of(stretch: Sequence[Scope]) -> int:
 
 
 def contexts_of(stretch: Iterable[Scope]) -> Iterator[tuple[Scope, int, Embedded]]:
-    """The context of every event, embedded as in a plain log."""
+    """Yield each event's scope, its number in it, and the complete context that a naive log embeds."""
     last: dict[int, Embedded] = {}
     for scope in stretch:
         above = last.get(scope.chain)
@@ -54,7 +54,7 @@ def run_nothing(stretch: Sequence[Scope], _path: Path) -> tuple[Cost, int]:
             for name, data in scope.steps:
                 nothing(name, data, parent=None, context=scope)
 
-    return measured(run)[1], 0
+    return measure(run)[1], 0
 
 
 def run_jsonl(stretch: Sequence[Scope], path: Path, *, encode: Callable[[Embedded], bytes]) -> tuple[Cost, int]:
@@ -65,7 +65,7 @@ def run_jsonl(stretch: Sequence[Scope], path: Path, *, encode: Callable[[Embedde
                 file.write(encode(record(scope.steps[number], context)) + b"\n")
                 file.flush()
 
-        _, cost = measured(run)
+        _, cost = measure(run)
     return cost, lines_bytes(path, count_of(stretch))
 
 
@@ -117,7 +117,7 @@ def run_structlog(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
                     depth=context["_event_depth"],
                 )
 
-        _, cost = measured(run)
+        _, cost = measure(run)
         variables.clear_contextvars()
     return cost, lines_bytes(path, count_of(stretch))
 
@@ -143,7 +143,7 @@ def run_logging(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
             name, data = scope.steps[number]
             logger.info(name, extra={"data": data, "context": context})
 
-    _, cost = measured(run)
+    _, cost = measure(run)
     logger.removeHandler(handler)
     handler.close()
     return cost, lines_bytes(path, count_of(stretch))
@@ -180,7 +180,7 @@ def run_spans(stretch: Sequence[Scope], _path: Path) -> tuple[Cost, int]:
             last[scope.chain] = api.set_span_in_context(span)
         provider.force_flush()
 
-    _, cost = measured(run)
+    _, cost = measure(run)
     found = len(exporter.get_finished_spans())
     provider.shutdown()
     check(found == count_of(stretch), f"{count_of(stretch)} spans are exported, {found} were")
@@ -226,7 +226,7 @@ def run_rows(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         connection.commit()
 
-    _, cost = measured(run)
+    _, cost = measure(run)
     found = connection.execute("SELECT count(*) FROM events").fetchone()[0]
     connection.close()
     check(found == count_of(stretch), f"{count_of(stretch)} rows are stored, {found} were")

@@ -1,9 +1,9 @@
 """Six real sources and their contents: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
 
-Every concept has 54 fragments, of which some say the same thing in other words: the six agree, or do not, on `facet 0`.
-Both tables of PostgreSQL hold a history, of which the latest version of each row is asked for: `verdicts` by an index,
-`learning` by a field of a JSON document, with an index or, as in many an application, without one.
-`Plain` asks the same by hand, as an application would without mica: drivers, `asyncio.gather`, nothing else.
+Every concept has 54 fragments. All six sources have a statement about `facet 0`, on which they may agree or not.
+Both tables of PostgreSQL hold a history, of which the queries select the latest version of each row: `verdicts` by an
+index, `learning` by a field of a JSON document, with an index or, as in many applications, without one.
+`Plain` runs the same queries by hand, as an application would without mica: drivers and `asyncio.gather`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ rank = 30
 
 
 class Six:
-    """The sources, filled for a number of concepts. `settings` declare them; `register` adds the live object."""
+    """The six sources. `fill` creates their contents, `settings` declare five, `register` adds the live object."""
 
     def __init__(
         self, folder: Path, server: LocalPostgres, *, concepts: int, versions: int = 1, more: str = ""
@@ -110,11 +110,11 @@ class Six:
 
     @property
     def fragments(self) -> int:
-        """The number of fragments of one concept, from all six."""
+        """The number of fragments of one concept, from all six sources."""
         return sum(FACETS.values())
 
     def register(self, memory: mica.Memory) -> None:
-        """Register the live object in this memory."""
+        """Register the live object as a source of a memory."""
         memory.sources.register("patterns", self.patterns)
 
     def patterns(self, concept: object) -> list[dict[str, object]]:
@@ -157,7 +157,7 @@ class Six:
 
 
 def _rows(identifier: str, source: str) -> list[dict[str, object]]:
-    """The fixed rows of a source about a concept."""
+    """Return the rows that a source has about a concept, always the same."""
     rows: list[dict[str, object]] = []
     for number in range(FACETS[source]):
         facet = "facet 0" if number == 0 else f"{source} {number}"
@@ -212,15 +212,18 @@ async def _fill_postgres(server: LocalPostgres, rows: Mapping[str, list[dict[str
 
 @asynccontextmanager
 async def six_sources(folder: Path, *, concepts: int = 500, versions: int = 1, more: str = "") -> AsyncIterator[Six]:
-    """A separate server with all sources filled, removed after the block. `more` are other tables to declare."""
-    opened = await asyncio.to_thread(_Opened, folder, concepts, versions, more)
+    """Yield the six sources, filled, on a PostgreSQL server of their own that is removed after the block.
+
+    `more` is further TOML that declares other sources.
+    """
+    opened = await asyncio.to_thread(_Filled, folder, concepts, versions, more)
     try:
         yield opened.six
     finally:
         await asyncio.to_thread(opened.close)
 
 
-class _Opened:
+class _Filled:
     def __init__(self, folder: Path, concepts: int, versions: int, more: str) -> None:
         self._server = postgres_server()
         self.six = Six(folder, self._server.__enter__(), concepts=concepts, versions=versions, more=more)
@@ -231,9 +234,9 @@ class _Opened:
 
 
 class Plain:
-    """The same queries by hand, as in a careful application: a pool, threads, files read when they changed.
+    """The same queries by hand, as in a careful application: a pool, threads, files read again when they changed.
 
-    No deadline, no cache and no record of answers.
+    It has no deadline, no cache and no record of answers.
     """
 
     def __init__(self, six: Six, *, threads: int = 8) -> None:
@@ -247,11 +250,11 @@ class Plain:
         return self
 
     async def ask(self, identifier: str) -> int:
-        """The number of rows of all six for a concept, queried concurrently."""
+        """Query all six sources concurrently about a concept, and return the number of rows."""
         return sum(await asyncio.gather(*(self.of(name, identifier) for name in FACETS)))
 
     async def of(self, source: str, identifier: str) -> int:
-        """The number of rows of one source."""
+        """Query one source about a concept, and return the number of rows."""
         if source == "verdicts":
             return len(await self._rows(JUDGMENTS, KIND, identifier))
         if source == "learning":
@@ -282,8 +285,9 @@ class Plain:
         changed_ns = path.stat().st_mtime_ns
         known = self._known.get(name)
         if known is None or known[0] != changed_ns:
-            held = path.read_bytes()
-            rows = json.loads(held) if name.endswith(".json") else [json.loads(line) for line in held.splitlines()]
+            content = path.read_bytes()
+            is_document = name.endswith(".json")
+            rows = json.loads(content) if is_document else [json.loads(line) for line in content.splitlines()]
             known = self._known[name] = changed_ns, rows
         return known[1]
 

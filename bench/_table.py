@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """The time of a call; CPU time is that of all threads of the process."""
+    """The time of a call; its CPU time includes all threads of the process."""
 
     wall_s: float
     cpu_s: float
@@ -26,14 +26,15 @@ class Cost(NamedTuple):
 _uncounted = [0.0, 0.0]
 
 
-def taking(about: str | None, *, quick: str) -> argparse.ArgumentParser:
-    """The options of a script: at least `--quick`, which ends within 40 s; `quick` describes what it reduces."""
+def argument_parser(about: str | None, *, quick: str) -> argparse.ArgumentParser:
+    """Make the parser of a script, with `--quick` for a run under 40 s; `quick` describes what that reduces."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     return parser
 
 
-def measured(call: Callable[[], T]) -> tuple[T, Cost]:
+def measure(call: Callable[[], T]) -> tuple[T, Cost]:
+    """Run a call, and return its result and its cost, without the time spent in `uncounted` blocks."""
     _uncounted[:] = 0.0, 0.0
     wall, cpu = time.perf_counter(), time.process_time()
     result = call()
@@ -42,7 +43,7 @@ def measured(call: Callable[[], T]) -> tuple[T, Cost]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """A block whose time is not measured."""
+    """Exclude the time of the block from the running `measure`."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
     _uncounted[0] += time.perf_counter() - wall
@@ -54,13 +55,13 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all values does not exceed."""
+    """Return the smallest value that at least this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -int(-len(ordered) * share // 1) - 1))]
 
 
 def spread(values: Sequence[float], *, digits: int = 2) -> str:
-    """The minimum and the median, which are more robust on a busy machine than a mean."""
+    """Format the minimum and the median, which are more robust on a busy machine than a mean."""
     return f"{min(values):,.{digits}f} – {median(values):,.{digits}f}"
 
 
@@ -74,12 +75,12 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def machine() -> str:
-    """The machine and versions of a measurement."""
+    """Describe the machine and the versions of a measurement on one line."""
     return f"mica {version('mica')}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
 def finish(numbers: Mapping[str, float | int]) -> None:
-    """End the output with one JSON line."""
+    """Print the figures as one JSON line, the last line of the output."""
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in numbers.items()}
     print()
     print(json.dumps(rounded))
@@ -87,6 +88,6 @@ def finish(numbers: Mapping[str, float | int]) -> None:
 
 
 def check(holds: bool, promise: str) -> None:  # noqa: FBT001  # reads like an assert, and `python -O` keeps it
-    """End the run if a promise does not hold: a fast result with lost events is worth nothing."""
+    """Exit with an error if a promise does not hold: a fast result with lost events is worth nothing."""
     if not holds:
         raise SystemExit(f"broken promise: {promise}")

@@ -1,4 +1,4 @@
-"""Recorded work as walks: sessions of coding agents, and commits."""
+"""Read recorded work as walks: sessions of coding agents, and commits."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Session(msgspec.Struct):
 
 
 def sessions(path: Path) -> list[Session]:
-    """The sessions of a file, in the order in which they began."""
+    """Read the sessions of a file, in the order in which they began."""
     with path.open("rb") as lines:
         found = [msgspec.json.decode(line, type=Session) for line in lines if line.strip()]
     return sorted(found, key=lambda session: (session.start, session.session_id))
 
 
 def walks(session: Session) -> Iterator[Walk]:
-    """One walk for each prompt of a session."""
+    """Yield one walk for each prompt of a session."""
     for number, task in enumerate(session.tasks):
         identifier = _id(f"{session.session_id} {number}")
         steps = tuple(step for action in task.actions if (step := _step(action, identifier)) is not None)
@@ -83,7 +83,7 @@ class Commit(msgspec.Struct):
 
 
 def commits(path: Path) -> list[Walk]:
-    """Commits as walks over the files that existed before; without merges, bots and sweeps."""
+    """Read commits as walks over the files that existed before. Merges, bots and sweeps are left out."""
     with path.open("rb") as lines:
         found = [msgspec.json.decode(line, type=Commit) for line in lines if line.strip()]
     return [

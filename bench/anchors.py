@@ -5,8 +5,8 @@
     python bench/anchors.py --quick                     # fewer ranges
 
 Ranges are drawn at old commits (whole symbols, parts of symbols, any windows) from files that changed between then and
-a later commit, and looked for there. The judge is git: the diffs of all commits in between, one after the other, say
-which line became which. Surviving lines should be offered; lines from elsewhere are wrong. A line that git calls new is
+a later commit, and searched for there. The reference is git: the diffs of all commits in between show which line
+became which. Surviving lines should be offered; lines from elsewhere are wrong. A line that git calls new is
 wrong too if nothing of the range survived and the range did not contain its text. Baselines: unchanged line numbers,
 difflib on both whole texts (which needs the old one), and anchors without symbols. The last line of the output is
 one JSON object.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from _events import SEED
-from _table import check, finish, machine, show, taking
+from _table import argument_parser, check, finish, machine, show
 from mica.navigation.anchors.alignment import lines_of
 from mica.navigation.anchors.anchor import Anchor, AnchorMatch, anchor, find
 from mica.navigation.anchors.symbols import find_symbols, method_for
@@ -50,7 +50,7 @@ class Change(NamedTuple):
     hunks: tuple[tuple[int, int, int, int], ...]
 
 
-class Drawn(NamedTuple):
+class DrawnRange(NamedTuple):
     """A range at an old commit, and the history of its file according to git."""
 
     kind: str
@@ -90,7 +90,7 @@ def git(repo: Path, *arguments: str) -> str:
 
 
 def history(repo: Path) -> list[tuple[str, list[Change]]]:
-    """Commits of the first-parent line, oldest first, each with its changes."""
+    """Read the commits of the first-parent line, oldest first, each with its changes."""
     text = git(
         repo, "-c", "core.quotePath=false", "log", "--first-parent", "--diff-merges=first-parent", "--reverse", "-p",
         "-U0", "-M", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/",
@@ -100,6 +100,7 @@ def history(repo: Path) -> list[tuple[str, list[Change]]]:
 
 
 def changes(commit: str) -> Iterator[Change]:
+    """Parse the changes in one commit of `git log -p -U0`."""
     for part in commit.split("\ndiff --git ")[1:]:
         before = after = None
         hunks: list[tuple[int, int, int, int]] = []
@@ -114,7 +115,7 @@ def changes(commit: str) -> Iterator[Change]:
 
 
 class Blobs:
-    """Contents of files at commits, read through one process."""
+    """Reads files at commits through one `git cat-file` process, with a cache."""
 
     def __init__(self, repo: Path) -> None:
         command = ["git", "-C", str(repo), "cat-file", "--batch"]
@@ -122,7 +123,7 @@ class Blobs:
         self._known: dict[tuple[str, str], str | None] = {}
 
     def text(self, commit: str, path: str) -> str | None:
-        """The text of a file; None if it is missing, binary or large."""
+        """Read the text of a file. None if it is missing, binary or large."""
         if (commit, path) not in self._known:
             self._known[commit, path] = None if "\n" in path else self._read(f"{commit}:{path}")
         return self._known[commit, path]
@@ -148,8 +149,8 @@ class Blobs:
         self._process.wait()
 
 
-def carried(origins: Sequence[int | None], hunks: Sequence[tuple[int, int, int, int]]) -> list[int | None]:
-    """The origin of each line after one more commit."""
+def carry_origins(origins: Sequence[int | None], hunks: Sequence[tuple[int, int, int, int]]) -> list[int | None]:
+    """Return the original number of each line after one more commit; None for a line that the commit adds."""
     later: list[int | None] = []
     at = 0
     for old, old_count, _, new_count in hunks:
@@ -164,13 +165,13 @@ def carried(origins: Sequence[int | None], hunks: Sequence[tuple[int, int, int, 
 # -- Ranges -----------------------------------------------------------------------------------------------
 
 
-def drawn(
+def draw_range(
     commits: Sequence[tuple[str, list[Change]]], blobs: Blobs, distance: int, dice: random.Random
-) -> Drawn | None:
-    """A random range of a file that changed within so many commits; None if no range was found."""
+) -> DrawnRange | None:
+    """Choose a random range of a file that changes in the next `distance` commits. None if the attempt fails."""
     first = dice.randrange(len(commits) - distance)
     between = commits[first + 1 : first + 1 + distance]
-    names: dict[str, str] = {}  # its name now, and its name then
+    names: dict[str, str] = {}  # the current name of each file, and its name at the first commit
     touched: set[str] = set()
     for _, changed in between:
         for change in changed:
@@ -186,30 +187,31 @@ def drawn(
     then = blobs.text(commits[first][0], path)
     if then is None or not then.strip():
         return None
-    ranged = picked(path, then, dice)
-    later_path, origins = tracked(path, len(lines_of(then)), between)
+    ranged = pick_range(path, then, dice)
+    later_path, origins = track_lines(path, len(lines_of(then)), between)
     later = blobs.text(between[-1][0], later_path) if later_path is not None else ""
     if ranged is None or later is None:
         return None
     check(len(origins) == len(lines_of(later)), f"the diffs of {path} add up to the file at {between[-1][0]}")
     kind, start, end = ranged
-    return Drawn(kind, path, then, start, end, later_path, later, origins)
+    return DrawnRange(kind, path, then, start, end, later_path, later, origins)
 
 
-def tracked(
+def track_lines(
     path: str, total: int, commits: Sequence[tuple[str, list[Change]]]
 ) -> tuple[str | None, Sequence[int | None]]:
+    """Follow a file through commits: its last name, None if it was removed, and the origin of each line."""
     name: str | None = path
     origins: Sequence[int | None] = range(1, total + 1)
     for _, changed in commits:
         change = next((change for change in changed if name is not None and change.before == name), None)
         if change is not None:
-            name, origins = change.after, carried(origins, change.hunks)
+            name, origins = change.after, carry_origins(origins, change.hunks)
     return name, origins if name is not None else ()
 
 
-def picked(path: str, text: str, dice: random.Random) -> tuple[str, int, int] | None:
-    """A whole symbol, a part of one, or any window; never the whole file."""
+def pick_range(path: str, text: str, dice: random.Random) -> tuple[str, int, int] | None:
+    """Choose a whole symbol, a part of one, or any window; never the whole file."""
     total = len(lines_of(text))
     if total < 5:
         return None
@@ -234,37 +236,37 @@ def picked(path: str, text: str, dice: random.Random) -> tuple[str, int, int] | 
 # -- Ways to find it again ----------------------------------------------------------------------------------
 
 
-def by_anchor(one: Drawn) -> Range | None:
-    return _found(anchor(one.path, one.then, one.start, one.end), one.later)
+def by_anchor(one: DrawnRange) -> Range | None:
+    return _locate(anchor(one.path, one.then, one.start, one.end), one.later)
 
 
-def by_anchor_without_symbols(one: Drawn) -> Range | None:
+def by_anchor_without_symbols(one: DrawnRange) -> Range | None:
     made = anchor(one.path, one.then, one.start, one.end)
-    return _found(msgspec.structs.replace(made, symbol=None, symbol_start=None, symbol_end=None), one.later)
+    return _locate(msgspec.structs.replace(made, symbol=None, symbol_start=None, symbol_end=None), one.later)
 
 
-def _found(made: Anchor, later: str) -> Range | None:
+def _locate(made: Anchor, later: str) -> Range | None:
     found = find(made, later)
     return (found.start, found.end) if isinstance(found, AnchorMatch) else None
 
 
-def by_number(one: Drawn) -> Range | None:
+def by_number(one: DrawnRange) -> Range | None:
     total = len(one.origins)
     return (one.start, min(one.end, total)) if one.start <= total else None
 
 
-def by_difflib(one: Drawn) -> Range | None:
+def by_difflib(one: DrawnRange) -> Range | None:
     then, later = lines_of(one.then), lines_of(one.later)
     blocks = difflib.SequenceMatcher(None, then, later, autojunk=False).get_matching_blocks()
-    kept = [
+    matching = [
         line + block.b - block.a + 1
         for block in blocks
         for line in range(max(block.a, one.start - 1), min(block.a + block.size, one.end))
     ]
-    return (kept[0], kept[-1]) if kept else None
+    return (matching[0], matching[-1]) if matching else None
 
 
-WAYS: dict[str, Callable[[Drawn], Range | None]] = {
+WAYS: dict[str, Callable[[DrawnRange], Range | None]] = {
     "anchors": by_anchor,
     "without symbols": by_anchor_without_symbols,
     "difflib": by_difflib,
@@ -272,7 +274,8 @@ WAYS: dict[str, Callable[[Drawn], Range | None]] = {
 }
 
 
-def judged(one: Drawn, offered: Range | None) -> Score:
+def score_range(one: DrawnRange, offered: Range | None) -> Score:
+    """Compare an offered range with the lines that survived according to git."""
     inner = range(one.start, one.end + 1)
     places = [number for number, origin in enumerate(one.origins, start=1) if origin in inner]
     lines = range(offered[0], offered[1] + 1) if offered and one.later_path else range(0)
@@ -315,7 +318,7 @@ COLUMNS = "", "ranges", "covered %", "wrong %", "lost %", "offered of gone"
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="fewer ranges")
+    parser = argument_parser(__doc__, quick="fewer ranges")
     parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parent.parent, help="whose history")
     parser.add_argument("--ranges", type=int, help="ranges for each distance")
     parser.add_argument("--seed", type=int, default=SEED)
@@ -330,8 +333,8 @@ def main() -> None:
             f"{repo} has {len(commits)} commits here, and a range needs two; fetch the history: git fetch --unshallow"
         )
     print(machine())
-    kept = " (a shallow clone: only these are here)" if shallow else ""
-    print(f"{len(commits):,} commits of the first-parent line{kept}; Python is read by {method_for('a.py')}")
+    note = " (a shallow clone: only these are here)" if shallow else ""
+    print(f"{len(commits):,} commits of the first-parent line{note}; Python is read by {method_for('a.py')}")
 
     blobs, dice = Blobs(repo), random.Random(arguments.seed)
     by_way: dict[str, Score] = defaultdict(Score)
@@ -346,13 +349,13 @@ def main() -> None:
             for _ in range(ranges * 10):
                 if count == ranges:
                     break
-                one = drawn(commits, blobs, distance, dice)
+                one = draw_range(commits, blobs, distance, dice)
                 if one is None or max(len(lines_of(one.then)), len(one.origins)) > DIFFLIB_LINES_MAX:
                     continue
                 count += 1
                 suffixes[Path(one.path).suffix] += 1
                 for way, look in WAYS.items():
-                    score = judged(one, look(one) if one.later_path else None)
+                    score = score_range(one, look(one) if one.later_path else None)
                     by_way[way] += score
                     by_distance[distance, way] += score
                     by_kind[one.kind, way] += score

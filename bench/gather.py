@@ -5,14 +5,14 @@
 Six real sources: PostgreSQL twice, SQLite, a JSON file, a file of lines and a live object, 54 fragments for each
 question (bench/_sources.py). First every question is new; beside it the same queries are asked by hand with a plain
 `asyncio.gather`, and by mica's drivers alone, without a deadline, a cache or a record. They take turns in rounds of
-20 questions, two at once; the result is the median of the rounds' ratios. The load: tables of 30,000 rows, one of which
-a query reads completely without an index, some 3 ms of an idle core (`overhead_vs_plain`). The same is measured where
-every query finds its rows by an index (`overhead_vs_plain_lookups`) within a tenth of a millisecond, and nearly all of
-the time is that of clients and drivers. CPU is that of the loop's thread, for mica with what it writes afterwards. Then
-one source hangs and another fails. Then 10,000 questions (600 with `--quick`), after which nothing may be
-left behind. Then a stated workload: 500 concepts, asked by Zipf's law with a seed, whose rows change now and then,
-with an event that announces it; an answer with an old row that is not marked as old is counted. Last,
-PostgreSQL is killed and started again under load. The last line of the output is one JSON object.
+20 questions, two at once; the result is the median of the rounds' ratios. For
+`overhead_vs_plain` the tables have 30,000 rows, and one query reads a whole table without an index, which takes some
+3 ms of an idle core. For `overhead_vs_plain_lookups` every query finds its rows by an index within a tenth of a
+millisecond, so nearly all of the time is spent in clients and drivers. CPU is that of the loop's thread; for mica it
+includes what is written afterwards. Next, one source hangs and another fails. Next, 10,000 questions are asked (600
+with `--quick`), after which no task, thread or connection may be left. Next, 500 concepts are asked for by Zipf's law
+while their rows change, each change announced by an event; answers with an old row that is not marked as old are
+counted. Last, PostgreSQL is killed and started again under load. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import asyncpg
 
 import mica
 from _sources import FACETS, KIND, VERDICTS, Plain, Six, six_sources
-from _table import check, finish, machine, median, percentile, show, taking
+from _table import argument_parser, check, finish, machine, median, percentile, show
 from mica import Memory
 from mica.sources.account import GatheredAccount
 from mica.sources.protocol import Concept, Fragment, Question
@@ -46,12 +46,12 @@ DEADLINE_S = 0.1
 VERSIONS = 5  # of each row: 30,000 rows in a table of PostgreSQL
 BLOCK = 20  # questions of one round
 # Time until connections are returned, events stored and replies saved.
-SETTLE_S = {"by hand": 0.05, "drivers alone": 0.05, "defrag": 0.6, "defrag, asked before": 0.2}
+SETTLE_S = {"by hand": 0.05, "drivers alone": 0.05, "mica": 0.6, "mica, cached": 0.2}
 CHANGED = "judgment.changed"  # the event after which replies are old
 
 
-async def opened(six: Six, name: str) -> Memory:
-    """A memory with all six sources, each queried once."""
+async def open_memory(six: Six, name: str) -> Memory:
+    """Open a memory with all six sources, and query each of them once."""
     memory = await mica.open(six.folder / f"{name}.db", settings=six.settings)
     six.register(memory)
     for concept in six.concepts[:3]:
@@ -60,14 +60,14 @@ async def opened(six: Six, name: str) -> Memory:
 
 
 async def drivers(memory: Memory, concept: str) -> list[Fragment]:
-    """The drivers of the same sources, queried concurrently, without the rest of mica."""
+    """Query the drivers of the six sources concurrently, without the rest of mica."""
     asked, now = Concept.parse(concept), datetime.now(UTC)
     found = await asyncio.gather(*(memory.sources[name].fragments(Question(concept=asked, now=now)) for name in FACETS))
     return [fragment for some in found for fragment in some]
 
 
 async def timed(calls: Iterable[Callable[[], Awaitable[object]]], workers: int = WORKERS) -> list[float]:
-    """Milliseconds of each call, some at once."""
+    """Run the calls, some at once, and return the milliseconds of each."""
     waiting = iter(list(calls))
     took: list[float] = []
 
@@ -93,13 +93,13 @@ class RoundCost(NamedTuple):
 
 
 async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
-    """New questions only, in turn with the rivals: each round asks all of them the same, in random order."""
-    memory, plain = await opened(six, what.replace(" ", "-")), await Plain(six).open()
+    """Compare gathering with the rivals on new questions: each round asks all of them the same, in random order."""
+    memory, plain = await open_memory(six, what.replace(" ", "-")), await Plain(six).open()
     draw = random.Random(SEED)
     answers: list[GatheredAccount] = []
     took: dict[str, list[RoundCost]] = {name: [] for name in SETTLE_S}
 
-    async def answered(concept: str) -> None:
+    async def gather(concept: str) -> None:
         answers.append(await memory.sources.gather(concept, deadline_s=DEADLINE_S))
 
     async def take(name: str, asked: Sequence[str], ask: Callable[[str], Awaitable[object]]) -> None:
@@ -112,14 +112,14 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
         some = draw.sample(six.identifiers, BLOCK)
         concepts = [f"judgment:{KIND}:{each}" for each in some]
         memory.emit(CHANGED)
-        for name in draw.sample(["by hand", "drivers alone", "defrag"], 3):
+        for name in draw.sample(["by hand", "drivers alone", "mica"], 3):
             if name == "by hand":
                 await take(name, some, plain.ask)
             elif name == "drivers alone":
                 await take(name, concepts, lambda each: drivers(memory, each))
             else:
-                await take(name, concepts, answered)
-                await take("defrag, asked before", concepts, memory.sources.gather)
+                await take(name, concepts, gather)
+                await take("mica, cached", concepts, memory.sources.gather)
     fragments = len(await drivers(memory, six.concepts[0]))
     lines = [line for answer in answers for line in answer.injection.splitlines() if line.startswith("- [")]
     tokens = [estimate(line) for line in lines]
@@ -150,7 +150,7 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
     check(fragments >= 50, f"there were {fragments} fragments, not 50")
     others = {name for answer in answers for name in answer.asked} - set(FACETS)
     check(not others, f"{', '.join(sorted(others))} were asked beside the six")
-    ours, rival, hits = every["defrag"], every["by hand"], every["defrag, asked before"]
+    ours, rival, hits = every["mica"], every["by hand"], every["mica, cached"]
     return {
         "fragments": fragments,
         "plain_p50_ms": median(rival),
@@ -158,13 +158,13 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
         "p50_ms": median(ours),
         "p95_ms": percentile(ours, 0.95),
         "p99_ms": percentile(ours, 0.99),
-        "overhead_vs_plain": ratio("defrag", "by hand"),
+        "overhead_vs_plain": ratio("mica", "by hand"),
         "overhead_p99_vs_plain": percentile(ours, 0.99) / percentile(rival, 0.99),
-        "overhead_vs_drivers": ratio("defrag", "drivers alone"),
-        "cpu_ms": cpu["defrag"],
-        "cpu_vs_plain": cpu["defrag"] / cpu["by hand"],
+        "overhead_vs_drivers": ratio("mica", "drivers alone"),
+        "cpu_ms": cpu["mica"],
+        "cpu_vs_plain": cpu["mica"] / cpu["by hand"],
         "cache_hit_ms": median(hits),
-        "cache_hit_vs_miss": ratio("defrag, asked before", "defrag"),
+        "cache_hit_vs_miss": ratio("mica, cached", "mica"),
         "complete": sum(map(is_complete, answers)) / len(answers),
         "coherence": sum(coherent) / len(coherent),
         "tokens_per_fragment": sum(tokens) / len(tokens),
@@ -173,8 +173,8 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
 
 
 async def hung(six: Six, *, calls: int) -> dict[str, float]:
-    """Measure with one source that hangs and one that fails."""
-    memory = await opened(six, "hung")
+    """Measure gathers while one source hangs and another fails."""
+    memory = await open_memory(six, "hung")
 
     async def never(concept: Concept) -> None:
         await asyncio.Event().wait()
@@ -201,7 +201,7 @@ async def hung(six: Six, *, calls: int) -> dict[str, float]:
         ("", "p50 ms", "p99 ms", "complete for the rest", "both named", "waited for it"),
         [
             (
-                "defrag",
+                "mica",
                 f"{median(took):.1f}",
                 f"{percentile(took, 0.99):.1f}",
                 f"{whole:.3f}",
@@ -222,8 +222,8 @@ async def connections(six: Six) -> int:
 
 
 async def leaking(six: Six, *, calls: int) -> dict[str, float]:
-    """Count tasks, threads and connections that remain after very many questions."""
-    memory = await opened(six, "leaking")
+    """Count the tasks, threads and connections that remain after thousands of questions."""
+    memory = await open_memory(six, "leaking")
 
     async def never(concept: Concept) -> None:
         await asyncio.Event().wait()
@@ -236,11 +236,14 @@ async def leaking(six: Six, *, calls: int) -> dict[str, float]:
 
     async def counted() -> tuple[int, int, int]:
         await memory.events.position()
-        for _ in range(40):
+        unchanged, tasks = 0, len(asyncio.all_tasks())
+        for _ in range(60):  # answers that came too late are still being stored
             await asyncio.sleep(0.1)
-            if not any("defrag" in repr(task) or "_ask" in repr(task) for task in asyncio.all_tasks()):
+            unchanged = unchanged + 1 if len(asyncio.all_tasks()) == tasks else 0
+            tasks = len(asyncio.all_tasks())
+            if unchanged == 10:
                 break
-        return len(asyncio.all_tasks()), threading.active_count(), await connections(six)
+        return tasks, threading.active_count(), await connections(six)
 
     before = await counted()
     took = await timed(
@@ -258,8 +261,8 @@ async def leaking(six: Six, *, calls: int) -> dict[str, float]:
 
 
 async def killed(six: Six, *, for_s: float) -> dict[str, float]:
-    """Kill and restart PostgreSQL under load."""
-    memory = await opened(six, "killed")
+    """Kill and restart PostgreSQL under load, and measure errors and the time until answers are complete again."""
+    memory = await open_memory(six, "killed")
     raised, answered, is_over = [], [], asyncio.Event()
     numbers = count()
 
@@ -302,7 +305,7 @@ async def killed(six: Six, *, for_s: float) -> dict[str, float]:
         ("", "answers", "raised", "incomplete while away", "recovered s", "complete afterwards"),
         [
             (
-                "defrag",
+                "mica",
                 f"{len(answered):,}",
                 str(len(raised)),
                 f"{without.count(False)} of {len(without)}",
@@ -315,12 +318,12 @@ async def killed(six: Six, *, for_s: float) -> dict[str, float]:
 
 
 async def popular(six: Six, *, calls: int) -> dict[str, float]:
-    """Ask for 500 concepts by Zipf's law while their rows change."""
-    memory = await opened(six, "popular")
+    """Ask for 500 concepts by Zipf's law while their rows change; measure the hit rate and count stale answers."""
+    memory = await open_memory(six, "popular")
     draw = random.Random(SEED)
     weights = [1 / rank**ZIPF for rank in range(1, CONCEPTS + 1)]
     truth: dict[str, str] = {}
-    hits = cacheable = stale = told = changes = 0
+    hits = cacheable = stale = marked = changes = 0
     for number, place in enumerate(draw.choices(range(CONCEPTS), weights, k=calls)):
         if number % CHANGE_EVERY == 0:
             changed = draw.choices(range(CONCEPTS), weights)[0]
@@ -331,17 +334,17 @@ async def popular(six: Six, *, calls: int) -> dict[str, float]:
         answer = await memory.sources.gather(six.concepts[place], deadline_s=DEADLINE_S)
         hits += len(set(answer.cached) & set(FACETS))
         cacheable += len(FACETS) - 1  # the live object is asked each time
-        said = {each.value for each in answer.fragments if each.key == "facet 0" and each.source == "verdicts"}
+        values = {each.value for each in answer.fragments if each.key == "facet 0" and each.source == "verdicts"}
         expected = truth.get(six.identifiers[place])
-        is_told = any(each.source == "verdicts" for each in answer.degraded)
-        told += is_told
-        stale += bool(said) and expected is not None and said != {expected} and not is_told
+        is_marked = any(each.source == "verdicts" for each in answer.degraded)
+        marked += is_marked
+        stale += bool(values) and expected is not None and values != {expected} and not is_marked
     await memory.close()
     hit_rate = hits / cacheable
     show(
         f"{calls:,} questions about {CONCEPTS} concepts (Zipf {ZIPF}, seed {SEED}), a row changed every {CHANGE_EVERY}",
-        ("", "hit rate", "changes", "old and not told", "old and told"),
-        [("defrag", f"{hit_rate:.3f}", str(changes), str(stale), str(told))],
+        ("", "hit rate", "changes", "old, not marked", "marked as old"),
+        [("mica", f"{hit_rate:.3f}", str(changes), str(stale), str(marked))],
     )
     return {"hit_rate": hit_rate, "stale_served": stale, "changes": changes}
 
@@ -351,8 +354,8 @@ async def run(folder: Path, *, is_quick: bool) -> dict[str, float]:
         lookups = await overhead(six, what="all by an index", calls=40 if is_quick else 1_000)
         await six.drop_index()
         numbers = await overhead(six, what="one without an index", calls=100 if is_quick else 1_000)
-        told = ("plain_p99_ms", "p99_ms", "overhead_vs_plain", "overhead_p99_vs_plain", "cpu_vs_plain")
-        numbers |= {f"{name}_lookups": lookups[name] for name in told}
+        compared = ("plain_p99_ms", "p99_ms", "overhead_vs_plain", "overhead_p99_vs_plain", "cpu_vs_plain")
+        numbers |= {f"{name}_lookups": lookups[name] for name in compared}
         numbers |= await hung(six, calls=120 if is_quick else 1_000)
         numbers |= await leaking(six, calls=600 if is_quick else 10_000)
         numbers |= await popular(six, calls=1_000 if is_quick else 10_000)
@@ -361,7 +364,7 @@ async def run(folder: Path, *, is_quick: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="fewer questions: under 40 s")
+    parser = argument_parser(__doc__, quick="fewer questions: under 40 s")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory(prefix="mica-gather-") as folder:

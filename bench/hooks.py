@@ -24,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import mica
-from _table import check, finish, machine, median, percentile, show, taking
+from _table import argument_parser, check, finish, machine, median, percentile, show
 from mica import hook
 from mica.clients.installer import write_launcher
 from mica.clients.spool import SessionAnswer, Spools, hooks_folder
@@ -42,7 +42,7 @@ WORDS = [
 
 
 class Stage:
-    """A user, a project and the payloads that an agent sends."""
+    """A home folder, a project with its history, and the payloads that an agent sends to hooks."""
 
     def __init__(self, folder: Path, *, files: int) -> None:
         self.home = folder / "data"
@@ -72,30 +72,30 @@ class Stage:
 
     async def fill(self, chance: random.Random) -> None:
         """Record tasks and commits to learn from, and prepare the hooks' lookup files."""
-        async with self.opened() as memory:
+        async with self.open_memory() as memory:
             memory.emit("session.started", {"cwd": str(self.project)})
             for number in range(TASKS):
                 place = chance.randrange(len(self.paths))
                 near = [self.paths[(place + step) % len(self.paths)] for step in range(1 + number % 6)]
                 words = [*near[0].removesuffix(".py").replace("/", "_").split("_"), *chance.choices(WORDS, k=8)]
                 at = BEGIN + timedelta(hours=number)
-                memory.trails.record(" ".join(words), searched(near), session=f"s{number // 3}", at=at)
+                memory.trails.record(" ".join(words), search_steps(near), session=f"s{number // 3}", at=at)
                 commit = {"sha": f"{number:040x}", "subject": " ".join(words[:6]), "files": near, "renamed": []}
                 memory.emit("git.commit", commit, at=at, origin="imported")
-            for number in range(4):  # the prompt that is answered: such a one was asked before, also in its session
+            for number in range(4):  # the prompt to answer was asked before, also in its session
                 at = BEGIN + timedelta(hours=TASKS + number)
-                memory.trails.record(PROMPT, searched(self.paths[:4]), session="s1", at=at)
+                memory.trails.record(PROMPT, search_steps(self.paths[:4]), session="s1", at=at)
             await memory.trails.learn_tasks(root=self.project, limit=TAUGHT)
             await memory.clients.ingest()
             self.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
 
-    def opened(self) -> mica.memory.Opening:
+    def open_memory(self) -> mica.memory.Opening:
         variables = {"HOME": str(self.home), "MICA_HOME": str(self.home), "MICA_SEMANTIC": "off"}
         settings = mica.load_settings({**variables, "MICA_OBSERVE_HOLDOUT": "0"})
         return mica.open(space_of(self.project, home=self.home).file, settings=settings)
 
     def payload(self, event: str) -> dict[str, object]:
-        told: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}
+        fields: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}
         if event == "PostToolUse":
             content = "".join(f"    value = compute({number})  # line {number}\n" for number in range(400))
             file = {
@@ -105,23 +105,23 @@ class Stage:
                 "startLine": 1,
                 "totalLines": 401,
             }
-            told |= {"tool_name": "Read", "tool_input": {"file_path": f"{self.project}/a.py"}}
-            told |= {"tool_response": {"type": "text", "file": file}}
+            fields |= {"tool_name": "Read", "tool_input": {"file_path": f"{self.project}/a.py"}}
+            fields |= {"tool_response": {"type": "text", "file": file}}
         elif event == "UserPromptSubmit":
-            told |= {"prompt": PROMPT}
+            fields |= {"prompt": PROMPT}
         elif event == "Stop":
-            told |= {"last_assistant_message": "All done. " * 100}
-        return told
+            fields |= {"last_assistant_message": "All done. " * 100}
+        return fields
 
 
-def searched(paths: Sequence[str]) -> list[dict[str, object]]:
-    """A search and its results."""
+def search_steps(paths: Sequence[str]) -> list[dict[str, object]]:
+    """Return the steps of a task: a search, and the reads of the files it found."""
     search: dict[str, object] = {"path": paths[0], "operation": "search", "tokens": 700}
     return [search, *({"path": path, "operation": "read", "tokens": 900} for path in paths)]
 
 
 def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: Stage, *, folder: Path) -> float:
-    """CPU milliseconds of a child that reads a payload; its output is read and discarded."""
+    """Run a child process on a payload, and return its CPU milliseconds; checks that it answers if it should."""
     environment = {"HOME": str(stage.home), "MICA_HOME": str(stage.home), "MICA_SEMANTIC": "off"}
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # the hook ignores it
     raw = b"" if payload is None else json.dumps({**payload, "cwd": str(folder)}, separators=(",", ":")).encode()
@@ -139,23 +139,23 @@ def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: 
         _, status, usage = os.wait4(process, 0)
         check(status == 0, f"{' '.join(command)} ends well")
         output.seek(0)
-        said = output.read()
+        printed = output.read()
     if payload is not None and folder == stage.project:
         answers = payload["hook_event_name"] in (*hook.STARTS, *hook.PROMPTS)
-        check(bool(said) == answers, f"{payload['hook_event_name']} is answered, or not: {said[:100]!r}")
+        check(bool(printed) == answers, f"{payload['hook_event_name']} is answered, or not: {printed[:100]!r}")
     return (usage.ru_utime + usage.ru_stime) * 1_000
 
 
-async def ingested(stage: Stage) -> tuple[int, int]:
-    """The lines that an ingest read, and the tool calls that are stored."""
-    async with stage.opened() as memory:
+async def ingest_all(stage: Stage) -> tuple[int, int]:
+    """Ingest, and return the number of lines that were read, and of the tool calls that are stored."""
+    async with stage.open_memory() as memory:
         done = await memory.clients.ingest()
         reads = await memory.events.query(EventQuery(names=("file.read",), limit=None))
         return done.lines, sum(read.data.get("path") == "a.py" for read in reads)
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="40 rounds in place of 200")
+    parser = argument_parser(__doc__, quick="40 rounds in place of 200")
     parser.add_argument("--files", type=int, default=FILES, help=f"of the project that is ranked ({FILES})")
     options = parser.parse_args()
     rounds = 40 if options.quick else 200
@@ -191,7 +191,7 @@ def main() -> None:
                     cpu_ms([*command, "claude", "PostToolUse"], payload, stage, folder=stage.off)
                 )
         times = {name: values[1:] for name, values in times.items()}  # the first round writes bytecode
-        lines, reads = asyncio.run(ingested(stage))
+        lines, reads = asyncio.run(ingest_all(stage))
         check(lines == calls, f"every event is in the spool: {lines} of {calls}")
         check(reads == 2 * (rounds + 1), f"every call is stored once: {reads} of {2 * (rounds + 1)}")
         files = list((stage.home / "spaces").glob("off-*/spool/*"))
@@ -212,10 +212,10 @@ def main() -> None:
         for name, values in times.items()
     ]
     show(f"{rounds} rounds in turn, CPU ms", ("", "p50", "p95", "p50 / bare", "p95 / bare"), rows)
-    print(f"\n  an ingest in the background, for which nobody waits: {ingest:.0f} ms CPU")
+    print(f"\n  an ingest in the background, which no agent waits for: {ingest:.0f} ms CPU")
 
     def worst(kind: str, way: str, share: float) -> float:
-        """The most expensive hook of a kind, as a multiple of the bare interpreter."""
+        """Return the cost of the most expensive hook of a kind, as a multiple of the bare interpreter."""
         costs = [percentile(times[f"{event} ({way})"], share) for event, of in events.items() if of == kind]
         return max(costs) / percentile(bare, share)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mica
-from _table import Cost, check, finish, machine, measured, median, show, spread, taking
+from _table import Cost, argument_parser, check, finish, machine, measure, median, show, spread
 from mica.clients.importer import Imported
 
 SEED = 20261115
@@ -37,8 +37,8 @@ RECORDINGS = Path(__file__).parent.parent / "tests" / "fixtures" / "claude-code"
 PROJECT = "/home/dev/shop"
 SETUPS = ("prompt_snapshot", "api-request-shape")  # the system prompt and the tools, long and rare
 SETUPS_MAX = 2  # of each in a session, as recorded
-SUBAGENT_SHARE = 0.5  # of the sessions that hand something to a subagent; what it did stands in a file of its own
-HOOKED_SHARE = 0.5  # of the sessions that ran with hooks, as the recorded ones did; each leaves records behind
+SUBAGENT_SHARE = 0.5  # of the calls of a subagent that get a transcript of their own, in a separate file
+HOOKED_SHARE = 0.5  # of the sessions that ran with hooks, as the recorded ones did; every hook adds records
 LATER_SHARE = 0.15  # of the turns after the first that begin as a recorded later turn, compaction included
 # How often tools are used, by what a session of ours would do; recorded calls of other tools weigh 1.
 WEIGHTS = {"Read": 40, "Bash": 36, "Edit": 14, "Write": 4}
@@ -59,14 +59,14 @@ VERBS = (
 )
 FAULTS = (
     "is set before the redirect|is read twice|never reaches the database|holds a stale value after a restart|is dropped"
-    " when two requests meet|is compared as text, not as a number|is closed while somebody still waits for it|grows"
+    " when two requests meet|is compared as text, not as a number|is closed while a request still waits for it|grows"
     " without a limit|is written in another order than it is read|is empty for users without an address"
 ).split("|")
 SYLLABLES = "ba cor del fen gar hul im jen kor lam mer nov or pel quin ras sol tam ur ven wex yor zan".split()
 
 
 class Author:
-    """Writes sentences and code, the same for the same seed."""
+    """Generates sentences and code, the same for the same seed."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -82,7 +82,7 @@ class Author:
         return self.chance.choices(self._names, self._weights, k=count)
 
     def path(self) -> str:
-        """A file of the repository; sessions keep coming back to the same ones."""
+        """Choose a file of the repository; a few files are chosen most of the time."""
         return self.chance.choices(self.paths, self._popular)[0]
 
     def sentence(self) -> str:
@@ -100,14 +100,14 @@ class Author:
         )
 
     def text(self, middle: int) -> str:
-        """Some sentences, usually about `middle`, sometimes ten times as many."""
+        """Generate some sentences, usually about `middle`, sometimes ten times as many."""
         return " ".join(self.sentence() for _ in range(self.size(middle, most=middle * 12)))
 
     def size(self, middle: int, *, most: int) -> int:
         return max(1, min(most, round(middle * self.chance.lognormvariate(0, 0.9))))
 
     def lines(self, count: int) -> list[str]:
-        """Lines of code, rarely repeated."""
+        """Generate lines of code, rarely the same twice."""
         pick, made = self.chance.choice, []
         for name, other in zip(self.names(count), self.names(count), strict=True):
             verb, noun, number = pick(VERBS), pick(NOUNS), self.chance.randint(0, 9_999)
@@ -134,7 +134,7 @@ class Author:
         return path, self.lines(self.size(260, most=1_800))
 
     def stretch(self, path: str, middle: int) -> tuple[int, int]:
-        """A plausible range of lines of a file."""
+        """Choose a plausible range of lines of a file."""
         whole = len(self.files[path])
         count = min(whole, self.size(middle, most=whole))
         start = self.chance.randint(1, whole - count + 1)
@@ -144,36 +144,36 @@ class Author:
 # -- Tool calls -----------------------------------------------------------------------------------------------
 
 
-class Done(NamedTuple):
-    """A tool call with its results: for the model, and beside the message."""
+class ToolCall(NamedTuple):
+    """A tool call: its arguments, the result as the model sees it, and the result as the client records it."""
 
-    given: Record
+    arguments: Record
     text: str
     result: Record
 
 
-def read(author: Author) -> Done:
+def read(author: Author) -> ToolCall:
     path = author.path()
     lines = author.files[path]
     start, end = (1, len(lines)) if author.chance.random() < 0.4 else author.stretch(path, 90)
     shown = lines[start - 1 : end]
-    given: Record = {"file_path": f"{PROJECT}/{path}"}
+    arguments: Record = {"file_path": f"{PROJECT}/{path}"}
     if len(shown) < len(lines):
-        given |= {"offset": start, "limit": len(shown)}
+        arguments |= {"offset": start, "limit": len(shown)}
     else:
         shown = [*shown, ""]  # the empty line after the last line end counts, as in the recordings
     file = {
-        "filePath": given["file_path"],
+        "filePath": arguments["file_path"],
         "content": "\n".join(shown),
         "numLines": len(shown),
         "startLine": start,
         "totalLines": len(lines) + 1,
     }
     numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(shown, start))
-    return Done(given, numbered, {"type": "text", "file": file})
+    return ToolCall(arguments, numbered, {"type": "text", "file": file})
 
 
-def edit(author: Author) -> Done:
+def edit(author: Author) -> ToolCall:
     path = author.path()
     lines = author.files[path]
     start, end = author.stretch(path, 4)
@@ -192,21 +192,21 @@ def edit(author: Author) -> Done:
             *(f" {line}" for line in after),
         ],
     }
-    given = {"file_path": f"{PROJECT}/{path}", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+    arguments = {"file_path": f"{PROJECT}/{path}", "old_string": "\n".join(old), "new_string": "\n".join(new)}
     result = {
-        "filePath": given["file_path"],
-        "oldString": given["old_string"],
-        "newString": given["new_string"],
+        "filePath": arguments["file_path"],
+        "oldString": arguments["old_string"],
+        "newString": arguments["new_string"],
         "originalFile": "\n".join(lines) + "\n",
         "structuredPatch": [hunk],
         "userModified": False,
         "replaceAll": False,
     }
     author.files[path] = lines[: start - 1] + new + lines[end:]
-    return Done(given, f"The file {given['file_path']} has been updated successfully.", result)
+    return ToolCall(arguments, f"The file {arguments['file_path']} has been updated successfully.", result)
 
 
-def write(author: Author) -> Done:
+def write(author: Author) -> ToolCall:
     first, second = author.names(2)
     path = f"{PROJECT}/{author.chance.choice(NOUNS)}/{first}_{second}.py"
     content = "\n".join(author.lines(author.size(60, most=600))) + "\n"
@@ -217,13 +217,13 @@ def write(author: Author) -> Done:
         "structuredPatch": [],
         "originalFile": None,
     }
-    return Done({"file_path": path, "content": content}, f"File created successfully at: {path}", result)
+    return ToolCall({"file_path": path, "content": content}, f"File created successfully at: {path}", result)
 
 
-def run(author: Author) -> Done:
+def run(author: Author) -> ToolCall:
     command, printed = author.chance.choice((_sed, _sed, _grep, _grep, _grep, _tests, _commit, _list))(author)
     result = {"stdout": printed, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
-    return Done({"command": command, "description": author.sentence()}, printed, result)
+    return ToolCall({"command": command, "description": author.sentence()}, printed, result)
 
 
 def _sed(author: Author) -> tuple[str, str]:
@@ -272,13 +272,13 @@ CALLS = {"Read": read, "Edit": edit, "Write": write, "Bash": run}
 class Recording(NamedTuple):
     """The pieces of a recorded transcript, each a list of records in their order."""
 
-    openings: list[list[Record]]  # what stands before a turn's first answer; the first also holds the set-up
+    openings: list[list[Record]]  # the records before a turn's first answer; the first also has the set-up
     exchanges: list[list[Record]]  # an answer that calls tools, and everything up to the next answer
     closings: list[list[Record]]  # an answer that ends its turn, and the bookkeeping after it
     is_subagent: bool
 
 
-def recorded(path: Path) -> Recording:
+def read_recording(path: Path) -> Recording:
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     openings: list[list[Record]] = [[]]
     answers: list[list[Record]] = []
@@ -309,7 +309,7 @@ def _blocks(record: Record, kind: str) -> list[Record]:
 
 
 def _tool(records: Sequence[Record]) -> str | None:
-    """The first tool that is called."""
+    """Return the name of the first tool that the records call, or None."""
     return next((block["name"] for record in records for block in _blocks(record, "tool_use")), None)
 
 
@@ -337,7 +337,7 @@ class Corpus:
         self.weights = [_weight(exchange) for exchange in self.exchanges]
         self.files: list[Path] = []
         self.size_bytes = 0
-        self.held: Counter[str] = Counter()  # what a reader must find
+        self.expected: Counter[str] = Counter()  # what a reader must find
         self.kinds: Counter[str] = Counter()  # bytes by type of record
 
     def grow(self, size_bytes: int) -> None:
@@ -361,7 +361,7 @@ class Corpus:
                 session.exchange(exchange)
             session.close(self.chance.choice(closings))
         self._save(session, self.folder / f"{session.id}.jsonl")
-        self.held["sessions"] += 1
+        self.expected["sessions"] += 1
 
     def _delegate(self, session: Session) -> None:
         recording = self.chance.choice(self.subagents)
@@ -400,25 +400,27 @@ class Session:
         prompts = dict.fromkeys(record["promptId"] for record in records if "promptId" in record)
         names = {} if self.is_subagent else {name: self._fresh(name) for name in prompts}
         self.prompt = next(reversed(names.values()), self.prompt)
-        # What was typed stands in several records; a plain text may be exchanged after encoding.
-        said = {text: self.author.text(3) for text in _typed(records)}
+        # A typed text occurs in several records; plain text can be replaced after encoding.
+        replacements = {text: self.author.text(3) for text in _typed_texts(records)}
         if not self.is_subagent:
-            self.corpus.held["said"] += sum(record.get("operation") == "enqueue" for record in records)
-        self._add(records, names=names, said=said)
+            self.corpus.expected["prompts"] += sum(record.get("operation") == "enqueue" for record in records)
+        self._add(records, names=names, replacements=replacements)
 
     def exchange(self, records: Sequence[Record]) -> None:
-        done: dict[str, Done] = {}
+        done: dict[str, ToolCall] = {}
         if not _failed(records):
             for record in records:
                 for block in _blocks(record, "tool_use"):
                     if block["name"] in CALLS:
                         done[block["id"]] = CALLS[block["name"]](self.author)
-        self.corpus.held["calls"] += sum(len(_blocks(record, "tool_result")) for record in records)
-        self._answer([self._filled(record, done) for record in records])
+        self.corpus.expected["calls"] += sum(len(_blocks(record, "tool_result")) for record in records)
+        self._answer([self._with_results(record, done) for record in records])
 
     def close(self, records: Sequence[Record]) -> None:
-        said = {"type": "text", "text": self.author.text(4)}
-        self._answer([_with_content(record, [said]) if record["type"] == "assistant" else record for record in records])
+        closing = {"type": "text", "text": self.author.text(4)}
+        self._answer(
+            [_with_content(record, [closing]) if record["type"] == "assistant" else record for record in records]
+        )
 
     def _answer(self, records: Sequence[Record]) -> None:
         usage = {
@@ -427,13 +429,13 @@ class Session:
             "cache_read_input_tokens": self.author.size(30_000, most=180_000),
             "output_tokens": self.author.size(250, most=8_000),
         }
-        self.corpus.held["answers"] += 1
+        self.corpus.expected["answers"] += 1
         self._add([_with_usage(record, usage) if record["type"] == "assistant" else record for record in records])
 
-    def _filled(self, record: Record, done: dict[str, Done]) -> Record:
-        """A record of an exchange with the inputs and results of its calls."""
+    def _with_results(self, record: Record, done: dict[str, ToolCall]) -> Record:
+        """Return a record of an exchange with new arguments and results of its calls."""
         if calls := _blocks(record, "tool_use"):
-            blocks = [call | {"input": done[call["id"]].given} if call["id"] in done else call for call in calls]
+            blocks = [call | {"input": done[call["id"]].arguments} if call["id"] in done else call for call in calls]
             return _with_content(record, blocks)
         if results := _blocks(record, "tool_result"):
             call = results[0]["tool_use_id"]
@@ -443,38 +445,42 @@ class Session:
         return record
 
     def _add(
-        self, records: Sequence[Record], *, names: dict[str, str] | None = None, said: dict[str, str] | None = None
+        self,
+        records: Sequence[Record],
+        *,
+        names: dict[str, str] | None = None,
+        replacements: dict[str, str] | None = None,
     ) -> None:
         names = dict(names or {})
         for record in records:
             names.setdefault(record.get("sessionId", ""), self.id)
             names.setdefault(record.get("promptId", ""), self.prompt)
-            names.setdefault(record.get("agentId") or _child(record), self.agent or self._fresh("a"))
+            names.setdefault(record.get("agentId") or _subagent_of(record), self.agent or self._fresh("a"))
             if "requestRef" in record and self._request:
                 names[record["requestRef"]], self._request = self._request, ""
         names.setdefault(next((record["parentUuid"] for record in records if record.get("parentUuid")), ""), self._last)
         del names[""]
         for record in records:
             if self._belongs(record):
-                self._write(record, names, said or {})
+                self._write(record, names, replacements or {})
 
     def _belongs(self, record: Record) -> bool:
-        """True if the record belongs in this session, because pieces are reused more often than recorded."""
+        """True if the record may occur in this session: set-up records are limited, hook records need hooks."""
         kind = record.get("attachment", record)["type"]
         self._setups[kind] += kind in SETUPS
         return self._setups[kind] <= SETUPS_MAX and (self.has_hooks or not kind.startswith("hook_"))
 
-    def _write(self, record: Record, names: dict[str, str], said: dict[str, str]) -> None:
+    def _write(self, record: Record, names: dict[str, str], replacements: dict[str, str]) -> None:
         if "timestamp" in record:
             self.at += timedelta(milliseconds=self.chance.randint(20, 4_000))
             record = record | {"timestamp": f"{self.at:%Y-%m-%dT%H:%M:%S}.{self.at.microsecond // 1_000:03d}Z"}
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-        for old, new in said.items():
+        for old, new in replacements.items():
             text = text.replace(old, new)
         text = ID.sub(lambda found: names.get(found[0]) or names.setdefault(found[0], self._fresh(found[0])), text)
         line = f"{text}\n".encode()
         self.lines.append(line)
-        self.corpus.held["lines"] += 1
+        self.corpus.expected["lines"] += 1
         self.corpus.kinds[record["type"]] += len(line)
         if "uuid" in record:
             self._last = names[record["uuid"]]
@@ -493,7 +499,7 @@ class Session:
 
 
 def _weight(exchange: Sequence[Record]) -> float:
-    """Recorded refusals and calls of unknown tools are rare, however often they were recorded."""
+    """Return how often to choose an exchange; recorded failures and calls of other tools are chosen rarely."""
     return 1 if _failed(exchange) else WEIGHTS.get(_tool(exchange) or "", 1)
 
 
@@ -501,8 +507,8 @@ def _prompt_only(opening: Sequence[Record]) -> list[Record]:
     return [record for record in opening if record["type"] in ("queue-operation", "user")]
 
 
-def _typed(records: Sequence[Record]) -> Iterator[str]:
-    """The typed texts of an opening: its prompts and the arguments of its commands."""
+def _typed_texts(records: Sequence[Record]) -> Iterator[str]:
+    """Yield the texts that the user typed in an opening: its prompts and the arguments of its commands."""
     for record in records:
         content = record["message"]["content"] if record["type"] == "user" and not record.get("isMeta") else None
         if isinstance(content, str):
@@ -521,8 +527,8 @@ def _with_usage(record: Record, usage: dict[str, int]) -> Record:
     return record | {"message": message | {"usage": message["usage"] | usage}}
 
 
-def _child(record: Record) -> str:
-    """The subagent that a result is about."""
+def _subagent_of(record: Record) -> str:
+    """Return the id of the subagent that a result is about, or an empty string."""
     result = record.get("toolUseResult")
     return str(result.get("agentId", "")) if isinstance(result, dict) else ""
 
@@ -531,7 +537,7 @@ def _child(record: Record) -> str:
 
 
 def load(files: Sequence[Path]) -> int:
-    """The rival: `json.loads` of every line, discarding the result."""
+    """Run the rival, `json.loads` of every line, and return the number of lines."""
     count = 0
     for path in files:
         with path.open("rb") as file:
@@ -541,7 +547,7 @@ def load(files: Sequence[Path]) -> int:
     return count
 
 
-def imported(files: Sequence[Path], store: Path) -> Imported:
+def import_files(files: Sequence[Path], store: Path) -> Imported:
     async def run() -> Imported:
         async with mica.open(store, settings=settings(store.parent)) as memory:
             return await memory.clients.import_transcripts(files, root=Path(PROJECT))
@@ -553,8 +559,8 @@ def settings(folder: Path) -> mica.Settings:
     return mica.Settings(home=folder, transcripts=folder)  # independent of the settings of this machine
 
 
-async def counted(store: Path) -> Counter[str]:
-    """The number of stored records by kind."""
+async def count_stored(store: Path) -> Counter[str]:
+    """Count the stored records by kind, and the problems that `verify` finds."""
     found: Counter[str] = Counter()
     calls: set[object] = set()
     async with mica.open(store, settings=settings(store.parent)) as memory:
@@ -566,14 +572,14 @@ async def counted(store: Path) -> Counter[str]:
         found["places"] += event.name == "transcript.read"
         found["answers"] += event.name == "model.answer"
         found["sessions"] += event.name == "session.started"
-        found["said"] += event.origin == "user"
+        found["prompts"] += event.origin == "user"
         calls.add(event.data.get("call"))
     found["calls"] = len(calls - {None})
     return found
 
 
 def first_value_s(folder: Path, scratch: Path) -> tuple[float, bool]:
-    """Seconds from starting `mica up` to the first line after its announcement; True if it was still importing."""
+    """Run `mica up`. Returns the seconds until its first look, and whether it was still importing then."""
     command = [sys.executable, "-m", "mica", "up", "--yes", "--transcripts", str(folder)]
     started = time.perf_counter()
     with subprocess.Popen(
@@ -611,13 +617,13 @@ def run_rounds(corpus: Corpus, scratch: Path, *, rounds: int) -> Rounds:
     for _ in range(rounds):
         for file in scratch.glob("space.db*"):
             file.unlink()
-        count, cost = measured(lambda: load(corpus.files))
+        count, cost = measure(lambda: load(corpus.files))
         loads.append(cost)
-        result, cost = measured(lambda: imported(corpus.files, store))
+        result, cost = measure(lambda: import_files(corpus.files, store))
         imports.append(cost)
-        second, cost = measured(lambda: imported(corpus.files, store))
+        second, cost = measure(lambda: import_files(corpus.files, store))
         again.append(cost)
-        check(count == corpus.held["lines"], f"json.loads reads {corpus.held['lines']} lines, it read {count}")
+        check(count == corpus.expected["lines"], f"json.loads reads {corpus.expected['lines']} lines, it read {count}")
         check(result.tally.lines == count, f"the import reads {count} lines, it read {result.tally.lines}")
         check(not result.failed and not result.tally.broken, f"no broken lines: {result.tally.complaints[:1]}")
         check(not result.tally.unknown, f"no unknown records: {result.tally.unknown}")
@@ -625,28 +631,28 @@ def run_rounds(corpus: Corpus, scratch: Path, *, rounds: int) -> Rounds:
         check(second.unchanged == len(corpus.files), "a second import finds every file unchanged")
     # The same transcripts under other names: everything is read again, and nothing may be stored twice.
     copied = Path(shutil.copytree(corpus.folder, scratch / "copies"))
-    copies, cost = measured(lambda: imported(sorted(copied.rglob("*.jsonl")), store))
+    copies, cost = measure(lambda: import_files(sorted(copied.rglob("*.jsonl")), store))
     check(copies.events == 0, f"copies add nothing, they added {copies.events}")
     check(copies.repeated == result.events, f"copies repeat {result.events} events, they repeated {copies.repeated}")
     size_bytes = sum(file.stat().st_size for file in scratch.glob("space.db*"))
-    return Rounds(loads, imports, again, cost, result, asyncio.run(counted(store)), copies.events, size_bytes)
+    return Rounds(loads, imports, again, cost, result, asyncio.run(count_stored(store)), copies.events, size_bytes)
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="20 MB, 5 rounds")
+    parser = argument_parser(__doc__, quick="20 MB, 5 rounds")
     parser.add_argument("--size", type=float, metavar="MB", help="size of the corpus (default 40)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the corpus here")
     parser.add_argument("--transcripts", type=Path, default=RECORDINGS, metavar="PATH", help="recorded transcripts")
-    given = parser.parse_args()
-    if given.out and given.out.exists() and any(given.out.iterdir()):
-        parser.error(f"{given.out} is not empty; give a new folder, its transcripts are counted")
-    size_mb, rounds = given.size or (20 if given.quick else 40), 5 if given.quick else 7
+    options = parser.parse_args()
+    if options.out and options.out.exists() and any(options.out.iterdir()):
+        parser.error(f"{options.out} is not empty; give a new folder, its transcripts are counted")
+    size_mb, rounds = options.size or (20 if options.quick else 40), 5 if options.quick else 7
 
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary:
         scratch = Path(temporary)
-        folder = given.out or scratch / "projects"
-        recordings = [recorded(path) for path in sorted(given.transcripts.rglob("*.jsonl"))]
-        check(bool(recordings), f"{given.transcripts} holds recorded transcripts")
+        folder = options.out or scratch / "projects"
+        recordings = [read_recording(path) for path in sorted(options.transcripts.rglob("*.jsonl"))]
+        check(bool(recordings), f"{options.transcripts} holds recorded transcripts")
         corpus = Corpus(folder, recordings)
         corpus.grow(int(size_mb * 1e6))
         first_s, is_importing = first_value_s(folder, scratch)
@@ -657,8 +663,10 @@ def main() -> None:
 def report(corpus: Corpus, measures: Rounds, *, first_s: float, is_importing: bool) -> None:
     size_mb = corpus.size_bytes / 1e6
     found, events = measures.found, measures.result.events
-    for kind in ("answers", "sessions", "said", "calls"):
-        check(found[kind] == corpus.held[kind], f"{corpus.held[kind]} {kind} are stored, {found[kind]} were found")
+    for kind in ("answers", "sessions", "prompts", "calls"):
+        check(
+            found[kind] == corpus.expected[kind], f"{corpus.expected[kind]} {kind} are stored, {found[kind]} were found"
+        )
     check(found["stored"] == found["queryable"], f"{found['stored']} events can be queried, {found['queryable']} were")
     check(found["problems"] == 0, f"`verify` finds nothing, it found {found['problems']} problems")
     lost = events - (found["queryable"] - found["places"])
@@ -684,12 +692,12 @@ def report(corpus: Corpus, measures: Rounds, *, first_s: float, is_importing: bo
     columns = ("", "wall s (min – median)", "CPU s (min – median)", "MB/s wall", "MB/s CPU", "events/s", "× json.loads")
     show(f"{len(measures.imports)} rounds in turn, {events:,} events", columns, rows)
     per_record, per_event, stored = (
-        corpus.size_bytes / corpus.held["lines"],
+        corpus.size_bytes / corpus.expected["lines"],
         corpus.size_bytes / events,
         measures.size_bytes / events,
     )
     print(f"\n  bytes per record {per_record:,.0f}, per event {per_event:,.0f}, stored per event {stored:,.0f}")
-    when = "while the import went on" if is_importing else "at the end of the import"
+    when = "during the import" if is_importing else "at the end of the import"
     print(f"  `mica up`: first look after {first_s:.2f} s, {when}")
     finish(
         {

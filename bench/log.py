@@ -5,11 +5,11 @@
     python bench/log.py --large                         # also queries ten million events
     python bench/log.py --large --only growth           # nothing else: some ten minutes, and 4 GB of disk
 
-Seven questions of one seeded stream (`_events.py`), each beside its rivals in the same run: what `emit` costs, what
+Seven questions about one seeded stream (`_events.py`), each beside its rivals in the same run: what `emit` costs, what
 sustained emitting costs with repeated `durable()` calls, how many bytes all files take, how long
 one call takes in bursts, whether `kill -9` loses or doubles anything, how soon the next process reads the events of a
 killed one, and whether queries slow down as the log grows. The input must be durable and returned by a query, or the
-run ends with an error. A number below its bar is printed unchanged. The last line of the output is one JSON object.
+run ends with an error. A number below its bar is still printed. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from typing import NamedTuple, TypeVar
 import mica
 from _events import LASTING, SCOPE_EVENTS, SEED, Embedded, Fresh, Scope, embedded, library, record, scopes, stream
 from _rivals import NAIVE, RIVALS, by_json, contexts_of, count_of, lines_bytes
-from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, taking, uncounted
+from _table import Cost, argument_parser, check, finish, machine, measure, median, percentile, show, spread, uncounted
 
 T = TypeVar("T")
 
-BELOW = "«below the bar»"
+BELOW = "below the bar"
 
 
 class Bar(NamedTuple):
@@ -73,7 +73,7 @@ BARS = {
 
 
 class Plan(NamedTuple):
-    """The size of a run."""
+    """How large a run is: counts of rounds, events and queries."""
 
     rounds: int
     emit_events: int  # in a round
@@ -109,7 +109,7 @@ FULL = Plan(
 QUICK = Plan(
     rounds=5,  # of a few ms each: with three, one neighbour decides the median
     emit_events=4_000,
-    sustained_rounds=3,  # all that they emit is stored, too: fewer, so that each is long enough to go on evenly
+    sustained_rounds=3,  # all that they emit is stored, too: fewer, so that each is long enough to be even
     sustained_s=0.25,
     bytes_events=12_288,
     text_events=4_096,
@@ -130,12 +130,13 @@ Numbers = dict[str, float | int]
 
 
 def opened(path: Path) -> mica.memory.Opening:
+    """Open a space, independent of the settings of this machine, as a context."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return mica.open(path, settings=mica.Settings(home=path.parent, transcripts=path.parent))
 
 
-async def stored(memory: mica.Memory) -> int:
-    """The number of events, by the store's count and by querying all of them."""
+async def count_stored(memory: mica.Memory) -> int:
+    """Count the events, by the store's count and by querying all of them; both must agree."""
     found = await memory.events.query(mica.EventQuery(limit=None))
     counted = (await memory.upkeep.sizes()).events
     check(len({event.id for event in found}) == len(found) == counted, f"{counted} stored, {len(found)} queryable")
@@ -153,7 +154,7 @@ def files_bytes(folder: Path) -> int:
 
 
 async def empty_bytes(folder: Path) -> int:
-    """The bytes of an empty space."""
+    """Create an empty space, and return its size in bytes."""
     async with opened(folder / "space.db") as memory:
         check((await memory.upkeep.sizes()).events == 0, "a new space is empty")
     return files_bytes(folder)
@@ -198,7 +199,7 @@ def emit_prepared(memory: mica.Memory, stretch: Iterable[Scope]) -> None:
 
 
 def emit_blocks(memory: mica.Memory, stretch: Iterable[Scope], last: dict[int, mica.Ref], *, lap: int = 0) -> None:
-    """Emit the stream with a new context for every scope, opened and left. Each lap has other chains."""
+    """Emit the stream with a new context block for every scope. Each lap has chains of its own."""
     emit = memory.emit
     for scope in stretch:
         ref: mica.Ref | None = None
@@ -219,7 +220,7 @@ def emit_blocks(memory: mica.Memory, stretch: Iterable[Scope], last: dict[int, m
 
 
 async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[str, Cost]:
-    """One round of mica: each way of emitting, then storing. The first way pays for the small segments."""
+    """Measure one round of mica: each way of emitting, then storing. The first way also pays for small segments."""
     async with opened(folder / "space.db") as memory:
         ways: list[tuple[str, Callable[[], None]]] = [
             (EMIT, partial(emit_plainly, memory, stretch, has_parents=True)),
@@ -231,12 +232,12 @@ async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[s
         with memory.context(session="bench", agent="bench", task="emitting"):
             for name, way in ways[first:] + ways[:first]:
                 gc.collect()
-                _, costs[name] = measured(way)  # the loop does not run meanwhile: nothing is folded
+                _, costs[name] = measure(way)  # the loop does not run meanwhile: nothing is folded
         await memory.durable()
         _, fold = await timed(memory.events.position())
         share = Cost(fold.wall_s / len(ways), fold.cpu_s / len(ways))
         costs[STORED] = Cost(costs[EMIT].wall_s + share.wall_s, costs[EMIT].cpu_s + share.cpu_s)
-        found, expected = await stored(memory), len(ways) * count_of(stretch)
+        found, expected = await count_stored(memory), len(ways) * count_of(stretch)
         check(found == expected, f"{expected} events were emitted, {found} are stored")
     return costs
 
@@ -295,7 +296,7 @@ class Sustained(NamedTuple):
     events: int
     cost: Cost
     syncs: int = 0
-    stored: Cost = Cost(0, 0)  # until all of it could be queried, too
+    stored: Cost = Cost(0, 0)  # until all events could be queried
 
 
 async def sustain_jsonl(stretch: Sequence[Scope], path: Path, seconds: float) -> Sustained:
@@ -422,7 +423,7 @@ COLD = timedelta(days=3)  # old enough to be aged before it is measured
 
 
 async def fill(path: Path, stretch: Sequence[Scope]) -> int:
-    """A space that holds the stream, three days old and 40 ms apart; returns the bytes of the naive log."""
+    """Fill a space with the stream, three days old and 40 ms apart. Returns the size of the same as a naive log."""
     last: dict[int, mica.Ref] = {}
     at = datetime.now(UTC) - COLD
     async with opened(path) as memory:
@@ -432,10 +433,10 @@ async def fill(path: Path, stretch: Sequence[Scope]) -> int:
                 at += timedelta(milliseconds=40)
                 last[scope.chain] = memory.emit(name, data, context=context, parent=parent, at=at)
         await memory.durable()
-        found = await stored(memory)
+        found = await count_stored(memory)
         check(found == count_of(stretch), f"{count_of(stretch)} events were emitted, {found} are stored")
         aged = await memory.upkeep.age()
-        check(aged == found == await stored(memory), f"{found} events are stored, {aged} aged")
+        check(aged == found == await count_stored(memory), f"{found} events are stored, {aged} aged")
         check(not await memory.upkeep.verify(), "`verify` finds nothing")
     return sum(
         len(by_json(record(scope.steps[number], context))) + 1 for scope, number, context in contexts_of(stretch)
@@ -464,7 +465,7 @@ def compare_bytes(plan: Plan, scratch: Path) -> Numbers:
 
 
 async def fill_transcripts(path: Path, lines: Sequence[tuple[str, bytes]]) -> None:
-    """A space with one event for each record of the transcripts, as old as it says."""
+    """Fill a space with one event for each record of the transcripts, with the record's time."""
     at = datetime(2026, 9, 1, tzinfo=UTC)
     contexts: dict[str, mica.Context] = {}
     async with opened(path) as memory:
@@ -486,7 +487,9 @@ async def fill_transcripts(path: Path, lines: Sequence[tuple[str, bytes]]) -> No
 
 def compare_transcripts(plan: Plan, scratch: Path) -> Numbers:
     source = importlib.import_module("import")  # bench/import.py, whose name is a keyword
-    corpus = source.Corpus(scratch / "corpus", [source.recorded(p) for p in sorted(source.RECORDINGS.rglob("*.jsonl"))])
+    corpus = source.Corpus(
+        scratch / "corpus", [source.read_recording(p) for p in sorted(source.RECORDINGS.rglob("*.jsonl"))]
+    )
     corpus.grow(int(plan.transcript_mb * 1e6))
     lines = [(path.stem, line) for path in corpus.files for line in path.read_bytes().splitlines(keepends=True)]
     raw = sum(len(line) for _, line in lines)
@@ -510,7 +513,7 @@ Call = Callable[[str, dict[str, object], mica.Context, mica.Ref | None], mica.Re
 
 
 async def bursts(call: Call, stretch: Sequence[tuple[Scope, mica.Context]], seconds: float) -> tuple[array[int], float]:
-    """Nanoseconds of every call, and the actual number of calls per second."""
+    """Call in bursts. Returns the nanoseconds of every call, and the actual number of calls per second."""
     taken = array("q")
     clock = time.perf_counter_ns
     steps = ((step, context) for scope, context in stretch for step in scope.steps)
@@ -589,12 +592,12 @@ def compare_bursts(plan: Plan, scratch: Path) -> Numbers:
 
 OURS = "transcript.read", "log.purged"  # what mica itself records
 ACK = struct.Struct("<q")
-BUSY, OPENED = -1, 0  # said before the first event: the fold or import begins, and it is done
+BUSY, OPENED = -1, 0  # sent before the first event: the fold or import begins, and it is done
 CHAIN_EVENTS = 8
 
 
-def written(writer: int, number: int) -> tuple[str, dict[str, object]]:
-    """This writer's event of this number: the same in the child that emits it and in the process that checks."""
+def event_of(writer: int, number: int) -> tuple[str, dict[str, object]]:
+    """Return the name and data of a writer's event: the same in the emitting child and in the checking process."""
     seal = blake2b(f"{writer}:{number}".encode(), digest_size=8).digest()
     size = 6_000 if number % 97 == 0 else seal[0] * 3  # now and then one that is stored beside the row
     start = int.from_bytes(seal[1:4]) % 1_000_000
@@ -629,10 +632,10 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
         elif kind == "purge":
             task = asyncio.create_task(keep_purging(memory, writer))
         while True:
-            check(task is None or not task.done(), f"{kind} goes on")
+            check(task is None or not task.done(), f"{kind} continues")
             for _ in range(chance.randint(1, 120)):
                 number += 1
-                name, data = written(writer, number)
+                name, data = event_of(writer, number)
                 parent = ref if number % CHAIN_EVENTS else None
                 ref = memory.emit(name, data, context=context_of(writer, number), parent=parent)
             if kind == "durable" and chance.random() < 0.2:
@@ -677,15 +680,17 @@ class Child(NamedTuple):
         self.process.kill()
         self.process.join()
         check(self.process.exitcode == -9, f"writer {self.writer} is killed, it ended with {self.process.exitcode}")
-        said = b""
+        received = b""
         while part := os.read(self.acks.fileno(), 2**16):
-            said += part
+            received += part
         self.acks.close()
-        whole = len(said) // ACK.size * ACK.size
-        return max(int(number) for (number,) in ACK.iter_unpack(said[:whole]))
+        whole = len(received) // ACK.size * ACK.size
+        return max(int(number) for (number,) in ACK.iter_unpack(received[:whole]))
 
 
 class Killed(NamedTuple):
+    """Counts over some kills."""
+
     kills: int = 0
     busy: int = 0  # of them, while the process folded or imported what it had found
     acknowledged: int = 0
@@ -697,7 +702,7 @@ class Killed(NamedTuple):
 
 
 def kill_round(number: int, path: Path, files: Sequence[Path], imported: int) -> Killed:
-    """Two writers and one that reopens the space while the second still writes; each is killed."""
+    """Kill two writers, and a third that reopens the space while the second still writes. Counts the damage."""
     chance = random.Random(SEED + number)
     server = multiprocessing.get_context("forkserver")
 
@@ -726,14 +731,14 @@ def kill_round(number: int, path: Path, files: Sequence[Path], imported: int) ->
     wall = time.perf_counter()
     events, missing = asyncio.run(_reopened(path, files if number % 2 else ()))
     check(number % 2 == 0 or missing == imported, f"{imported} events are imported after a kill, {missing} were")
-    lost, doubled, found = compared(events, acknowledged)
+    lost, doubled, found = compare_events(events, acknowledged)
     return Killed(
         3, int(reached == BUSY), sum(acknowledged.values()), found, lost, doubled, segments, time.perf_counter() - wall
     )
 
 
 async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event], int]:
-    """The events of the writers in the space, and the number of events of an import that was killed and repeated."""
+    """Reopen the space and repeat what was killed. Returns the writers' events, and the number of imported events."""
     async with opened(path) as memory:
         if files:
             await memory.clients.import_transcripts(files)
@@ -747,8 +752,8 @@ async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event]
     return ours, sum(event.origin != "agent" and event.name not in OURS for event in events)
 
 
-def compared(events: Sequence[mica.Event], acknowledged: dict[int, int]) -> tuple[int, int, int]:
-    """The number of lost and of duplicate acknowledged events; every stored event must be correct."""
+def compare_events(events: Sequence[mica.Event], acknowledged: dict[int, int]) -> tuple[int, int, int]:
+    """Count the lost acknowledged events, the duplicates and the events found. Exits if a stored event is wrong."""
     by_writer: dict[int, dict[int, mica.Event]] = {writer: {} for writer in acknowledged}
     times: Counter[tuple[int, int]] = Counter()
     for event in events:
@@ -756,7 +761,7 @@ def compared(events: Sequence[mica.Event], acknowledged: dict[int, int]) -> tupl
         writer, number = int(str(data["writer"])), int(str(data["number"]))
         times[writer, number] += 1
         by_writer[writer][number] = event
-        is_right = (event.name, data) == written(writer, number) and event.context == context_of(writer, number)
+        is_right = (event.name, data) == event_of(writer, number) and event.context == context_of(writer, number)
         check(is_right, f"event {number} of writer {writer} is as it was emitted")
     lost = 0
     for writer, found in by_writer.items():
@@ -831,7 +836,7 @@ def emit_prepared_scope(memory: mica.Memory, scope: Scope, last: dict[int, mica.
 
 
 class Reopened(NamedTuple):
-    """The output of `_reopen.py`: seconds of a new process, CPU from its start, wall time from opening."""
+    """The output of `_reopen.py`: seconds of a new process, of CPU since its start and of wall time since opening."""
 
     begun_cpu_s: float
     opened_cpu_s: float
@@ -843,12 +848,12 @@ class Reopened(NamedTuple):
     counted: int
 
     def for_a_million(self, cpu_s: float) -> float:
-        """CPU seconds scaled to a million events; starting Python costs the same for any number."""
+        """Scale CPU seconds to a million events, except those for starting Python."""
         return self.begun_cpu_s + (cpu_s - self.begun_cpu_s) * 1e6 / self.counted
 
 
 def in_process(target: Callable[..., None], *args: object) -> tuple[BaseProcess, Connection]:
-    """A new interpreter that runs this, and the pipe for its answer."""
+    """Start a new interpreter that runs the target, and return it with the pipe for its answer."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     process = spawn.Process(target=target, args=(*args, sender))
@@ -890,7 +895,7 @@ def compare_reopening(plan: Plan, path: Path) -> Numbers:
 
 
 async def grow(path: Path, events: int) -> None:
-    """A space with this many events, stored as they come."""
+    """Fill a space with this many events, stored as they are emitted."""
     last: dict[int, mica.Ref] = {}
     async with opened(path) as memory:
         for number, scope in enumerate(scopes(events // SCOPE_EVENTS, live=LIVE), 1):
@@ -910,23 +915,23 @@ class Questions(NamedTuple):
 
 async def questions(memory: mica.Memory, count: int, chance: random.Random) -> Questions:
     whole = (await memory.upkeep.sizes()).events
-    asked: list[mica.Event] = []
+    by_id: list[mica.Event] = []
     ranges: list[tuple[datetime, datetime]] = []
     for _ in range(count):
         event = await memory.events.get(chance.randint(1, whole))
         while event.context.session == LASTING:
             event = await memory.events.get(chance.randint(1, whole))
-        asked.append(event)
+        by_id.append(event)
         start = chance.randint(1, whole - 1_000)
         ranges.append(((await memory.events.get(start)).at, (await memory.events.get(start + 1_000)).at))
-    return Questions(asked, ranges)
+    return Questions(by_id, ranges)
 
 
 KINDS = "by id", "last 100 of a session", "a chain", "a range of 1,000", "last 100 of the session that never ends"
 
 
 async def ask(memory: mica.Memory, kind: str, asked: Questions, number: int) -> int:
-    """The answer's length, checked."""
+    """Run one query of a kind, check the answer, and return its length."""
     event = asked.by_id[number]
     match KINDS.index(kind):
         case 0:
@@ -949,7 +954,7 @@ async def ask(memory: mica.Memory, kind: str, asked: Questions, number: int) -> 
 
 
 async def query_costs(paths: Sequence[Path], count: int) -> list[dict[str, list[Cost]]]:
-    """The cost of each kind of query in each space; the spaces take turns."""
+    """Measure each kind of query in each space; the spaces take turns."""
     memories = [await opened(path) for path in paths]
     try:
         asked = [await questions(memory, count, random.Random(SEED)) for memory in memories]
@@ -966,7 +971,7 @@ async def query_costs(paths: Sequence[Path], count: int) -> list[dict[str, list[
 
 
 def compare_growth(plan: Plan, spaces: Sequence[tuple[int, Path]]) -> Numbers:
-    """`spaces` are a smaller one and a larger one."""
+    """Compare queries of a smaller and a larger space; each has its number of events and its path."""
     costs = asyncio.run(query_costs([path for _, path in spaces], plan.queries))
     rows = []
     ratios: dict[str, float] = {}
@@ -994,18 +999,18 @@ PARTS: dict[str, Callable[[Plan, Path], Numbers]] = {
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="smaller streams, 12 kills")
+    parser = argument_parser(__doc__, quick="smaller streams, 12 kills")
     parser.add_argument("--large", action="store_true", help="compare queries of 1 M and 10 M events")
     parser.add_argument("--only", choices=[*PARTS, "reopening", "growth"], help="ask this question alone")
     parser.add_argument("--kills", type=int, metavar="N", help="at least so many (default 201, 12 with --quick)")
-    given = parser.parse_args()
-    plan = QUICK if given.quick else FULL
-    if given.kills is not None:
-        plan = plan._replace(kill_rounds=max(1, -(-given.kills // 3)))
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    if options.kills is not None:
+        plan = plan._replace(kill_rounds=max(1, -(-options.kills // 3)))
 
     began = time.perf_counter()
     print(f"{machine()}; seed {SEED}")
-    if given.quick:
+    if options.quick:
         print(
             f"scaled down: {plan.rounds} rounds, of {plan.emit_events:,} events, of {plan.sustained_s:g} s sustained, "
             f"{plan.kill_rounds * 3} kills, {plan.reopen_events:,} events left by a killed writer "
@@ -1016,13 +1021,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as folder:
         scratch = Path(folder)
         for name, part in PARTS.items():
-            if given.only in (None, name):
+            if options.only in (None, name):
                 numbers |= part(plan, scratch)
-        if given.only in (None, "reopening"):
+        if options.only in (None, "reopening"):
             numbers |= compare_reopening(plan, scratch / "reopened" / "space.db")
             shutil.rmtree(scratch / "reopened")
-        if given.only in (None, "growth"):
-            sizes = (FULL.grown_events, LARGE_EVENTS) if given.large else (plan.small_events, plan.grown_events)
+        if options.only in (None, "growth"):
+            sizes = (FULL.grown_events, LARGE_EVENTS) if options.large else (plan.small_events, plan.grown_events)
             spaces = [(events, scratch / f"grown-{events}" / "space.db") for events in sizes]
             for events, path in spaces:
                 asyncio.run(grow(path, events))

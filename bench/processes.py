@@ -4,7 +4,7 @@
 
 Eight processes open the same new space and append for 30 s, one event and one `durable()` at a time. The rival does
 the same in the same run with the standard library's sqlite3, its default journal and timeout, one
-commit for each event. Afterwards every event must be there, once. The last line of the output is
+commit for each event. Afterwards every event must be stored once. The last line of the output is
 one JSON object.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mica
-from _table import check, finish, machine, percentile, show, taking
+from _table import argument_parser, check, finish, machine, percentile, show
 from mica.errors import StoreBusy
 
 WRITERS = 8
@@ -36,9 +36,9 @@ CREATE INDEX events_by_session ON events (session, at);
 
 
 class Report(NamedTuple):
-    """The result of one process."""
+    """What one process wrote, how long it took, and how often a lock stopped it."""
 
-    wanted: int = 0  # events that it had to store
+    wanted: int = 0  # events that must be stored
     lock_errors: int = 0
     seconds: float = 0.0
     waits_s: tuple[float, ...] = ()  # one for each event, until it was on disk
@@ -91,7 +91,7 @@ async def _write_events(path: Path, writer: int, start: Barrier, seconds: float)
             began = time.perf_counter()
             while time.perf_counter() - began < seconds:
                 number += 1
-                asked = time.perf_counter()
+                started = time.perf_counter()
                 if number % MARK_EVERY:
                     memory.emit("file.read", {"path": f"src/part{number % 97}.py", "number": number, "writer": writer})
                 else:
@@ -100,7 +100,7 @@ async def _write_events(path: Path, writer: int, start: Barrier, seconds: float)
                     await memory.durable()
                 except StoreBusy:
                     lock_errors += 1  # the event still waits in this process and goes with the next
-                waits.append(time.perf_counter() - asked)
+                waits.append(time.perf_counter() - started)
             seconds = time.perf_counter() - began
     return Report(number, lock_errors, seconds, tuple(waits))
 
@@ -133,7 +133,7 @@ def write_rows(path: Path, writer: int, start: Barrier, seconds: float) -> Repor
     while time.perf_counter() - began < seconds:
         number += 1
         data = f'{{"path": "src/part{number % 97}.py", "number": {number}}}'
-        asked = time.perf_counter()
+        started = time.perf_counter()
         try:
             connection.execute(statement, (writer, number, "file.read", f"writer {writer}", data))
             connection.commit()
@@ -141,7 +141,7 @@ def write_rows(path: Path, writer: int, start: Barrier, seconds: float) -> Repor
             check("locked" in str(error), f"the rival fails for locks only: {error}")
             connection.rollback()
             lock_errors += 1
-        waits.append(time.perf_counter() - asked)
+        waits.append(time.perf_counter() - started)
     connection.close()
     return Report(number, lock_errors, time.perf_counter() - began, tuple(waits))
 
@@ -205,7 +205,7 @@ def run_rival(path: Path, seconds: float) -> Slice:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="10 s in place of 30")
+    parser = argument_parser(__doc__, quick="10 s in place of 30")
     quick = parser.parse_args().quick
 
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as folder:

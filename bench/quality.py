@@ -3,9 +3,9 @@
     python bench/quality.py locomo.json
 
 Every conversation becomes a space, every turn a mark. With memory, an agent sees a brief of 1,000 tokens about the
-question; without, the last 1,000 tokens of the conversation, as in a limited window. Both are asked the same
-questions, and beside the gain stands the share of questions that memory made worse. Without a file a small made-up
-conversation is asked, which shows that the script works and nothing else. The last line of the output is one JSON
+question; without, the last 1,000 tokens of the conversation, as in a limited window. Both get the same questions, and
+the share of questions that memory made worse is printed beside the gain. Without a file a small made-up conversation
+is used, which only shows that the script works. The last line of the output is one JSON
 object.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 import mica
-from _table import finish, machine, show, taking
-from conversations import Conversation, Question, interval, line_tokens, made_up, read_locomo, spread
+from _table import argument_parser, finish, machine, show
+from conversations import Conversation, Question, interval, line_tokens, made_up, read_locomo, sample_questions
 from mica.settings import load_settings
 
 BUDGET = 1_000
@@ -36,7 +36,7 @@ class EvidenceShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def latest(conversation: Conversation) -> tuple[set[str], int]:
-    """The last turns that fit into the budget, by a real tokenizer."""
+    """Return the last turns that fit into the budget, and their tokens by a real tokenizer."""
     seen: set[str] = set()
     tokens = 0
     for turn in reversed(conversation.turns):
@@ -49,7 +49,7 @@ def latest(conversation: Conversation) -> tuple[set[str], int]:
 
 
 async def ask_all(conversation: Conversation, *, is_compressed: bool) -> list[EvidenceShare]:
-    """Every question of a conversation, with and without memory."""
+    """Measure every question of a conversation, with and without memory."""
     settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
     window, window_tokens = latest(conversation)
     async with mica.open(":memory:", settings=settings) as memory:
@@ -74,13 +74,13 @@ async def ask_all(conversation: Conversation, *, is_compressed: bool) -> list[Ev
 
 
 def main() -> None:
-    parser = taking(__doc__, quick=f"{QUICK_QUESTIONS} questions")
+    parser = argument_parser(__doc__, quick=f"{QUICK_QUESTIONS} questions")
     parser.add_argument("file", type=Path, nargs="?", help="conversations in the format of LoCoMo")
     parser.add_argument("--compress", action="store_true", help="briefs that are compressed")
     arguments = parser.parse_args()
     conversations = list(made_up() if arguments.file is None else read_locomo(arguments.file))
     if arguments.quick:
-        conversations = spread(conversations, QUICK_QUESTIONS)
+        conversations = sample_questions(conversations, QUICK_QUESTIONS)
     shares = [one for each in conversations for one in asyncio.run(ask_all(each, is_compressed=arguments.compress))]
     gain, low, high = interval([one.on - one.off for one in shares])
     on, off = (sum(getattr(one, arm) for one in shares) / len(shares) for arm in ("on", "off"))

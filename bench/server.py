@@ -2,11 +2,11 @@
 
     python bench/server.py
 
-It fills a space with a million events, serves it with `mica up`, and asks: every page of the dashboard and every part
-that a page loads; briefs over HTTP, beside a bare Starlette handler that answers as many bytes, and beside the call
-within a process; 500 listeners, each told of every event. Then the server is killed again and again while clients write
-and one listener goes on by `Last-Event-ID`: whatever was acknowledged must be there, and the listener must have seen
-every position once. The last line of the output is one JSON object.
+It fills a space with a million events, serves it with `mica up`, and measures every page of the dashboard and every
+part that a page loads; briefs over HTTP, compared with a bare Starlette handler of the same size and with the call
+within a process; 500 listeners, each of which receives every event. Then the server is killed repeatedly while clients
+write and one listener resumes by `Last-Event-ID`: every acknowledged event must be stored, and the listener must have
+seen every position once. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import psutil
 
 import mica
 from _events import scopes
-from _table import check, finish, machine, median, percentile, show, taking
+from _table import argument_parser, check, finish, machine, median, percentile, show
 
 BARE = """
 import sys, uvicorn
@@ -48,7 +48,7 @@ uvicorn.run(Starlette(routes=[Route("/api/brief", answer, methods=["POST"])]), p
 """
 BRIEF_REQUEST = json.dumps({"query": "session cookie redirect", "is_preview": True}).encode()
 SPAN = timedelta(days=40)
-MARKED = 100  # of so many events one is a mark
+MARK_EVERY = 100  # events, of which one is a mark
 WRITERS = 4
 READY_S = 120.0
 PART = re.compile(r'hx-get="(/[^"{]*)"')
@@ -56,7 +56,7 @@ PAGE = re.compile(r'<a[^>]*href="(/[^"#?{]*)"')
 
 
 class Plan(NamedTuple):
-    """The size of a run."""
+    """How large a run is: counts of rounds, events and queries."""
 
     events: int
     rounds: int  # of every page
@@ -113,7 +113,7 @@ class Running:
 
 
 def wait_for(port: int) -> None:
-    """Return when something answers at this port."""
+    """Wait until a server answers at this port."""
     until = time.monotonic() + READY_S
     while True:
         with suppress(OSError), closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
@@ -125,7 +125,7 @@ def wait_for(port: int) -> None:
 
 
 def opened(store: Path) -> mica.memory.Opening:
-    """The space in this process."""
+    """Open the space in this process, as a context."""
     return mica.open(store, settings=mica.load_settings({"HOME": str(store.parent), "MICA_SEMANTIC": "off"}))
 
 
@@ -136,14 +136,14 @@ def free_port() -> int:
 
 
 async def fill(store: Path, events: int) -> None:
-    """A space in the shape of an agent daemon's log over the last weeks, with marks in it and crystals over them."""
+    """Fill a space with weeks of an agent daemon's log, with marks, and make their crystals."""
     count, began_at = 0, datetime.now(UTC) - SPAN
     async with opened(store) as memory:
         for scope in scopes(-(-events // 8)):
             context, at = scope.context, began_at + SPAN * (0.98 * count / events)
             for step in scope.steps:
                 count += 1
-                if count % MARKED:
+                if count % MARK_EVERY:
                     memory.emit(step.name, step.data, context=context, at=at)
                 else:
                     text = (
@@ -159,7 +159,7 @@ async def fill(store: Path, events: int) -> None:
 def send_request(
     connection: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str], body: bytes | None
 ) -> tuple[float, bytes]:
-    """Milliseconds until the complete answer arrived, and the answer."""
+    """Send a request. Returns the milliseconds until the complete answer arrived, and the answer."""
     began = time.perf_counter()
     connection.request(method, path, body=body, headers=headers)
     answer = connection.getresponse()
@@ -170,7 +170,7 @@ def send_request(
 
 
 def page_times(server: Running, rounds: int) -> dict[str, list[float]]:
-    """The times of every page, and of every part that pages load."""
+    """Measure every page, and every part that pages load, in milliseconds."""
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         _, first = send_request(connection, "GET", "/", server.headers, None)
         pages = dict.fromkeys(["/", *PAGE.findall(first.decode())])
@@ -187,14 +187,14 @@ def page_times(server: Running, rounds: int) -> dict[str, list[float]]:
 
 
 def brief_times(port: int, headers: dict[str, str], count: int) -> tuple[list[float], int]:
-    """The times of briefs, and the size of one in bytes."""
+    """Measure briefs over HTTP, in milliseconds. Also returns the size of an answer in bytes."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         answers = [send_request(connection, "POST", "/api/brief", headers, BRIEF_REQUEST) for _ in range(count + 1)]
     return [took for took, _ in answers[1:]], len(answers[-1][1])
 
 
 async def briefs_within(store: Path, count: int) -> list[float]:
-    """The same within this process."""
+    """Measure the same briefs within this process, in milliseconds."""
     times_ms = []
     async with opened(store) as memory:
         for _ in range(count + 1):
@@ -206,6 +206,7 @@ async def briefs_within(store: Path, count: int) -> list[float]:
 
 @contextmanager
 def bare(size_bytes: int) -> Iterator[int]:
+    """Run a bare Starlette handler that answers this many bytes, and yield its port."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", BARE, str(port), str(size_bytes)], stderr=subprocess.DEVNULL)
     try:
@@ -244,7 +245,7 @@ class Listener(asyncio.Protocol):
 
 
 async def listen(server: Running, plan: Plan) -> list[float]:
-    """Milliseconds from sending an event until each of many listeners has it."""
+    """Measure the milliseconds from sending an event until each of many listeners has received it."""
     loop = asyncio.get_running_loop()
     head = f"GET /api/events/follow?names=bench.told&fields=data.sent HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
     request = f"{head}Authorization: Bearer {server.token}\r\n\r\n".encode()
@@ -258,19 +259,19 @@ async def listen(server: Running, plan: Plan) -> list[float]:
         await ready.acquire()
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
 
-        def tell() -> None:
+        def emit() -> None:
             event = {"name": "bench.told", "data": {"sent": time.perf_counter()}}
             send_request(connection, "POST", "/api/emit", server.headers, json.dumps({"events": [event]}).encode())
 
         began = loop.time()
         for number in range(plan.notified):
             await asyncio.sleep(max(0.0, began + number * plan.every_s - loop.time()))
-            await asyncio.to_thread(tell)
+            await asyncio.to_thread(emit)
     for _ in range(1_200):
         if len(delays_s) == plan.notified * plan.listeners:
             break
         await asyncio.sleep(0.05)
-    check(len(delays_s) == plan.notified * plan.listeners, "every listener heard of every event, once")
+    check(len(delays_s) == plan.notified * plan.listeners, "every listener received every event once")
     for transport, _ in connections:
         transport.close()
     return [seconds * 1_000 for seconds in delays_s]
@@ -337,14 +338,18 @@ async def position_of(store: Path) -> int:
 
 
 async def stored_since(store: Path, after: int) -> tuple[set[str], list[int]]:
-    """Ids and positions of all events stored since."""
+    """Return the ids and positions of all events stored after a position."""
     async with opened(store) as memory:
         found = [event async for event in memory.events.log(after=after)]
     return {event.id for event in found}, [event.position or 0 for event in found]
 
 
 def killed_under_load(server: Running, store: Path, plan: Plan) -> tuple[int, int, int]:
-    """How many acknowledged events are lost, how many positions a listener missed or saw twice, and of how many."""
+    """Kill and restart the server under load.
+
+    Returns the number of acknowledged events that are lost, of positions that a listener missed or saw twice, and of
+    acknowledged events.
+    """
     after = asyncio.run(position_of(store))
     stopping, ending = threading.Event(), threading.Event()
     writers = [Writer(server, number, stopping) for number in range(WRITERS)]
@@ -377,11 +382,11 @@ def killed_under_load(server: Running, store: Path, plan: Plan) -> tuple[int, in
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="10,000 events and 2 kills in place of 1,000,000 and 20")
+    parser = argument_parser(__doc__, quick="10,000 events and 2 kills in place of 1,000,000 and 20")
     parser.add_argument("--events", type=int, help="how many events the space has")
-    given = parser.parse_args()
-    plan = QUICK if given.quick else FULL
-    plan = plan._replace(events=given.events or plan.events)
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    plan = plan._replace(events=options.events or plan.events)
     print(machine())
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary:
         home = Path(temporary)
@@ -419,7 +424,14 @@ def main() -> None:
     show(
         f"An event to {plan.listeners} listeners, ms",
         ["", "p50", "p99", "worst"],
-        [["until heard", f"{median(delays_ms):,.1f}", f"{percentile(delays_ms, 0.99):,.1f}", f"{max(delays_ms):,.1f}"]],
+        [
+            [
+                "until received",
+                f"{median(delays_ms):,.1f}",
+                f"{percentile(delays_ms, 0.99):,.1f}",
+                f"{max(delays_ms):,.1f}",
+            ]
+        ],
     )
     show(
         f"{plan.kills} kills under load",
@@ -439,7 +451,7 @@ def main() -> None:
             "rss_growth": growth,
         }
     )
-    check(not lost and not gaps, "nothing acknowledged is lost and nobody misses anything")
+    check(not lost and not gaps, "no acknowledged event is lost, and the listener misses none")
 
 
 if __name__ == "__main__":

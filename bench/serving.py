@@ -3,10 +3,10 @@
     python bench/serving.py
 
 Each round starts both once, in turn: ours as clients start it, and a server with the same tool list written with the
-`mcp` package. It takes the time from the start until `initialize` and `tools/list` are answered, and the CPU time of
-the whole process. Then both stay, and answer over HTTP: `mica up`, with its guard and its tokens, and the SDK's server
-without any, are asked in turn for their tools, one request after the other on one connection; ours also searches a
-space of 1,000 marks, over HTTP and on standard output. The last line of the output is one JSON object. Without that
+`mcp` package. It measures the time from the start until `initialize` and `tools/list` are answered, and the CPU time of
+the whole process. Then both serve HTTP: `mica up`, with its guard and its tokens, and the SDK's server without any list
+their tools in turn, one request after the other on one connection; ours also searches a space of 1,000 marks, over HTTP
+and on standard output. The last line of the output is one JSON object. Without that
 package only ours is measured.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 import httpx2
 
 import mica
-from _table import check, finish, machine, median, percentile, show, spread, taking
+from _table import argument_parser, check, finish, machine, median, percentile, show, spread
 from mica.mcp.tools import TOOLS
 
 SDK = """
@@ -63,7 +63,7 @@ META = {
 }
 MARKS = 1_000
 ABOUT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}}
-SENT = [
+MESSAGES = [
     {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": ABOUT},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
@@ -71,7 +71,7 @@ SENT = [
 
 
 def start(command: Sequence[str], folder: Path) -> tuple[float, float]:
-    """Milliseconds until the tools are listed, and CPU milliseconds until the end."""
+    """Run a server until its tools are listed. Returns the milliseconds until then, and its CPU milliseconds in all."""
     environment = environment_of(folder)
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -79,7 +79,7 @@ def start(command: Sequence[str], folder: Path) -> tuple[float, float]:
     )
     if process.stdin is None or process.stdout is None:
         raise AssertionError("both are pipes")
-    process.stdin.write("".join(json.dumps(each) + "\n" for each in SENT).encode())
+    process.stdin.write("".join(json.dumps(each) + "\n" for each in MESSAGES).encode())
     process.stdin.flush()
     answers = [json.loads(process.stdout.readline()) for _ in range(2)]
     waited = time.perf_counter() - began
@@ -88,7 +88,7 @@ def start(command: Sequence[str], folder: Path) -> tuple[float, float]:
     process.stdout.close()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    check(process.returncode == 0, "the server leaves when its input ends")
+    check(process.returncode == 0, "the server exits when its input ends")
     return waited * 1_000, (usage.ru_utime + usage.ru_stime) * 1_000
 
 
@@ -99,7 +99,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
-    """The address of a server, which prints it on a line that begins with Open."""
+    """Run a server, and yield the address that it prints on a line beginning with Open."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment_of(folder), text=True
     )
@@ -107,7 +107,7 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
         raise AssertionError("it is a pipe")
     try:
         link = next((line for line in process.stdout if line.startswith("Open ")), "")
-        check(bool(link), "the server says where it is")
+        check(bool(link), "the server prints its address")
         yield link.split()[1].rpartition("/")[0]
     finally:
         process.terminate()
@@ -115,7 +115,7 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
 
 
 def send_over_http(client: httpx2.Client, method: str, **params: object) -> float:
-    """Milliseconds until a request of the newer era is answered."""
+    """Send a request without a session over HTTP, and return the milliseconds until it is answered."""
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
     headers["mcp-method"] = method
     if "name" in params:
@@ -137,7 +137,7 @@ class Lines:
         )
 
     def ask(self, method: str, **params: object) -> float:
-        """Milliseconds until a request is answered."""
+        """Send a request, and return the milliseconds until it is answered."""
         if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError("both are pipes")
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META, **params}}
@@ -154,7 +154,7 @@ class Lines:
         self._process.communicate()
 
 
-async def marked(file: Path) -> None:
+async def fill(file: Path) -> None:
     """Fill a space with marks to search."""
     async with mica.open(file, settings=mica.load_settings({"HOME": str(file.parent)})) as memory:
         for number in range(MARKS):
@@ -163,7 +163,7 @@ async def marked(file: Path) -> None:
 
 
 def measure_calls(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
-    """Milliseconds of each call, by server and request."""
+    """Measure the milliseconds of each call, by server and request."""
     search = {"name": "search", "arguments": {"query": "cookie redirect page", "limit": 10}}
     mica_command = [sys.executable, "-P", "-m", "mica"]
     listed = json.dumps([tool.listing() for tool in TOOLS])
@@ -171,9 +171,9 @@ def measure_calls(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
         folder = Path(temporary)
         (folder / "config.toml").touch()
         file = folder / "shop.db"
-        asyncio.run(marked(file))
+        asyncio.run(fill(file))
         made = subprocess.run(
-            [*mica_command, "token", "make", "bench", "--json"],
+            [*mica_command, "server", "token", "make", "bench", "--json"],
             env=environment_of(folder),
             stdout=subprocess.PIPE,
             check=True,
@@ -197,14 +197,14 @@ def measure_calls(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
             other = stack.enter_context(httpx2.Client(base_url=there, timeout=60))
             ways["sdk_http_list"] = lambda: send_over_http(other, "tools/list")
         results: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(calls + 3):  # the first ones open what is opened once
+        for _ in range(calls + 3):  # the first calls also open connections and the space
             for name, way in ways.items():
                 results[name].append(way())
     return {name: values[3:] for name, values in results.items()}
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="5 rounds in place of 15")
+    parser = argument_parser(__doc__, quick="5 rounds in place of 15")
     rounds = 5 if parser.parse_args().quick else 15
 
     listed = json.dumps([tool.listing() for tool in TOOLS])

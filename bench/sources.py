@@ -6,7 +6,7 @@ Six real sources with 54 fragments for each concept: two tables of a PostgreSQL,
 lines and a live object. By hand means typical application code: asyncpg in a read-only transaction,
 sqlite3 and files in threads, files read when they changed; it returns rows, and maps, limits and cancels nothing.
 Then: how long the event loop is blocked while a document of 1 MB is read, how long a query of a million rows takes to
-be cut, and how many queries are left on the server when questions to it are cancelled. The last line of the output is
+be cut off, and how many queries are left on the server when calls are cancelled. The last line of the output is
 one JSON object.
 """
 
@@ -24,7 +24,7 @@ import asyncpg
 
 import mica
 from _sources import FACETS, Plain, Six, six_sources
-from _table import check, finish, machine, median, percentile, show, taking
+from _table import argument_parser, check, finish, machine, median, percentile, show
 from mica.sources.protocol import Concept, Question
 
 BLOCK = 20  # questions in turn, ours and by hand, so that a busy moment meets both
@@ -53,7 +53,7 @@ Ask = Callable[[int], Awaitable[object]]
 
 
 async def timed(ask: Ask, numbers: range) -> tuple[list[float], float]:
-    """Milliseconds of each question, and of CPU in the mean."""
+    """Ask each question. Returns the milliseconds of each, and the mean CPU milliseconds."""
     took = []
     cpu = time.process_time()
     for number in numbers:
@@ -83,7 +83,7 @@ async def beside(ours: Ask, by_hand: Ask, *, calls: int) -> dict[str, float]:
 
 
 async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) -> dict[str, float]:
-    """Each source alone, and all at once."""
+    """Measure each source alone, and all six at once, against the same queries by hand."""
     concepts = [Concept.parse(each) for each in six.concepts]
     now = datetime.now(UTC)
 
@@ -98,19 +98,19 @@ async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) ->
 
     rows: list[tuple[str, ...]] = []
     numbers: dict[str, float] = {}
-    asked: dict[str, tuple[Ask, Ask]] = {
+    pairs: dict[str, tuple[Ask, Ask]] = {
         name: (lambda n, name=name: alone(name, n), lambda n, name=name: plain.of(name, six.identifiers[n]))  # type: ignore[misc]
         for name in FACETS
     }
-    asked["all six"] = together, lambda n: plain.ask(six.identifiers[n])
-    for name, (ours, by_hand) in asked.items():
+    pairs["all six"] = together, lambda n: plain.ask(six.identifiers[n])
+    for name, (ours, by_hand) in pairs.items():
         found = await beside(ours, by_hand, calls=calls)
         figures = ("ms", "hand_ms", "p99_ms", "hand_p99_ms", "cpu_ms")
         is_looked_up = name == "patterns"  # by hand, a live object is a dictionary lookup
         ratio = "" if is_looked_up else f"{found['cpu_vs_hand']:.2f}"
         rows.append((name, *(f"{found[each]:.2f}" for each in figures), ratio))
-        kept = ("ms", "cpu_ms") if is_looked_up else ("ms", "cpu_ms", "cpu_vs_hand")
-        numbers |= {f"{name.replace(' ', '_')}_{each}": found[each] for each in kept}
+        reported = ("ms", "cpu_ms") if is_looked_up else ("ms", "cpu_ms", "cpu_vs_hand")
+        numbers |= {f"{name.replace(' ', '_')}_{each}": found[each] for each in reported}
         if name == "all six":
             numbers |= {"p99_ms": found["p99_ms"], "hand_p99_ms": found["hand_p99_ms"]}
     show(
@@ -122,8 +122,8 @@ async def drivers(memory: mica.Memory, plain: Plain, six: Six, *, calls: int) ->
 
 
 async def lag(memory: mica.Memory, six: Six, *, rounds: int) -> dict[str, float]:
-    """How long the loop is blocked while a changed document is read."""
-    row = {"key": "k", "text": "x" * 60, "id": "nobody"}
+    """Measure how long the event loop is blocked while a changed document is read."""
+    row = {"key": "k", "text": "x" * 60, "id": "another"}
     document = json.dumps([row] * (DOCUMENT_BYTES // len(json.dumps(row) + ", ")))
     lags, idle, took = [], [], []
     for _ in range(rounds):
@@ -140,7 +140,7 @@ async def lag(memory: mica.Memory, six: Six, *, rounds: int) -> dict[str, float]
 
 
 async def _worst(work: Awaitable[object]) -> float:
-    """The longest time that the loop was blocked meanwhile, in milliseconds."""
+    """Await the work, and return the longest time that it blocked the event loop, in milliseconds."""
     doing = asyncio.ensure_future(work)
     worst = 0.0
     while not doing.done():
@@ -152,7 +152,7 @@ async def _worst(work: Awaitable[object]) -> float:
 
 
 async def bounds(memory: mica.Memory, six: Six) -> dict[str, float]:
-    """The time of a million rows, and the queries that cancelled calls leave on the server."""
+    """Measure a query of a million rows, and count the queries that cancelled calls leave on the server."""
     concept, now = Concept.parse(six.concepts[0]), datetime.now(UTC)
     began = time.perf_counter()
     cut = await memory.sources["million"].fragments(Question(concept=concept, now=now))
@@ -192,7 +192,7 @@ async def run(folder: Path, *, calls: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="fewer questions: under 40 s")
+    parser = argument_parser(__doc__, quick="fewer questions: under 40 s")
     arguments = parser.parse_args()
     print(machine())
     calls, rounds = (100, 5) if arguments.quick else (500, 20)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mica
-from _table import check, finish, machine, median, show, spread, taking
+from _table import argument_parser, check, finish, machine, median, show, spread
 from mica.cli.sample import transcripts
 
 IMPORT_TIME = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| ( *)(\S+)")
@@ -27,7 +27,7 @@ SLOWEST = 5
 
 
 def cpu_ms(command: Sequence[str], *, folder: Path) -> float:
-    """CPU milliseconds of a child process, including the processes it waits for."""
+    """Run a command, and return its CPU milliseconds, including those of the processes it waits for."""
     environment = os.environ | {"MICA_HOME": str(folder), "MICA_CONFIG": str(folder / "config.toml")}
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment)
@@ -38,7 +38,7 @@ def cpu_ms(command: Sequence[str], *, folder: Path) -> float:
 
 
 async def fill(store: Path) -> int:
-    """A small space: the bundled sample."""
+    """Fill a small space with the bundled sample, and return its number of events."""
     settings = mica.Settings(home=store.parent, transcripts=store.parent)
     async with mica.open(store, settings=settings) as memory:
         done = await memory.clients.import_transcripts(sorted(transcripts().rglob("*.jsonl")))
@@ -46,7 +46,7 @@ async def fill(store: Path) -> int:
 
 
 def slowest_imports(folder: Path) -> list[tuple[str, str, str]]:
-    """The slowest modules when mica is imported: name, own time, time including their imports."""
+    """Return the slowest modules of `import mica`: name, own milliseconds, milliseconds with their imports."""
     command = [sys.executable, "-X", "importtime", "-c", "import mica"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
     bare = subprocess.run([*command[:3], "-c", "pass"], capture_output=True, text=True, cwd=folder, check=True)
@@ -58,7 +58,7 @@ def slowest_imports(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="9 rounds in place of 25")
+    parser = argument_parser(__doc__, quick="9 rounds in place of 25")
     rounds = 9 if parser.parse_args().quick else 25
 
     python = sys.executable

@@ -3,10 +3,10 @@
     python bench/trails.py SESSIONS.jsonl
     python bench/trails.py SESSIONS.jsonl --git HISTORY.jsonl
 
-Walks in the order of time. Before each task of the test sessions, or each of the last 500 commits, trails are learned
-from what had ended by then, and from nothing else. A task *meets* a trail when it goes on to touch all of its files;
-it meets an exact set when earlier tasks touched the same files and no others. Both must have been walked as often as a
-candidate needs, three times. Only tasks of two files or more can do either. `chosen` uses the prompt alone,
+Walks are replayed in the order of time. Before each task of the test sessions, or each of the last 500 commits, trails
+are learned from the walks that had ended by then. A task *meets* a trail if it touches all of its files, and an exact
+set if earlier tasks touched the same files and no others. Both count only if they were walked three times before, as
+often as a candidate needs. Only tasks of two files or more can do either. `chosen` uses the prompt alone,
 before any file is touched: its precision is the share of a chosen trail's files that the task touched. The last line of
 the output is one JSON object. Without a file made-up sessions are replayed, which shows that the script works, and
 nothing else.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from _table import finish, machine, measured, show, taking
+from _table import argument_parser, finish, machine, measure, show
 from _walks import Action, Session, Task, commits, sessions, walks
 from mica.model.trail import Trail, covered_share
 from mica.model.walk import Walk
@@ -30,12 +30,12 @@ from mica.navigation.trails.matcher import choose
 from mica.settings import TrailSettings
 
 COMMITS_TESTED = 500
-COMMITS_APART = 25  # between two lessons: relearning 5,000 commits for each of 500 gives the same result
+COMMITS_APART = 25  # between two times of learning: relearning 5,000 commits for each of 500 gives the same result
 SIZES = (2, 3, 4, 5)  # a trail of at least so many files
 
 
 class Tally(msgspec.Struct):
-    """The results of the tasks."""
+    """Counts of tasks that met a trail or an exact set of files, and of trails chosen from prompts."""
 
     tasks: int = 0
     exact_once: int = 0  # the same set was touched before
@@ -71,7 +71,7 @@ class Tally(msgspec.Struct):
 
 
 def recurring(past: Sequence[Walk], gates: TrailSettings) -> list[Trail]:
-    """The trails that were walked as often, and in as many sessions, as a candidate needs; outcomes are unknown."""
+    """Learn the trails that were walked as often, and in as many sessions, as a candidate needs, with any outcome."""
     return [
         trail
         for trail in learn_trails(past, gates=gates)
@@ -79,7 +79,7 @@ def recurring(past: Sequence[Walk], gates: TrailSettings) -> list[Trail]:
     ]
 
 
-def replayed(every: Sequence[Walk], tested: Sequence[Walk], gates: TrailSettings, *, apart: int) -> Tally:
+def replay(every: Sequence[Walk], tested: Sequence[Walk], gates: TrailSettings, *, apart: int) -> Tally:
     tally = Tally(met_by_size={})
     trails: list[Trail] = []
     for number, walk in enumerate(tested):
@@ -121,7 +121,7 @@ def report(name: str, tally: Tally) -> dict[str, float | int]:
 
 
 def made_up(count: int = 60) -> list[Session]:
-    """Sessions that work in four parts of a project, with some noise."""
+    """Make sessions that work in four parts of a project, with some noise."""
     chance, start = random.Random(7), datetime(2026, 1, 5, 9, tzinfo=UTC)
     found = []
     for number in range(count):
@@ -139,20 +139,20 @@ def made_up(count: int = 60) -> list[Session]:
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="taken for the others' sake: it is quick without a file")
+    parser = argument_parser(__doc__, quick="accepted as in other benchmarks; without a file every run is quick")
     parser.add_argument("sessions", type=Path, nargs="?")
     parser.add_argument("--git", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     gates = TrailSettings()
-    recorded = made_up() if given.sessions is None else sessions(given.sessions)
+    recorded = made_up() if options.sessions is None else sessions(options.sessions)
     every = [walk for session in recorded for walk in walks(session)]
     tested = [walk for session in recorded if session.split == "test" for walk in walks(session)]
     print(machine())
-    numbers = report("sessions", replayed(every, tested, gates, apart=1))
-    if given.git is not None:
-        history = commits(given.git)
-        numbers |= report("commits", replayed(history, history[-COMMITS_TESTED:], gates, apart=COMMITS_APART))
-        _, cost = measured(lambda: recurring(history, gates))
+    numbers = report("sessions", replay(every, tested, gates, apart=1))
+    if options.git is not None:
+        history = commits(options.git)
+        numbers |= report("commits", replay(history, history[-COMMITS_TESTED:], gates, apart=COMMITS_APART))
+        _, cost = measure(lambda: recurring(history, gates))
         print(f"\n  learning {len(history):,} commits: {cost.cpu_s:.1f} s CPU")
         numbers["learn_s"] = cost.cpu_s
     finish(numbers)

@@ -4,7 +4,7 @@
     python bench/witness.py --quick                     # smaller, says what was scaled down
     python bench/witness.py --only search               # one part: marks, search, backlog or crystals
 
-Marks are phrases that people wrote about Python's standard library, so their words are as frequent as words are. Each
+Marks are phrases that people wrote about Python's standard library, so their words have natural frequencies. Each
 part has its rival in the same run: a bare SQLite insert for marks, a plain FTS5 table of the same texts for searches
 and briefs, the first sentences of the same marks for crystals. All input must be stored, every mark must be beneath
 a crystal or wait for one, and `verify` must find nothing, or the run ends with an error. The last line of the output
@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeVar
 import mica
 from _events import SEED, library
 from _judge import STOP_WORDS, tokens
-from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, taking
+from _table import Cost, argument_parser, check, finish, machine, measure, median, percentile, show, spread
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ Numbers = dict[str, float | int]
 
 
 class Plan(NamedTuple):
-    """The size of a run."""
+    """How large a run is: counts of rounds, events and queries."""
 
     rounds: int
     single_marks: int  # in a round
@@ -101,12 +101,12 @@ QUICK = Plan(
 
 @cache
 def prose() -> list[str]:
-    """The words of the standard library's docstrings and comments."""
+    """Return the words of the standard library's docstrings and comments, in their order."""
     found = re.findall(r'"""(.*?)"""|# (.*?)\n', library(), re.DOTALL)
     return re.findall(r"[A-Za-z][A-Za-z'-]+", " ".join(docstring or comment for docstring, comment in found))
 
 
-class Noted(NamedTuple):
+class NewMark(NamedTuple):
     """A mark to be recorded."""
 
     text: str
@@ -115,30 +115,30 @@ class Noted(NamedTuple):
 
 
 def text(chance: random.Random) -> str:
-    """A few random phrases, each as a sentence."""
-    written = prose()
+    """Make a text of a few random phrases, each as a sentence."""
+    words = prose()
     phrases = []
     for _ in range(chance.randint(*PHRASES)):
-        start, length = chance.randrange(len(written) - PHRASE_WORDS[1]), chance.randint(*PHRASE_WORDS)
-        phrases.append(" ".join(written[start : start + length]).capitalize() + ".")
+        start, length = chance.randrange(len(words) - PHRASE_WORDS[1]), chance.randint(*PHRASE_WORDS)
+        phrases.append(" ".join(words[start : start + length]).capitalize() + ".")
     return " ".join(phrases)
 
 
-def noted(count: int, *, seed: int = SEED) -> Iterator[Noted]:
-    """This many marks of interleaved sessions, the same for a seed."""
+def new_marks(count: int, *, seed: int = SEED) -> Iterator[NewMark]:
+    """Generate this many marks of interleaved sessions, the same for the same seed."""
     chance = random.Random(seed)
     for number in range(count):
         block, within = divmod(number, SESSION_MARKS * LIVE)
         live = within % LIVE
-        yield Noted(text(chance), f"session-{block * LIVE + live}", f"agent-{live % 7}")
+        yield NewMark(text(chance), f"session-{block * LIVE + live}", f"agent-{live % 7}")
 
 
 def queries(spaces: Sequence[int], count: int) -> list[tuple[int, str]]:
-    """Words of marks that every space has: the number of the mark, and two to five of its words in their order."""
+    """Make queries from marks that every space has: each mark's number, and two to five of its words in their order."""
     chance = random.Random(SEED)
     chosen = set(chance.sample(range(min(spaces)), count))
     planned = []
-    for number, mark in enumerate(noted(min(spaces))):
+    for number, mark in enumerate(new_marks(min(spaces))):
         if number in chosen:
             words = [word for word in re.findall(r"[a-z]{3,}", mark.text.lower()) if word not in STOP_WORDS]
             wanted = sorted(chance.sample(range(len(words)), min(len(words), chance.randint(*QUERY_WORDS))))
@@ -151,14 +151,14 @@ def queries(spaces: Sequence[int], count: int) -> list[tuple[int, str]]:
 
 
 def opened(path: Path) -> mica.memory.Opening:
-    """A space without an embedding model, like the rivals; a model would run during other measurements."""
+    """Open a space without an embedding model, which would run during other measurements."""
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off")
     return mica.open(path, settings=settings)
 
 
 def bare(path: Path, table: str = _ROWS) -> sqlite3.Connection:
-    """SQLite with the same promise as `durable`: committed rows survive power loss."""
+    """Open a bare SQLite file with the same promise as `durable`: committed rows survive power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -172,11 +172,11 @@ def full_text() -> str:
     return _FULL_TEXT.format(options="tokenize = 'porter unicode61'")
 
 
-def row(mark: Noted) -> tuple[str, str, str, str]:
+def row(mark: NewMark) -> tuple[str, str, str, str]:
     return mark.session, mark.agent, datetime.now(UTC).isoformat(), mark.text
 
 
-def insert(connection: sqlite3.Connection, marks: Sequence[Noted], *, at_once: int) -> list[float]:
+def insert(connection: sqlite3.Connection, marks: Sequence[NewMark], *, at_once: int) -> list[float]:
     """Insert marks, so many in one commit; returns how long each commit took, with its inserts."""
     waits = []
     for start in range(0, len(marks), at_once):
@@ -188,7 +188,7 @@ def insert(connection: sqlite3.Connection, marks: Sequence[Noted], *, at_once: i
     return waits
 
 
-def observe(memory: mica.Memory, mark: Noted, *, at: datetime | None = None) -> mica.Ref:
+def observe(memory: mica.Memory, mark: NewMark, *, at: datetime | None = None) -> mica.Ref:
     return memory.mark(mark.text, context=mica.Context(session=mark.session, agent=mark.agent), at=at)
 
 
@@ -208,7 +208,7 @@ BATCHED_BARE = f"sqlite3: a commit every {BATCH:,}"
 BATCHED_FTS5 = f"sqlite3 into FTS5: a commit every {BATCH:,}"
 
 
-class Written(NamedTuple):
+class WriteCost(NamedTuple):
     cost: Cost
     marks: int
     waits_s: Sequence[float] = ()
@@ -218,7 +218,7 @@ class Written(NamedTuple):
         return self.marks / self.cost.wall_s
 
 
-async def write_singly(memory: mica.Memory, marks: Sequence[Noted]) -> Written:
+async def write_singly(memory: mica.Memory, marks: Sequence[NewMark]) -> WriteCost:
     waits = []
     wall, cpu = time.perf_counter(), time.process_time()
     for mark in marks:
@@ -226,11 +226,11 @@ async def write_singly(memory: mica.Memory, marks: Sequence[Noted]) -> Written:
         observe(memory, mark)
         await memory.durable()
         waits.append(time.perf_counter() - began)
-    return Written(Cost(time.perf_counter() - wall, time.process_time() - cpu), len(marks), waits)
+    return WriteCost(Cost(time.perf_counter() - wall, time.process_time() - cpu), len(marks), waits)
 
 
-async def write_marks(path: Path, singles: Sequence[Noted], batch: Sequence[Noted]) -> dict[str, Written]:
-    """A round of ours, in a new space."""
+async def write_marks(path: Path, singles: Sequence[NewMark], batch: Sequence[NewMark]) -> dict[str, WriteCost]:
+    """Measure one round of mica, in a new space."""
     async with opened(path) as memory:
         single = await write_singly(memory, singles)
         await memory.events.position()
@@ -245,30 +245,30 @@ async def write_marks(path: Path, singles: Sequence[Noted], batch: Sequence[Note
         check(found == expected, f"{expected} marks were made, {found} are stored")
     return {
         SINGLE: single,
-        BATCHED: Written(batched, len(batch)),
-        STORED: Written(stored, len(batch)),
+        BATCHED: WriteCost(batched, len(batch)),
+        STORED: WriteCost(stored, len(batch)),
     }
 
 
-def write_rows(path: Path, singles: Sequence[Noted], batch: Sequence[Noted]) -> dict[str, Written]:
-    """A round of the rivals, each in a new file."""
-    done: dict[str, Written] = {}
+def write_rows(path: Path, singles: Sequence[NewMark], batch: Sequence[NewMark]) -> dict[str, WriteCost]:
+    """Measure one round of the rivals, each in a new file."""
+    done: dict[str, WriteCost] = {}
     for name, table, marks, at_once in (
         (SINGLE_BARE, _ROWS, singles, 1),
         (BATCHED_BARE, _ROWS, batch, BATCH),
         (BATCHED_FTS5, full_text(), batch, BATCH),
     ):
         with closing(bare(path / f"{len(done)}.db", table)) as connection:
-            waits, cost = measured(partial(insert, connection, marks, at_once=at_once))
+            waits, cost = measure(partial(insert, connection, marks, at_once=at_once))
             (found,) = connection.execute("SELECT count(*) FROM marks").fetchone()
             check(found == len(marks), f"{len(marks)} rows were inserted, {found} are there")
-        done[name] = Written(cost, len(marks), waits)
+        done[name] = WriteCost(cost, len(marks), waits)
     return done
 
 
 def compare_marks(plan: Plan, scratch: Path) -> Numbers:
-    rounds: list[dict[str, Written]] = []
-    marks = list(noted(plan.single_marks + plan.batched_marks))
+    rounds: list[dict[str, WriteCost]] = []
+    marks = list(new_marks(plan.single_marks + plan.batched_marks))
     singles, batch = marks[: plan.single_marks], marks[plan.single_marks :]
     for number in range(plan.rounds):
         folder = scratch / f"marks-{number}"
@@ -313,10 +313,10 @@ def compare_marks(plan: Plan, scratch: Path) -> Numbers:
 
 
 async def fill(path: Path, marks: int) -> Cost:
-    """A space with so many marks, stored and indexed."""
+    """Fill a space with this many marks, stored and indexed, and return the cost."""
     wall, cpu = time.perf_counter(), time.process_time()
     async with opened(path) as memory:
-        for number, mark in enumerate(noted(marks), 1):
+        for number, mark in enumerate(new_marks(marks), 1):
             observe(memory, mark)
             if number % STORED_AT_MOST == 0:
                 await memory.events.position()
@@ -326,16 +326,16 @@ async def fill(path: Path, marks: int) -> Cost:
 
 
 def fill_rival(path: Path, marks: int) -> Cost:
-    """The same texts in a full-text table."""
+    """Fill a full-text table with the same texts, and return the cost."""
 
     def run() -> None:
         with closing(bare(path, full_text())) as connection:
-            connection.executemany(_INSERT, map(row, noted(marks)))
+            connection.executemany(_INSERT, map(row, new_marks(marks)))
             connection.commit()
             (found,) = connection.execute("SELECT count(*) FROM marks").fetchone()
             check(found == marks, f"{marks} rows were inserted, {found} are there")
 
-    return measured(run)[1]
+    return measure(run)[1]
 
 
 def match(connection: sqlite3.Connection, query: str) -> list[str]:
@@ -345,20 +345,20 @@ def match(connection: sqlite3.Connection, query: str) -> list[str]:
 
 
 class QueryCosts(NamedTuple):
-    """The costs of queries to one space and its rival."""
+    """The costs of the queries to one space and its rival, and how many of them succeeded."""
 
     marks: int
     first_ms: float  # of the first search after opening
     search: list[Cost]
     fts5: list[Cost]
-    found: tuple[int, int]  # how often the mark was among ten whose words were asked for: by search, by FTS5
+    found: tuple[int, int]  # queries whose own mark was among the ten results: of search, of FTS5
     brief: list[Cost]
     missing: int  # briefs with a missing source
     lacking: Counter[str]  # the missing sources, by name
 
 
 async def ask(places: Mapping[int, Path], planned: Sequence[tuple[int, str]]) -> list[QueryCosts]:
-    """Ask all spaces, in turn."""
+    """Run the queries in all spaces and their rivals, in turn."""
     memories = {marks: await opened(path) for marks, path in places.items()}
     rivals = {marks: sqlite3.connect(path.with_name("fts5.db")) for marks, path in places.items()}
     source = _sources(min(places), {number for number, _ in planned})
@@ -370,7 +370,7 @@ async def ask(places: Mapping[int, Path], planned: Sequence[tuple[int, str]]) ->
         for counted, (number, query) in enumerate([*planned[-WARM_UP:], *planned], -WARM_UP):
             for place, marks in enumerate(places):
                 hits, cost = await timed(memories[marks].search(query))
-                rows, rival = measured(partial(match, rivals[marks], query))
+                rows, rival = measure(partial(match, rivals[marks], query))
                 check(bool(hits) and bool(rows), f"{query!r} is answered")
                 if counted >= 0:
                     results[place].search.append(cost)
@@ -395,7 +395,7 @@ async def ask(places: Mapping[int, Path], planned: Sequence[tuple[int, str]]) ->
 
 
 def _sources(marks: int, wanted: set[int]) -> dict[int, str]:
-    return {number: mark.text for number, mark in enumerate(noted(marks)) if number in wanted}
+    return {number: mark.text for number, mark in enumerate(new_marks(marks)) if number in wanted}
 
 
 def p95_ms(costs: Sequence[Cost]) -> float:
@@ -551,7 +551,7 @@ class Clock:
 
 
 def opened_at(path: Path, clock: Clock) -> mica.memory.Opening:
-    """A space where crystals are made when this script asks for them."""
+    """Open a space where crystals are only made when this script makes them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     crystals = mica.settings.CrystalSettings(auto=False)
     settings = mica.Settings(home=path.parent, transcripts=path.parent, crystals=crystals, time_zone="UTC")
@@ -562,11 +562,11 @@ _LEADS = "CREATE TABLE leads (session TEXT PRIMARY KEY, text TEXT NOT NULL)"
 
 
 def lead(connection: sqlite3.Connection, session: str) -> None:
-    """The rival: the first sentences of a session's marks, a tenth of their tokens, stored."""
-    texts = [said for (said,) in connection.execute("SELECT text FROM marks WHERE session = ? ORDER BY at", (session,))]
+    """Run the rival: store the first sentences of a session's marks, up to a tenth of their tokens."""
+    texts = [text for (text,) in connection.execute("SELECT text FROM marks WHERE session = ? ORDER BY at", (session,))]
     left = round(sum(map(tokens, texts)) * LEAD_SHARE)
     taken = []
-    for sentence in (each for said in texts for each in re.split(r"(?<=\.) ", said)):
+    for sentence in (each for text in texts for each in re.split(r"(?<=\.) ", text)):
         if (price := tokens(sentence)) <= left:
             taken.append(sentence)
             left -= price
@@ -580,7 +580,7 @@ def leads(connection: sqlite3.Connection, sessions: Iterable[str]) -> None:
 
 
 class Observer:
-    """Makes marks of sessions, by a clock, in a space and in the rival's table."""
+    """Records sessions of marks at the times of a clock, in a space and in the rival's table."""
 
     def __init__(self, memory: mica.Memory, rival: sqlite3.Connection, clock: Clock) -> None:
         self.memory = memory
@@ -590,8 +590,8 @@ class Observer:
         self._chance = random.Random(SEED)
 
     async def session(self, name: str, marks: int) -> None:
-        """A session, a mark each minute."""
-        made = [Noted(text(self._chance), name, "bench") for _ in range(marks)]
+        """Record a session with one mark each minute."""
+        made = [NewMark(text(self._chance), name, "bench") for _ in range(marks)]
         for mark in made:
             self.clock.at += timedelta(minutes=1)
             observe(self.memory, mark)
@@ -602,7 +602,7 @@ class Observer:
 
 
 async def in_new_space(path: Path, work: Callable[[Observer], Awaitable[T]]) -> T:
-    """Run this with a new space, then check the laws."""
+    """Run the work with an observer of a new space, then check the laws, and return its result."""
     clock = Clock(MONDAY)
     with closing(bare(path.with_name("rival.db"))) as rival:
         rival.execute(_LEADS)
@@ -615,7 +615,7 @@ async def in_new_space(path: Path, work: Callable[[Observer], Awaitable[T]]) -> 
 
 
 async def check_laws(memory: mica.Memory, emitted: int) -> None:
-    """Every mark is beneath one session's crystal or waits for one, and nothing stored breaks a promise."""
+    """Exit unless every mark is beneath one session's crystal or waits for one, and `verify` finds nothing."""
     crystals = await memory.crystals.list(level="session", limit=None)
     covered = [source for crystal in crystals for source in crystal.sources]
     check(len(set(covered)) == len(covered), "no mark is beneath two crystals")
@@ -625,7 +625,7 @@ async def check_laws(memory: mica.Memory, emitted: int) -> None:
     check(not broken, f"verify finds nothing, not {broken[:3]}")
 
 
-class Made(NamedTuple):
+class CrystalCosts(NamedTuple):
     """The cost of crystals, and their sizes."""
 
     ours: list[Cost]
@@ -634,15 +634,15 @@ class Made(NamedTuple):
     source_tokens: int
 
 
-async def crystallize_sessions(observer: Observer, sessions: int) -> Made:
-    """Whole sessions, one after the other; the first is the first of the process."""
-    made = Made([], [], 0, 0)
+async def crystallize_sessions(observer: Observer, sessions: int) -> CrystalCosts:
+    """Crystallize whole sessions, one after the other, and measure each; the first one warms up the process."""
+    made = CrystalCosts([], [], 0, 0)
     for number in range(sessions):
         name = f"whole-{number}"
         await observer.session(name, WHOLE_SESSION_MARKS)
         crystals, cost = await timed(observer.memory.crystals.make(session=name))
         check([each.marks for each in crystals] == [WHOLE_SESSION_MARKS], f"{name} has one crystal of all its marks")
-        _, rival = measured(partial(lead, observer.rival, name))
+        _, rival = measure(partial(lead, observer.rival, name))
         made.ours.append(cost)
         made.theirs.append(rival)
         tokens, sources = crystals[0].tokens, crystals[0].source_tokens
@@ -666,7 +666,7 @@ class Weeks(NamedTuple):
 
 
 async def crystallize_weeks(observer: Observer, weeks: int) -> Weeks:
-    """Record days of sessions; each night, at half past midnight, finished periods are closed."""
+    """Record days of sessions, and measure closing the finished periods each night, at half past midnight."""
     nights = Weeks([], [], [])
     for day in range(weeks * 7):
         names = [f"day-{day}-{number}" for number in range(DAY_SESSIONS)]
@@ -678,7 +678,7 @@ async def crystallize_weeks(observer: Observer, weeks: int) -> Weeks:
         levels = [each.level for each in made]
         expected = ["session"] * DAY_SESSIONS + ["day"] + ["week"] * (day % 7 == 6)
         check(levels == expected, f"the night after day {day} makes {expected}, not {levels}")
-        _, rival = measured(partial(leads, observer.rival, names))
+        _, rival = measure(partial(leads, observer.rival, names))
         nights.ours.append(cost)
         nights.theirs.append(rival)
     for name in ("session", "day", "week"):
@@ -707,7 +707,7 @@ def compare_crystals(plan: Plan, scratch: Path) -> Numbers:
     }
 
 
-def _show_sessions(made: Made) -> None:
+def _show_sessions(made: CrystalCosts) -> None:
     rows = []
     for name, costs in (
         ("lead: the first sentences, stored", made.theirs),
@@ -723,7 +723,7 @@ def _show_sessions(made: Made) -> None:
 
 
 def _show_weeks(nights: Weeks) -> tuple[float, float]:
-    """Print the cost of every week; returns the ratios of the second and the last to the first."""
+    """Print the cost of every week; return the ratios of the second and the last week to the first."""
     rows = []
     sums: list[float] = []
     for start in range(0, len(nights.ours), 7):  # whole weeks: only a week's last night makes its crystal
@@ -736,8 +736,8 @@ def _show_weeks(nights: Weeks) -> tuple[float, float]:
     title = f"weeks of 7 days of {DAY_SESSIONS} sessions of {DAY_SESSION_MARKS} marks, closed each night"
     show(title, ("week", "wall ms", "CPU ms", "lead, CPU ms", "× lead, CPU", "to the first"), rows)
     levels = [
-        (name, f"{count:,}", f"{said:,}", f"{beneath:,}", f"{said / beneath:.1%}")
-        for name, count, said, beneath in nights.levels
+        (name, f"{count:,}", f"{size:,}", f"{beneath:,}", f"{size / beneath:.1%}")
+        for name, count, size, beneath in nights.levels
     ]
     show("crystals by level", ("level", "crystals", "tokens", "tokens beneath", "share"), levels)
     return sums[1] / sums[0], sums[-1] / sums[0]
@@ -754,20 +754,20 @@ PARTS: dict[str, Callable[[Plan, Path], Numbers]] = {
 
 
 def main() -> None:
-    parser = taking(__doc__, quick="fewer marks, and no space of a million")
+    parser = argument_parser(__doc__, quick="fewer marks, and no space of a million")
     parser.add_argument("--only", choices=PARTS, help="one part of it")
-    given = parser.parse_args()
-    plan = QUICK if given.quick else FULL
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
 
     began = time.perf_counter()
     print(f"{machine()}; SQLite {sqlite3.sqlite_version}; seed {SEED}")
-    if given.quick:
+    if options.quick:
         sizes = " and ".join(f"{marks:,}" for marks in plan.spaces)
         print(f"scaled down: {plan.rounds} rounds, spaces of {sizes} marks, {plan.weeks} weeks of crystals")
     numbers: Numbers = {}
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as folder:
         for name, part in PARTS.items():
-            if given.only in (None, name):
+            if options.only in (None, name):
                 numbers |= part(plan, Path(folder))
     print(f"\nafter {time.perf_counter() - began:.0f} s")
     finish(numbers)

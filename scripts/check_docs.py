@@ -1,5 +1,9 @@
-"""Check that the documents agree with the code: links, commands, the nav, no local paths. Exits 1 if not."""
+"""Check that the documents agree with the code: links, commands, the nav, modules with I/O, no local paths.
 
+Exits 1 if they do not.
+"""
+
+import ast
 import re
 import shlex
 import sys
@@ -21,22 +25,33 @@ URL_SCHEME = re.compile(r"[a-zA-Z][\w+.-]*:")
 PRIVATE_PATH = re.compile(r"(?<![\w.~/])/(?:root|home|Users|work|workspace)(?:/[\w.-]+)*")
 SHELLS = {"console", "sh", "shell", "bash"}
 SKIPPED = {"node_modules", "build", "dist"}
+# A module that imports or calls one of these does I/O itself, and ARCHITECTURE.md lists it as an edge.
+IO_IMPORTS = {
+    *("apsw", "asyncpg", "concurrent.futures", "fcntl", "httpx", "mmap", "shutil", "socket", "sqlite3", "subprocess"),
+    "tempfile",
+}
+IO_CALLS = {
+    *("cwd", "exists", "fsync", "fdatasync", "glob", "is_dir", "is_file", "iterdir", "mkdir", "open", "read_bytes"),
+    *("read_text", "rglob", "rmdir", "scandir", "stat", "symlink_to", "Thread", "unlink", "write_bytes", "write_text"),
+}
+SURFACES = {"cli", "mcp", "web", "tui", "discord", "testing"}
+EDGE_TABLE = re.compile(r"^\| edge \| modules \|\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 
 
 def documents(root: Path) -> list[Path]:
-    """Every Markdown file under root, except in hidden folders and builds."""
+    """Return every Markdown file under root, except in hidden folders and builds."""
     inside = [(path, path.relative_to(root).parts) for path in root.rglob("*.md")]
     return sorted(path for path, parts in inside if not any(p.startswith(".") or p in SKIPPED for p in parts))
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of the headings in a text, in GitHub's spelling."""
+    """Return the anchors of the headings in a text, as GitHub spells them."""
     titles = (title.replace("`", "") for title in HEADING.findall(FENCE.sub("", text)))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(document: Path, text: str) -> Iterator[str]:
-    """Links to missing files or headings."""
+    """Yield one sentence for each link to a missing file or heading."""
     prose = CODE_SPAN.sub("", FENCE.sub("", text))
     for target in (inline or reference for inline, reference in LINK.findall(prose)):
         if URL_SCHEME.match(target):
@@ -50,7 +65,7 @@ def broken_links(document: Path, text: str) -> Iterator[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """The line as a shell would split it; an unfinished quotation is split at spaces."""
+    """Split a line as a shell does, or at spaces if a quotation in it is not closed."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -60,7 +75,7 @@ def words_of(line: str) -> list[str]:
 
 
 def mica_commands(text: str) -> Iterator[list[str]]:
-    """The arguments of every `mica` command in a shell block; output below a `$` prompt is skipped."""
+    """Yield the arguments of every `mica` command in a shell block; output below a `$` prompt is skipped."""
     for _, language, block in FENCE.findall(text):
         lines = block.replace("\\\n", " ").splitlines() if language in SHELLS else []
         typed = [line.strip()[1:] for line in lines if line.strip().startswith("$ ")]
@@ -72,7 +87,7 @@ def mica_commands(text: str) -> Iterator[list[str]]:
 
 
 def misuse(command: click.Command, words: list[str]) -> str | None:
-    """The unknown subcommand or option in `mica WORDS…`; None if there is none."""
+    """Describe the unknown subcommand or option in `mica WORDS…`. None if all of them exist."""
     context = click.Context(command, info_name=command.name)
     try:
         _, rest, _ = command.make_parser(context).parse_args(list(words))
@@ -85,7 +100,7 @@ def misuse(command: click.Command, words: list[str]) -> str | None:
 
 
 def subcommands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """Every visible command below this one, with its full name."""
+    """Yield every visible command below this one, with its full name."""
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=name)
         for word in command.list_commands(context):
@@ -96,7 +111,7 @@ def subcommands(command: click.Command, name: str) -> Iterator[tuple[str, click.
 
 
 def pages_of(nav: object) -> Iterator[str]:
-    """Every page in a nav."""
+    """Yield every page in a navigation tree."""
     if isinstance(nav, str):
         yield nav
     for inner in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
@@ -104,17 +119,56 @@ def pages_of(nav: object) -> Iterator[str]:
 
 
 def misplaced(root: Path) -> Iterator[str]:
-    """One line for each page that is not exactly once in the nav of the site."""
+    """Yield one line for each page that is missing from the site's navigation, or listed twice or without a file."""
     site = tomllib.loads((root / "zensical.toml").read_text("utf-8"))
     listed = Counter(pages_of(site["project"]["nav"]))
-    there = {page.relative_to(root / "docs").as_posix() for page in (root / "docs").rglob("*.md")}
+    existing = {page.relative_to(root / "docs").as_posix() for page in (root / "docs").rglob("*.md")}
     yield from (f"zensical.toml: {page!r} is in the nav {count} times" for page, count in listed.items() if count > 1)
-    yield from (f"zensical.toml: {page!r} is in the nav, and there is no such page" for page in {*listed} - there)
-    yield from (f"zensical.toml: {page!r} is not in the nav: nobody finds it on the site" for page in there - {*listed})
+    yield from (f"zensical.toml: {page!r} is in the nav, and there is no such page" for page in {*listed} - existing)
+    unlisted = existing - {*listed}
+    yield from (f"zensical.toml: {page!r} is not in the nav, so no reader finds it on the site" for page in unlisted)
+
+
+def does_io(path: Path) -> bool:
+    """Return True if a module does I/O itself, judged by its imports and calls."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Import(names=names) if any(each.name in IO_IMPORTS for each in names):
+                return True
+            case ast.ImportFrom(module=str(module)) if module in IO_IMPORTS:
+                return True
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in IO_CALLS:
+                return True
+    return False
+
+
+def listed_edges(root: Path, source: Path) -> set[Path]:
+    """Return the modules that the table of edges in ARCHITECTURE.md names."""
+    table = EDGE_TABLE.search((root / "ARCHITECTURE.md").read_text("utf-8"))
+    listed: set[Path] = set()
+    for name in re.findall(r"`([^`]+)`", table[1] if table else ""):
+        before, brace, rest = name.replace("<agent>", "*").partition("{")
+        inner, _, after = rest.partition("}")
+        for path in [f"{before}{each}{after}" for each in inner.split(",")] if brace else [before]:
+            found = list(source.glob(f"{path}**/*.py" if path.endswith("/") else path))
+            if not found:
+                raise FileNotFoundError(f"ARCHITECTURE.md names the edge {path!r}, and there is no such module")
+            listed.update(found)
+    return listed
+
+
+def hidden_edges(root: Path) -> Iterator[str]:
+    """Yield one line for each module outside the surfaces that does I/O and is no edge in ARCHITECTURE.md."""
+    source = root / "src" / "mica"
+    listed = listed_edges(root, source)
+    for path in sorted(source.rglob("*.py")):
+        name = path.relative_to(source)
+        if name.parts[0] not in SURFACES and name.name != "memory.py" and path not in listed and does_io(path):
+            yield f"ARCHITECTURE.md: {name} does I/O and is not in the table of edges"
 
 
 def problems(root: Path, commands: click.Group) -> Iterator[str]:
-    """One line for each problem under root, with the file name."""
+    """Yield one line for each problem under root, with the file name."""
     for document in documents(root):
         name, text = document.relative_to(root), document.read_text("utf-8")
         found = list(broken_links(document, text))
@@ -125,6 +179,7 @@ def problems(root: Path, commands: click.Group) -> Iterator[str]:
         yield from (f"{name}: {problem}" for problem in found)
 
     yield from misplaced(root)
+    yield from hidden_edges(root)
     manual = root / "docs" / "cli.md"
     described = manual.read_text("utf-8") if manual.exists() else ""
     for call, command in subcommands(commands, "mica"):

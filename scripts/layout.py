@@ -48,7 +48,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parse_sources() -> Trees:
-    """Every source file, by its path below the package."""
+    """Parse every source file; the keys are paths below the package."""
     return {
         path.relative_to(SOURCE): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))
     }
@@ -63,7 +63,7 @@ def share(part: int, whole: int) -> float:
 
 
 def memory_names(trees: Trees) -> list[str]:
-    """Public names of `Memory`: its attributes, including inherited ones and those that its methods set on `self`."""
+    """Return the public names of `Memory`: its attributes, inherited ones, and those that its methods set on `self`."""
     names = {name for name in dir(Memory) if not name.startswith("_")}
     for path in (path for path in trees if path.parts[0] in {"memory.py", "memory"}):
         for node in ast.walk(trees[path]):
@@ -74,7 +74,7 @@ def memory_names(trees: Trees) -> list[str]:
 
 
 def role_methods(trees: Trees) -> dict[str, int]:
-    """The number of public methods of each role of a store. `Store` itself only holds the roles."""
+    """Count the public methods of each store protocol, except `Store` itself, which only holds the others."""
     return {
         node.name: sum(isinstance(each, Function) and not each.name.startswith("_") for each in node.body)
         for node in trees[Path("store/protocol.py")].body
@@ -84,14 +84,14 @@ def role_methods(trees: Trees) -> dict[str, int]:
 
 
 def commands() -> tuple[list[str], list[str]]:
-    """The visible top-level commands, and the visible groups."""
+    """Return the names of the visible top-level commands, and of the visible groups."""
     visible = {name: command for name, command in cli.commands.items() if not command.hidden}
     groups = [name for name, command in visible.items() if isinstance(command, click.Group)]
     return [name for name in visible if name not in groups], groups
 
 
 def reused_class_names(trees: Trees) -> tuple[dict[str, list[str]], int]:
-    """Class names that several classes share, each with its places, and the number of all classes."""
+    """Return the names that several classes share, each with its files, and the number of all classes."""
     places: dict[str, list[str]] = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -110,7 +110,7 @@ def gerund_modules(trees: Trees) -> list[str]:
 
 
 def deferred_imports(trees: Trees) -> list[str]:
-    """Imports of mica's own modules inside functions, outside the places where they are allowed."""
+    """Find imports of mica's own modules inside functions, outside the places where they are allowed."""
     return [
         f"{path}:{node.lineno}"
         for path, tree in trees.items()
@@ -134,7 +134,7 @@ def _imports_mica(node: ast.AST) -> bool:
 
 
 def modules_without_test(trees: Trees) -> tuple[list[str], int]:
-    """Modules without a test file of their name, and the number of all modules. The contract suites are tests."""
+    """Return the modules without a test file of their name, and the number of all modules, without contract suites."""
     modules = [
         path
         for path in trees
@@ -161,7 +161,7 @@ def long_functions(trees: Trees) -> tuple[list[str], int]:
 
 
 def measure(trees: Trees) -> tuple[dict[str, float], dict[str, list[str]]]:
-    """The figures, each with its details."""
+    """Compute the figures, and for each the names or places that it counts."""
     names, roles = memory_names(trees), role_methods(trees)
     everyday, groups = commands()
     reused, classes = reused_class_names(trees)

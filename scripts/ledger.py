@@ -20,7 +20,7 @@ TESTS_MAX = 3  # tests shown in a row; more would hide the row
 
 
 def tests_by_id() -> dict[str, list[str]]:
-    """The tests of every requirement that a docstring names."""
+    """Map each requirement to the tests whose docstrings name it."""
     found: dict[str, list[str]] = defaultdict(list)
     contracts = sorted((ROOT / "src/mica/testing").rglob("*.py"))
     for path in [*sorted((ROOT / "tests").rglob("test_*.py")), *contracts]:
@@ -32,7 +32,8 @@ def tests_by_id() -> dict[str, list[str]]:
     return found
 
 
-def filled(line: str, tests: dict[str, list[str]]) -> str:
+def fill_row(line: str, tests: dict[str, list[str]]) -> str:
+    """Return a table row with the tests of its requirement; any other line unchanged."""
     row = ROW.match(line)
     if row is None:
         return line
@@ -43,7 +44,7 @@ def filled(line: str, tests: dict[str, list[str]]) -> str:
 def main() -> None:
     tests = tests_by_id()
     text = PAGE.read_text(encoding="utf-8")
-    current = "\n".join(filled(line, tests) for line in text.split("\n"))
+    current = "\n".join(fill_row(line, tests) for line in text.split("\n"))
     rows = [row for line in current.split("\n") if (row := ROW.match(line))]
     unproven = [row["id"] for row in rows if row["state"] == "kept" and row["tests"] == "—"]
     unknown = sorted(set(tests) - {row["id"] for row in rows})

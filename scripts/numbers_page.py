@@ -1,7 +1,7 @@
 """Generate docs/numbers.md from docs/numbers.json, the recorded results of the benchmarks.
 
-`record bench/start.py --quick` runs a benchmark and keeps its line; `--check` fails when the page is not what the lines
-say, or tells of a script that bench/README.md does not know.
+`record bench/start.py --quick` runs a benchmark and stores its result. `--check` fails if the page is not up to date.
+Both fail for a script that bench/README.md does not list.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Figures = dict[str, object]
 Line = dict[str, object]
 
 
-def explained() -> dict[str, tuple[str, dict[str, str]]]:
-    """For each script, its question and the meaning of its figures, from bench/README.md."""
+def read_explanations() -> dict[str, tuple[str, dict[str, str]]]:
+    """Read the question of each script and the meanings of its figures from bench/README.md."""
     questions: dict[str, str] = {}
     meanings: dict[str, dict[str, str]] = {}
     script = ""
@@ -52,14 +52,14 @@ def explained() -> dict[str, tuple[str, dict[str, str]]]:
     return {name: (question, meanings.get(name, {})) for name, question in questions.items()}
 
 
-def recorded() -> dict[str, Line]:
+def load_results() -> dict[str, Line]:
     found: dict[str, Line] = json.loads(LINES.read_text(encoding="utf-8")) if LINES.is_file() else {}
     return found
 
 
 def page(lines: dict[str, Line]) -> str:
-    """The page for these results. Raises KeyError for a script that bench/README.md does not list."""
-    known = explained()
+    """Render the page for these results. Raises KeyError for a script that bench/README.md does not list."""
+    known = read_explanations()
     parts = [HEAD]
     for script, line in sorted(lines.items()):
         question, meanings = known[script]
@@ -70,9 +70,9 @@ def page(lines: dict[str, Line]) -> str:
             for name, value in figures.items()
             if not isinstance(value, str | list | dict)
         ]
-        told = f"`{line['command']}`, {line['at']}, {line['machine']}."
+        origin = f"`{line['command']}`, {line['at']}, {line['machine']}."
         parts.append(
-            f"\n## {script.removesuffix('.py')}\n\n{question}\n\n{told}\n\n"
+            f"\n## {script.removesuffix('.py')}\n\n{question}\n\n{origin}\n\n"
             "| figure | value | means |\n| --- | ---: | --- |\n" + "\n".join(rows) + "\n"
         )
     return "".join(parts)
@@ -84,7 +84,7 @@ def record(words: list[str]) -> None:
     done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     busy = f"{os.getloadavg()[0]:.1f} processes waiting for them"
     figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
-    lines = recorded()
+    lines = load_results()
     lines[script.name] = {
         "command": " ".join([".venv/bin/python", *words]),
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -99,7 +99,7 @@ def _value(value: object) -> str:
 
 
 def _meaning(name: str, meanings: dict[str, str]) -> str:
-    """The meaning of a figure: from its row, or from the row whose name is a prefix or suffix of it."""
+    """Return the meaning of a figure: from its own row, or from the row whose name is its longest prefix or suffix."""
     near = [each for each in meanings if name.startswith(f"{each}_") or name.endswith(f"_{each}")]
     return meanings.get(name) or meanings.get(max(near, key=len, default=""), "")
 
@@ -107,10 +107,10 @@ def _meaning(name: str, meanings: dict[str, str]) -> str:
 def main() -> None:
     if sys.argv[1:2] == ["record"]:
         record(sys.argv[2:])
-    made = page(recorded())
+    made = page(load_results())
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != made:
-            sys.exit("docs/numbers.md is not what docs/numbers.json says: run scripts/numbers_page.py")
+            sys.exit("docs/numbers.md is not up to date with docs/numbers.json: run scripts/numbers_page.py")
         return
     PAGE.write_text(made, encoding="utf-8")
 

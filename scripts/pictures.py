@@ -42,10 +42,10 @@ async def draw() -> None:
         brief = await memory.brief(budget_tokens=600, deadline_s=5, is_preview=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(first_look("sample", seen, brief))
-    keep("first-look.svg", console.export_svg(title="mica up", unique_id="mica"))
+    save("first-look.svg", console.export_svg(title="mica up", unique_id="mica"))
 
 
-def keep(name: str, picture: str) -> None:
+def save(name: str, picture: str) -> None:
     """Save a picture without web fonts, so that it looks the same offline."""
     without_fonts = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     (DOCS / name).write_text(without_fonts, encoding="utf-8")
@@ -55,10 +55,10 @@ async def draw_dashboard() -> None:
     settings = mica.load_settings({"HOME": "/nonexistent"})
     with tempfile.TemporaryDirectory() as folder:
         async with mica.open(Path(folder) / "shop.db", settings=settings) as memory:
-            await drawn_dashboard(memory)
+            await save_dashboard(memory)
 
 
-async def drawn_dashboard(memory: mica.Memory) -> None:
+async def save_dashboard(memory: mica.Memory) -> None:
     await memory.clients.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
     for level in LEVELS[:3]:
         await memory.crystals.make(level=level)
@@ -69,17 +69,17 @@ async def drawn_dashboard(memory: mica.Memory) -> None:
         await pilot.press("j", "j")
         await pilot.pause(0.5)
         picture = app.export_screenshot(title="mica server tui")
-    keep("tui.svg", re.sub(r"terminal-\d+", "mica", picture))
+    save("tui.svg", re.sub(r"terminal-\d+", "mica", picture))
 
 
 def browser() -> str:
-    """The Chromium that the tests use."""
+    """Return the path of the Chromium that the tests use."""
     script = DOCS.parent / "scripts" / "browser"
     return subprocess.run([script], check=True, capture_output=True, text=True).stdout.strip()
 
 
 async def draw_pages(chromium: str) -> None:
-    """Draw the pages of the server for a made-up space."""
+    """Take screenshots of the dashboard's pages for a made-up space."""
     with tempfile.TemporaryDirectory() as folder:
         settings = mica.load_settings({"HOME": folder, "MICA_SEMANTIC": "off"})
         pool = MemoryPool(Path(folder) / "shop.db", settings=settings)
@@ -101,20 +101,21 @@ async def draw_pages(chromium: str) -> None:
 async def declare(memory: mica.Memory) -> None:
     """Declare two sources that disagree, and one that is unavailable."""
 
-    def away(concept: object) -> object:
+    def unavailable(concept: object) -> object:
         raise ConnectionError("connection refused; is it running?")
 
-    def said(value: str, text: str, confidence: float) -> Callable[[object], object]:
-        told = {"key": "verdict", "text": text, "value": value, "confidence": confidence, "at": utc_now().isoformat()}
-        return lambda concept: [told]
+    def source_of(value: str, text: str, confidence: float) -> Callable[[object], object]:
+        at = utc_now().isoformat()
+        fragment = {"key": "verdict", "text": text, "value": value, "confidence": confidence, "at": at}
+        return lambda concept: [fragment]
 
     memory.sources.register(
-        "reviews", said("yes", "Approved: the tests cover the redirect", 0.9), rank=10, concepts="judgment:*"
+        "reviews", source_of("yes", "Approved: the tests cover the redirect", 0.9), rank=10, concepts="judgment:*"
     )
     memory.sources.register(
-        "board", said("no", "Rejected: the migration is missing", 0.7), rank=40, concepts="judgment:*"
+        "board", source_of("no", "Rejected: the migration is missing", 0.7), rank=40, concepts="judgment:*"
     )
-    memory.sources.register("builds", away, rank=20, concepts="judgment:*")
+    memory.sources.register("builds", unavailable, rank=20, concepts="judgment:*")
     for number in range(3):
         await memory.sources.gather(f"judgment:code_review:{number}")
 

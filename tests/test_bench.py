@@ -42,11 +42,11 @@ def test_learned_trails_match_ten_times_as_many_tasks_as_exact_sets(monkeypatch:
     sessions = trails.made_up(30)
     every = [walk for session in sessions for walk in trails.walks(session)]
 
-    tally = trails.replayed(every, every[10:], trails.TrailSettings(), apart=1)
+    tally = trails.replay(every, every[10:], trails.TrailSettings(), apart=1)
 
     assert tally.met >= 10 * max(1, tally.exact)
     assert trails.report("made_up", tally)["made_up_precision"] > 0.5
-    first = trails.replayed(every, every[:1], trails.TrailSettings(), apart=1)
+    first = trails.replay(every, every[:1], trails.TrailSettings(), apart=1)
     assert (first.tasks, first.met, first.exact) == (1, 0, 0)  # nothing had ended before it
 
 
@@ -86,7 +86,7 @@ def killed(log: ModuleType) -> list[mica.Event]:
     """Four events of a writer, as the benchmark finds them when nothing is lost."""
     events: list[mica.Event] = []
     for number in range(1, 5):
-        name, data = log.written(1, number)
+        name, data = log.event_of(1, number)
         parent = events[-1] if events else None
         events.append(build(number, name, data, context=log.context_of(1, number), parent=parent))
     return events
@@ -95,11 +95,11 @@ def killed(log: ModuleType) -> list[mica.Event]:
 def test_events_lost_or_doubled_by_a_kill_are_counted(log: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """keeps: TE-07, TE-15, E-15. Contents are compared, and a run that lost something fails."""
     whole = killed(log)
-    assert log.compared(whole, {1: 4}) == (0, 0, 4)
-    assert log.compared(whole, {1: 6}) == (2, 0, 4)
-    assert log.compared([*whole, whole[-1]], {1: 4}) == (0, 1, 4)
+    assert log.compare_events(whole, {1: 4}) == (0, 0, 4)
+    assert log.compare_events(whole, {1: 6}) == (2, 0, 4)
+    assert log.compare_events([*whole, whole[-1]], {1: 4}) == (0, 1, 4)
     with pytest.raises(SystemExit, match="event 1 of writer 1 is as it was emitted"):
-        log.compared([msgspec.structs.replace(whole[0], name="other"), *whole[1:]], {1: 4})
+        log.compare_events([msgspec.structs.replace(whole[0], name="other"), *whole[1:]], {1: 4})
 
     numbers = dict.fromkeys(log.BARS, 1.0)
     with pytest.raises(SystemExit, match="no acknowledged event is lost"):
@@ -136,10 +136,10 @@ def test_a_mark_neither_crystallized_nor_waiting_ends_the_run(witness: ModuleTyp
 
 def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
     """keeps: M-11. A space and its rival hold the same texts, and every query has words of a mark in all spaces."""
-    marks = list(witness.noted(200))
+    marks = list(witness.new_marks(200))
     queries = witness.queries([200, 400], 20)
 
-    assert list(witness.noted(400))[:200] == marks
+    assert list(witness.new_marks(400))[:200] == marks
     assert witness.queries([200, 400], 20) == queries
     assert len({mark.text for mark in marks}) == 200
     assert all(
@@ -268,7 +268,7 @@ def test_a_prompt_is_ranked_without_knowledge_of_its_future(navigation: ModuleTy
     """keeps: M-11. Later sessions change no ranking of an earlier one."""
 
     def rankings(data: object) -> list[object]:
-        return [answer.asked.ranked for answer in navigation.Walked(data).answers()]
+        return [answer.prediction.ranked for answer in navigation.OnlineRun(data).answers()]
 
     whole = navigation.made_up()
     part = msgspec.structs.replace(whole, sessions=whole.sessions[:2])

@@ -40,7 +40,7 @@ def test_lines_are_followed_through_every_commit(
         git(repo, "commit", "-q", "--allow-empty", "-m", "x")
     commits = bench.history(repo)
 
-    path, origins = bench.tracked("a b.py", len(versions[0]), commits[1:])
+    path, origins = bench.track_lines("a b.py", len(versions[0]), commits[1:])
 
     assert path == "a b.py"
     assert len(origins) == len(versions[-1])
@@ -51,15 +51,15 @@ def test_lines_are_followed_through_every_commit(
 
 def test_lines_from_elsewhere_are_wrong(bench: ModuleType) -> None:
     """Surviving lines count as covered, lines from outside the range as wrong, new lines within it as neither."""
-    one = bench.Drawn("window", "a", "a\nb\nc\nd\n", 2, 3, "a", "a\nb\nx\nc\nd\n", [1, 2, None, 3, 4])
+    one = bench.DrawnRange("window", "a", "a\nb\nc\nd\n", 2, 3, "a", "a\nb\nx\nc\nd\n", [1, 2, None, 3, 4])
 
-    right, number = bench.judged(one, (2, 4)), bench.judged(one, (4, 5))
+    right, number = bench.score_range(one, (2, 4)), bench.score_range(one, (4, 5))
 
     assert (right.survived, right.covered, right.offered, right.wrong) == (2, 2, 3, 0)
     assert (number.covered, number.wrong) == (1, 1)
-    removed = bench.Drawn("window", "a", "a\nb\n", 2, 2, "a", "a\nx\n", [1, None])
-    assert bench.judged(removed, (2, 2)).invented == 1
-    assert bench.judged(removed, None).invented == 0
+    removed = bench.DrawnRange("window", "a", "a\nb\n", 2, 2, "a", "a\nx\n", [1, None])
+    assert bench.score_range(removed, (2, 2)).invented == 1
+    assert bench.score_range(removed, None).invented == 0
 
 
 def test_a_repository_without_history_is_reported(

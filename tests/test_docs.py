@@ -117,7 +117,7 @@ def test_every_page_is_listed_in_the_site_once(tmp_path: Path) -> None:
     assert sorted(misplaced(tmp_path)) == [
         "zensical.toml: 'doubled.md' is in the nav 2 times",
         "zensical.toml: 'gone.md' is in the nav, and there is no such page",
-        "zensical.toml: 'lost.md' is not in the nav: nobody finds it on the site",
+        "zensical.toml: 'lost.md' is not in the nav, so no reader finds it on the site",
     ]
     assert list(misplaced(ROOT)) == []
 
@@ -134,3 +134,25 @@ def test_the_numbers_page_matches_the_benchmark_output(tmp_path: Path) -> None:
     page = copied / "docs" / "numbers.md"
     page.write_text(re.sub(r"\| ([\d.,]+) \|", "| 1 |", page.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     assert subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 1
+
+
+def test_a_module_with_io_that_is_no_listed_edge_is_noticed(tmp_path: Path) -> None:
+    """`make check` keeps the table of edges in ARCHITECTURE.md true."""
+    check_docs = runpy.run_path(str(ROOT / "scripts" / "check_docs.py"))
+    source = tmp_path / "src" / "mica"
+    modules = {
+        "store/disk.py": "from pathlib import Path\nPath('x').read_text()\n",
+        "model/quiet.py": "import subprocess\n",
+        "model/pure.py": "x = 'a'.replace('a', 'b')\n",
+        "cli/shown.py": "import socket\n",
+    }
+    for name, code in modules.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(code, encoding="utf-8")
+    table = "| edge | modules |\n| --- | --- |\n| disk | `store/{disk}.py` |\n\n"
+    (tmp_path / "ARCHITECTURE.md").write_text(table, encoding="utf-8")
+
+    assert list(check_docs["hidden_edges"](tmp_path)) == [
+        "ARCHITECTURE.md: model/quiet.py does I/O and is not in the table of edges"
+    ]
+    assert list(check_docs["hidden_edges"](ROOT)) == []

@@ -7,7 +7,7 @@ MicaError
 │   ├── InvalidContext      a context, label or carrier that cannot be used
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
-├── UnknownSpace            the space does not exist, and was not to be created
+├── UnknownSpace            the space does not exist, and the caller did not allow creating it
 ├── UnknownTrail            no trail has this name or key
 ├── DuplicateEvent          an event with this id and other content exists
 ├── ClaimLost               the lease ran out, and another process has the work
@@ -48,7 +48,7 @@ class InvalidEvent(InvalidInput):
 
 
 class LawBroken(InvalidEvent):
-    """A crystal breaks a law: provenance, levels, time, compression, or that no source has two live crystals."""
+    """A crystal violates an invariant: provenance, levels, time, compression, or one live crystal per source."""
 
     def __init__(self, law: str, reason: str) -> None:
         super().__init__(f"this crystal breaks the law of {law}: {reason}")
@@ -57,7 +57,7 @@ class LawBroken(InvalidEvent):
 
 
 class InvalidContext(InvalidInput):
-    """A context, label or carrier cannot be used."""
+    """An event context, a label, or a carrier (the context fields received from a caller) cannot be used."""
 
 
 class InvalidSettings(InvalidInput):
@@ -81,7 +81,7 @@ class UnknownTrail(MicaError):
 
 
 class UnknownSpace(MicaError):
-    """The space does not exist, and was not to be created."""
+    """The space does not exist, and the caller did not allow creating it."""
 
     def __init__(self, target: str) -> None:
         super().__init__(f"there is no store {target}; `mica mark` or `mica import` into it creates it")
@@ -89,7 +89,7 @@ class UnknownSpace(MicaError):
 
 
 class DuplicateEvent(MicaError):
-    """An event with this id and other content exists already."""
+    """An event with the same id but different content already exists."""
 
     def __init__(self, event_id: str) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class DuplicateEvent(MicaError):
 
 
 class ClaimLost(MicaError):
-    """This claim no longer holds its work: the lease ran out and another process took it, or it is finished."""
+    """The lease on a job was lost: it ran out and another process took the job, or the job is already finished."""
 
     def __init__(self, kind: str, about: str, owner: str) -> None:
         work = f"{kind} {about!r}" if about else kind
@@ -110,7 +110,7 @@ class ClaimLost(MicaError):
 
 
 class Backlogged(MicaError):
-    """Too many events wait for the store."""
+    """Too many events are waiting to be stored, so new events are refused."""
 
 
 class SourceFailed(MicaError):
@@ -137,7 +137,7 @@ class NoModel(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """A model is unreachable, too slow or too busy. `was_called` is False if it was not even tried for that reason."""
+    """A model is unreachable, too slow or too busy. `was_called` is False if the call was not even tried."""
 
     def __init__(
         self, message: str, *, model: str, retry_after_s: float | None = None, was_called: bool = True
@@ -209,7 +209,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process holds the store for writing."""
+    """Another process is writing to the store; a retry may succeed."""
 
 
 class AccessDenied(StoreError):

@@ -71,7 +71,7 @@ class _HookError(Exception):
 
 
 class HookPaths:
-    """The event and the folders of one run, filled in step by step so that a failure is recorded close to its cause."""
+    """The client, event and folders of one run, filled in as they become known, so that failures can name them."""
 
     client = event = ""
     home = directory = b""
@@ -82,7 +82,7 @@ class HookPaths:
 
 
 class _PayloadTooLong(_HookError):
-    """The payload was cut. The message has its size at the time it is recorded."""
+    """The payload exceeds the limit, so only its beginning is used. The message gives the bytes read so far."""
 
     def __init__(self, here: HookPaths) -> None:
         self._here = here
@@ -112,7 +112,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: HookPaths) -> str:
-    """Record one event; returns the answer in the client's format, or an empty string."""
+    """Record one event; returns the answer to print, in the client's format, or an empty string."""
     if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
         return ""
     client, event = _parse_words(words)
@@ -183,7 +183,7 @@ def _working_directory() -> bytes:
 
 
 def _is_about(raw: bytes, directory: bytes) -> bool:
-    """True if a payload, not decoded yet, certainly belongs to this directory."""
+    """Return True if an undecoded payload names this directory as its working directory, or names none."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 
@@ -191,9 +191,9 @@ def _is_about(raw: bytes, directory: bytes) -> bool:
 
 
 def _parse_words(words: list[str]) -> tuple[str, str]:
-    """The client and the event of `claude Stop`, `--client claude Stop`, or `Stop` inside a plugin of several clients.
+    """Return the client and the event from `claude Stop`, `--client claude Stop`, or `Stop` alone (client empty).
 
-    The first of two words is the client even if it is not in the table, so that a new client needs no line here.
+    The first of two words is the client even if CLIENTS does not list it, so that new clients work without a change.
     """
     words = [word for word in words if word != "--client"]
     is_named = len(words) > 1 or (words and words[0].split("-")[0] in CLIENTS)
@@ -203,7 +203,7 @@ def _parse_words(words: list[str]) -> tuple[str, str]:
 
 
 def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) -> str:
-    """The client that runs this hook, where the command names none."""
+    """Detect the client from the environment and the payload. Raises _HookError if neither shows it."""
     for client, variable in CLIENTS.items():
         if variable in environment:
             return client
@@ -213,7 +213,7 @@ def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) 
 
 
 def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
-    """The data folder and the `[observe]` section of the settings. Variables win over the file."""
+    """Return the data folder and the `[observe]` settings. Environment variables override the file."""
     user = environment.get(b"HOME") or b"/"
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
@@ -228,7 +228,7 @@ def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, 
 
 
 def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
-    """The settings that hooks obey, from plain lines of TOML: `home`, and three of `[observe]`."""
+    """Read `home` and three keys of `[observe]` from simple TOML; other TOML is passed to the slower `_parse_toml`."""
     settings: dict[bytes, bytes] = {}
     section, is_plain = b"", True
     text = text or b""
@@ -262,7 +262,7 @@ def _is_quoted(name: bytes) -> bool:
 
 
 def _parse_toml(text: bytes) -> dict[bytes, bytes]:
-    """The same settings from any TOML, which takes longer. Invalid TOML switches everything off."""
+    """Read the same settings with the full TOML parser, which is slower. Invalid TOML switches recording off."""
     from tomllib import loads
 
     try:
@@ -278,7 +278,7 @@ def _parse_toml(text: bytes) -> dict[bytes, bytes]:
 
 
 def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
-    """The hooks folder of the space that a directory belongs to, by the same rule as `mica.store.space`."""
+    """Return the hooks folder of the space that a directory belongs to, by the same rule as `mica.store.space`."""
     identity = _space_identity(directory)
     name = identity.rstrip(b"/").rpartition(b"/")[2].decode("utf-8", "surrogateescape").lower()
     slug = "".join(character if character in "abcdefghijklmnopqrstuvwxyz0123456789" else " " for character in name)
@@ -291,7 +291,7 @@ def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
 
 
 def _space_identity(directory: bytes) -> bytes:
-    """The repository that a directory is in, else the directory itself."""
+    """Return the path that identifies a space: the git repository around the directory, else the directory itself."""
     folder = b"/" + b"/".join(part for part in directory.split(b"/") if part not in (b"", b"."))
     start = folder
     while True:
@@ -309,7 +309,7 @@ def _space_identity(directory: bytes) -> bytes:
 
 
 def _git_common_directory(git: bytes, *, is_folder: bool) -> bytes | None:
-    """The git directory that all worktrees of a repository share."""
+    """Return the git directory that all worktrees of a repository share; None if `git` does not lead to one."""
     if is_folder and not _has_link(git):
         return git
     from posixpath import join, realpath
@@ -341,7 +341,7 @@ def _has_link(path: bytes) -> bool:
 
 
 def _stdin(here: HookPaths) -> bytes:
-    """Standard input, or its beginning if it is longer than PAYLOAD_BYTES_MAX."""
+    """Return standard input, or only its first CUT_BYTES if it is longer than PAYLOAD_BYTES_MAX."""
     parts: list[bytes] = []
     while part := posix.read(0, 2**20):
         parts.append(part)
@@ -359,7 +359,7 @@ def _drop_rest(here: HookPaths) -> None:
 
 
 def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
-    """The fields of a cut payload, closed where it was cut: nearly always inside a string, never inside an escape."""
+    """Decode a cut payload after closing its open string and brackets. Raises _PayloadTooLong if that fails."""
     escape = raw.rfind(b"\\", len(raw) - 6) + 1
     if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # an even number of backslashes is complete
         raw = raw[: escape - 1]
@@ -372,7 +372,7 @@ def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
 
 
 class _ScannerOptions:
-    """The options that the C part of `json` reads from its Python part."""
+    """The attributes of a `JSONDecoder` that the C scanner of `json` reads."""
 
     strict = False
     object_hook = object_pairs_hook = None
@@ -383,7 +383,10 @@ class _ScannerOptions:
 
 
 def _decode(raw: bytes) -> dict[str, object]:
-    """Decode a JSON object. Raises ValueError or StopIteration if it is incomplete."""
+    """Decode a JSON object; no text at all gives an empty one.
+
+    Raises _HookError if the text is not an object, and ValueError or StopIteration if it is incomplete.
+    """
     text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if not text:
         return {}
@@ -417,15 +420,15 @@ def _encode(value: object, *, escapes: bool = True) -> str:
 
 
 def _line(value: object) -> bytes:
-    """Encode a line of JSON as valid UTF-8. Half a surrogate pair, cut by a client, becomes a question mark."""
+    """Encode a value as one line of JSON in valid UTF-8. An unpaired surrogate becomes a question mark."""
     text = _encode(value)
-    if "\\ud" in text:  # half a pair or a whole one; without escapes only a half fails to encode
+    if "\\ud" in text:  # a surrogate, paired or not; without escapes only an unpaired one fails to encode
         text = _encode(value, escapes=False)
     return text.encode("utf-8", "replace") + b"\n"
 
 
 def _text(payload: object, *names: str) -> str:
-    """The first of these fields that holds a string."""
+    """Return the first of these fields that holds a non-empty string, else an empty string."""
     if isinstance(payload, dict):
         for name in names:
             value = payload.get(name)
@@ -435,7 +438,7 @@ def _text(payload: object, *names: str) -> str:
 
 
 def _directory(payload: dict[str, object]) -> bytes:
-    """The working directory that the payload names."""
+    """Return the working directory that the payload names, or an empty path."""
     roots = payload.get("workspace_roots")
     path = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
     if not path and isinstance(roots, list) and roots and isinstance(roots[0], str):
@@ -444,7 +447,7 @@ def _directory(payload: dict[str, object]) -> bytes:
 
 
 def session_of(payload: dict[str, object]) -> str:
-    """The client's id of its session, or an empty string."""
+    """Return the session id that the client put into the payload, or an empty string."""
     names = ("session_id", "sessionId", "sessionID", "conversation_id", "thread-id")
     inner = payload.get("input")
     properties = inner.get("properties") if isinstance(inner, dict) else None
@@ -452,7 +455,7 @@ def session_of(payload: dict[str, object]) -> str:
 
 
 def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
-    """The payload without fields that are never stored, and without texts where prompts are switched off."""
+    """Return the payload without fields that are never stored and, unless `keeps_prompts`, without texts."""
     stored = {key: value for key, value in payload.items() if key not in DROPPED_KEYS}
     for key in ("tool_response", "tool_result", "toolResult"):
         result = stored.get(key)
@@ -473,7 +476,7 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """The function `redact`, from the copy beside the launcher or from the package."""
+    """Return `redact` from the copy beside the launcher, else from the package. Raises _HookError without both."""
     folder = __file__.rpartition("/")[0]
     for place, name in ((folder, "mica_redact"), (folder, "redact")):
         if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
@@ -487,7 +490,7 @@ def _load_redact() -> Callable[[str], str]:
 
 
 def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
-    """The payload without secrets in typed texts; names and paths stay as they are."""
+    """Return the payload with secrets redacted in the texts that a person typed; names and paths are unchanged."""
 
     def clean(value: object) -> object:
         if isinstance(value, str):
@@ -504,7 +507,7 @@ def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) ->
 
 
 def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """The text to print, in the client's format, and what to record about it."""
+    """Return the text to print, in the client's format, and what to record about it; both empty for most events."""
     again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
@@ -522,7 +525,7 @@ def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[
 
 
 def format_answer(client: str, event: str, text: str) -> str:
-    """The text in the format that a client expects. Codex drops an answer with an unknown key."""
+    """Wrap a text in the format that the client expects. Codex drops an answer with an unknown key."""
     if not text or client == "opencode":
         return text
     if client == "copilot":
@@ -546,7 +549,10 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """The files that the prompt engine suggests, if they are worth showing. An ingest copied the engine for hooks."""
+    """Return the prompt engine's file suggestions and what to record about them; both empty if it suggests nothing.
+
+    The engine is a small copy that an ingest wrote for hooks, because importing mica takes too long.
+    """
     made = _read_answer(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
     directory = here.directory.decode("utf-8", "surrogateescape") + "/"
@@ -570,10 +576,10 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
 
 
 def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
-    """The recent steps of this session from its spool: their times and files, or None for a prompt.
+    """Return the recent steps of this session: the time of each and its files, or None for a prompt.
 
-    They matter most but are not ingested yet, so paths are taken unchanged, and from a command every word that could be
-    a path. The engine ignores paths that are not in the tree.
+    They are read from the spool, because they are not ingested yet. Every word of a command that could be a path is
+    included; the engine ignores paths that are not in the working tree.
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
     steps: list[tuple[float, list[str] | None]] = []
@@ -593,7 +599,7 @@ def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float,
 
 
 def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
-    """The files in the arguments of a call, as paths below a root."""
+    """Return the files named in the arguments of a tool call, relative to `root`; files elsewhere are left out."""
     inner = payload.get("input")
     places = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
     places += [inner, inner.get("args") if isinstance(inner, dict) else None, payload]
@@ -614,7 +620,7 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
 
 
 def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """The complete lines within the last bytes of a file; none if it cannot be read."""
+    """Return the complete lines within the last `limit` bytes of a file; none if it cannot be read."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -630,7 +636,7 @@ def _tail(path: bytes, *, limit: int) -> list[bytes]:
 
 
 def _parts(output: object) -> str:
-    """The texts of an OpenCode message, without those that a plugin added."""
+    """Return the text of an OpenCode message, without the parts that a plugin added."""
     parts = output.get("parts") if isinstance(output, dict) else None
     if not isinstance(parts, list):
         return ""
@@ -639,10 +645,10 @@ def _parts(output: object) -> str:
 
 
 def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str:
-    """Remember the lines that each Read showed; refuse a Read of an unchanged file that would show no new line.
+    """Return a refusal of a Read that would show only lines the session has already seen; else an empty string.
 
-    The memory is cleared when a session starts or is compacted, because the agent no longer sees those lines. A
-    subagent has its own.
+    The lines that each Read showed are recorded per session and subagent. The record is cleared when a session starts
+    or is compacted, because the agent no longer sees those lines. A changed file may be read again.
     """
     window = session + _text(payload, "agent_id")
     shown = here.hooks + b"/" + SHOWN + b"/" + _file_name(window) + b".shown"
@@ -685,7 +691,7 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Path, modification time, size, first line, last line and total lines of a Read; empty for an incomplete line."""
+    """Return path, modification time, size, first, last and total lines of a recorded Read; empty if incomplete."""
     try:
         view = _decode(line).get("shown")
     except (ValueError, StopIteration):
@@ -694,10 +700,10 @@ def _decode_view(line: bytes) -> list[int]:
 
 
 def is_held_out(session: str, share: object, *, kind: str) -> bool:
-    """True if a session belongs to the hold-out: the share of sessions that get no such answer. It never changes.
+    """Return True if a session is in the hold-out group: the `share` of sessions that get no answer of this kind.
 
-    Each kind of answer has its own draw. If the same sessions were held out of two kinds, neither could be measured
-    alone.
+    The result depends only on the arguments. The groups of different kinds are independent, so that the effect of each
+    kind can be measured separately.
     """
     if not session or not isinstance(share, int | float) or share <= 0:
         return False
@@ -719,7 +725,7 @@ def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str,
 
 
 def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Append a line in one write. While an ingest has the file locked to remove it, the line goes into a new file."""
+    """Append a line in one write. If an ingest is just removing the file, the line goes into a new file."""
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -743,7 +749,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """The file name of a session; an id that is not a valid file name is hashed."""
+    """Return the file name for a session; an id that is no safe file name is replaced by a checksum name."""
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -777,7 +783,7 @@ def _exists(path: bytes) -> bool:
 
 
 def _read_file(path: bytes, *, limit: int = 2**16) -> bytes | None:
-    """The content of a file; None if it cannot be read or is longer than the limit."""
+    """Return the content of a file; None if it cannot be read or is longer than `limit` bytes."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -807,7 +813,7 @@ def _limit_time(here: HookPaths) -> None:
 
 
 def _record(here: HookPaths, error: BaseException) -> None:
-    """Write the reason to the failures file if possible, without any of the payload."""
+    """Append an error to the failures file, if possible; the payload is not recorded. Never raises."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -828,7 +834,10 @@ def _record(here: HookPaths, error: BaseException) -> None:
 
 
 def _start_child(here: HookPaths) -> None:
-    """Start one ingest in the background, with low priority and a time limit, unless one is running."""
+    """At the start and end of a session or turn, start a background ingest unless one is running.
+
+    It has low priority and a time limit.
+    """
     if not (here.event in STARTS or here.event in ENDS):
         return
     words = (_read_file(here.home + b"/" + COMMAND) or b"").split(b"\n")

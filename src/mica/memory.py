@@ -74,7 +74,7 @@ class Memory:
         is_ours: Callable[[Path], bool] | None = None,
         reads_ahead: bool = True,
     ) -> None:
-        """Create the memory of an open store. `sources` are queried for every brief, beside mica's own."""
+        """Create the memory of an open store. `sources` are queried for every brief, in addition to mica's own."""
         self._zone = settings.zone()  # raises for an unknown time zone
         _check_names(sources)
         self._task_sources = sources
@@ -134,16 +134,19 @@ class Memory:
         parent: Event | Ref | None = None,
         **labels: str,
     ) -> Scope:
-        """A `with` block, or a decorator, that sets the context of events. Omitted fields are inherited."""
+        """Return a `with` block, or decorator, that sets the context of events. Omitted fields are inherited."""
         space, base = self._space, self._log.base
         return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
 
     def received(self, fields: Mapping[str, str]) -> Scope:
-        """A `with` block that continues the context of a sender: its HTTP headers, `_meta` fields or variables."""
+        """Return a scope for `with` that continues a caller's context.
+
+        `fields` are the caller's HTTP headers, MCP `_meta` fields or environment variables.
+        """
         return Scope(self._space, lambda: received(fields, space=self._space))
 
     def carrier(self) -> dict[str, str]:
-        """The current context as fields for HTTP headers and MCP `_meta`."""
+        """Return the current context as fields to send in HTTP headers or MCP `_meta`."""
         return carrier(self.here, space=self._space)
 
     @property
@@ -151,9 +154,9 @@ class Memory:
         """Record an event; returns its reference. Data is stored unchanged, never redacted.
 
         When it returns, the event survives `kill -9`; `await durable()` makes it survive a power loss. Without
-        `context` it gets the current one. Raises InvalidEvent for an event that cannot be stored, and Backlogged if the
-        store has not kept up for very long. Data whose keys are not strings is refused at once for a name that was not
-        emitted before; otherwise `event.refused`, with the reason, is stored in place of the event.
+        `context` it gets the current one. Raises InvalidEvent for an event that cannot be stored, and Backlogged if too
+        many events are waiting to be stored. The keys of data must be strings. They are checked at once only for a new
+        event name; for other names an `event.refused`, with the reason, is stored in place of the event.
         """
         return self._journal.emit
 
@@ -189,7 +192,7 @@ class Memory:
         )
 
     async def durable(self) -> None:
-        """Return when every event emitted before survives a power loss."""
+        """Wait until every event emitted so far would survive a power loss."""
         await self._log.durable()
 
     # -- Query
@@ -208,17 +211,17 @@ class Memory:
         with_superseded: bool = False,
         now: datetime | None = None,
     ) -> SearchResults:
-        """The marks and crystals that match the query, best first.
+        """Return the marks and crystals that match the query, best first.
 
         Each hit has `id`, `text`, `at`, `position`, `score` and `parts`; it is a `Hit` with its `mark` or a
-        `CrystalHit` with its `crystal`. Of a crystal and its sources only the best one is returned, unless
-        `with_sources`; superseded and retracted crystals only `with_superseded`. `level` restricts the results to marks
-        ("mark") or to the crystals of one level.
+        `CrystalHit` with its `crystal`. Of a crystal and its sources only the best match is returned, unless
+        `with_sources`. Superseded and retracted crystals are included only `with_superseded`. `level` restricts the
+        results to marks ("mark") or to the crystals of one level.
 
         The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
-        phrases such as "last Tuesday". A time in the query itself raises the hits around it; `periods` of the result
-        says how it was understood. A hit that names a file which `navigate` ranks for this query is raised by the
-        file's probability; `parts` says by how much. Raises InvalidInput for a query without a word.
+        phrases such as "last Tuesday". A time in the query itself raises the score of hits around it; `periods` of the
+        result shows how it was understood. If a hit names a file that `navigate` ranks for this query, its score is
+        raised by the file's probability; `parts` shows by how much. Raises InvalidInput for a query without a word.
         """
         from mica.search.search import SearchScope, find, parse_filters
 
@@ -256,17 +259,17 @@ class Memory:
         off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
-        """A summary of what an agent should know now: within the budget and the deadline, with its gaps listed.
+        """Return a summary of what an agent should know now, within the budget and the deadline, with its gaps listed.
 
-        With a `concept`, and for those of `[brief] concepts`, it includes statements of other systems, in at most 1/φ
+        Statements of other systems about each `concept`, and about the concepts in `[brief] concepts`, take at most 1/φ
         of the budget. A source that fails or hangs is listed in `missing` and raises nothing. The receipt is an event;
         a preview, which no agent sees, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
         the weight of recency among crystals, beside their relevance to the query. With `compress`, passages that are
-        too long are shortened to their most relevant sentences, and the brief says how much was cut. With `off`, as in
-        a space with briefs switched off and in a held-out session, the brief is empty, and the receipt says so.
+        too long are shortened to their most relevant sentences, and the brief says how much was cut. With `off`, in a
+        space with briefs switched off, or in a held-out session, the brief is empty, and the receipt records that.
 
-        With `at` it is the brief that would have been made at that time: from events recorded until then, and from the
-        last answers of other systems before it. There is no deadline then.
+        `at` makes the brief as of a past time: from events recorded until then, and from the last recorded answers of
+        other systems before it. `deadline_s` does not apply to it.
         """
         return await self.briefs.brief(
             query,
@@ -283,41 +286,42 @@ class Memory:
         )
 
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
-        """The text for the agent that continues a session: within the budget, each line with its source.
+        """Return the text for the agent that continues a session: within the budget, each line with its source.
 
-        The session is crystallized first. Without `session` it is that of the current block, else the one with the
-        latest event; the result names it. A failure to crystallize is in `errors`. Raises InvalidInput when there is no
-        such session.
+        `session` is by default the session of the current `context` block, else that of the latest event; the result
+        names it. The session is crystallized first; if that fails, `errors` of the result has the reason. Raises
+        InvalidInput if there is no such session.
         """
         return await self.briefs.handoff(session=session, budget_tokens=budget_tokens)
 
     async def navigate(
         self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
     ) -> Places:
-        """The files that a task will probably need, best first, with lines to begin at, a probability and reasons.
+        """Return the files that a task will probably need, best first, with start lines, a probability and reasons.
 
-        Only files that are now in the working tree at `root`; without `root`, in the tree of `events.directory`. Files
-        used earlier in `session` count most; by default that is the session of the current block. `missing` of the
-        result lists what could not be read. Without any history, names and words alone decide.
+        Only files that are now in the working tree at `root` are returned, by default the tree of `events.directory`.
+        Files used earlier in `session` count most; by default it is the session of the current `context` block.
+        `missing` of the result lists what could not be read. Without history, the ranking uses only the words of the
+        task and of the files and their names.
         """
         return await self._files.navigate(task, limit=limit, session=session, root=root)
 
     async def why(self, reference: Reference) -> list[Why]:
-        """The evidence for a brief, a crystal or another event, looked up by id, position or a line that ends in them.
+        """Return the evidence for a brief, a crystal or another event, given by id, position or a line of a brief.
 
-        A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
-        it, or its beginning, is looked up in the latest receipts, and the rows and files that it came from are
-        returned. Retracted and withdrawn events are marked, with the reason. Raises UnknownEvent if an event does not
-        exist, InvalidInput if a line does not.
+        Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. A line
+        from another system has no number: it, or its beginning, is searched in the latest receipts, and the rows and
+        files that it came from are returned. Retracted and withdrawn events are marked, with the reason. Raises
+        UnknownEvent if an event does not exist, and InvalidInput if no line matches.
         """
         return await self.briefs.why(reference)
 
     # -- Retract and purge
 
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
-        """Retract a mark, a crystal or a judgment: it stays in the log, and is neither found nor used any more.
+        """Retract a mark, a crystal or a judgment; returns the id of the retraction.
 
-        Accounts that were gathered with it become stale.
+        The event stays in the log but is no longer found or used. Accounts that were gathered with it become stale.
         """
         from mica.sources.protocol import JUDGED
 
@@ -364,7 +368,7 @@ class Memory:
 
         The logger `mica` reports how many, and where. In a forked child, and after the event loop that opened
         this memory was closed, only the journal is released; the next reader of the space stores its events. Raises
-        StoreUnavailable in another event loop while that one is open.
+        StoreUnavailable if it is called from another event loop while the loop that opened this memory is open.
         """
         log = self._log
         if log.is_closed:
@@ -524,7 +528,7 @@ class Memory:
 
     @property
     def _files(self) -> FileRanking:
-        """The prediction of files for a task."""
+        """The ranking of files for a task, created on first use."""
         if self._file_ranking is None:
             from mica.navigation.file_ranking import FileRanking
 
@@ -541,7 +545,7 @@ class Memory:
         return self._file_ranking
 
     async def _open_models(self) -> Models:
-        """The language models of `[models]`, with their costs in this space so far."""
+        """Return the language models of `[models]`, opened on first use, with their recorded costs in this space."""
         from mica.llm.tiers import open_models
 
         async with self._opening_models:
@@ -567,12 +571,12 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the file ranking for the next command, where no ingest of hooks does it."""
+        """Save the file ranking for the next process, unless this process prepares it in the background."""
         if not self._reads_ahead:
             await self._files.save()
 
     async def _render_hook_answers(self, spools: Spools) -> None:
-        """Write the next answers of hooks: a brief for the start of a session, and files for prompts."""
+        """Write the answers that hooks will print next: a brief for the start of a session, and files for prompts."""
         from mica.brief import hook_answers
 
         await hook_answers.write_session_answer(
@@ -612,7 +616,7 @@ class Memory:
     # -- Listeners of the log
 
     async def _collect_spools(self) -> None:
-        """Store the events that hooks have spooled. A check costs one listing of a folder."""
+        """Store the events that hooks have spooled. If there are none, it costs one listing of a folder."""
         if self._spools is not None and self._spools.has_news():
             await self.clients.collect()
 
@@ -678,7 +682,7 @@ def open(
     is_ours: Callable[[Path], bool] | None = None,
     reads_ahead: bool = True,
 ) -> Opening:
-    """Open a space: a file, `postgresql://…`, a server at `http://…`, `:memory:`; by default this directory's own.
+    """Open a space: a file, `postgresql://…`, `http://…` or `:memory:`; by default that of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
     created, or raises UnknownSpace if it must exist. `encoder` replaces the one in the settings.
@@ -731,14 +735,14 @@ async def open_on(
     except BaseException:
         await store.close()
         raise
-    await memory._log.learn_purges()
+    await memory._log.reload_purges()
     return memory
 
 
 def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
-    """The folder that hooks write to for a target: beside its file; None for an address.
+    """Return the folder where hooks write the events for a target, next to its file; None for an address or `:memory:`.
 
-    Without a target, and for the `store` of the settings, it is that of the current directory.
+    Without a target, or if it equals the `store` of the settings, it is the folder of the current directory's space.
     """
     from mica.clients.spool import hooks_folder
 

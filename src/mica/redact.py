@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 
 
 class Pattern:
-    """One kind of secret. The group `before` stays in the text. Compiled when a text first contains a hint."""
+    """The pattern of one kind of secret. Its regex group `before` stays in the text. Compiled on first use."""
 
     def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
         self.kind = kind
@@ -216,7 +216,7 @@ _HINTS = {  # the numbers of the patterns to try on a text with this hint
     for each in _ALL_PATTERNS
     for hint in each.hints
 }
-_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and so every hint with one of them
+_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, so hints that contain one need no check
 _HINTS_WITH = {
     rare: [
         (hint, numbers)
@@ -229,7 +229,7 @@ ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and e
 
 
 def redact(text: str) -> str:
-    """The text with every known kind of secret replaced by `[redacted:<kind>]`."""
+    """Return the text with every known kind of secret replaced by `[redacted:<kind>]`."""
     for _ in range(ROUNDS_MAX):
         before, text = text, _redact_once(text)
         if text == before:
@@ -238,7 +238,7 @@ def redact(text: str) -> str:
 
 
 def redact_data(value: object, *, key: str = "") -> object:
-    """The JSON value with every text redacted; a text under a key like `clientSecret` is replaced as a whole."""
+    """Return the JSON value with every text redacted; a text under a key like `clientSecret` is replaced entirely."""
     match value:
         case str():
             return _redact_named(value, key)
@@ -278,7 +278,7 @@ def _redact_named(value: str, key: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _secret_kind(key: str) -> str | None:
-    """The kind of secret that a key names in any spelling: `client_secret`, `clientSecret`, `CLIENT-SECRET`."""
+    """Return the kind of secret that a key such as `clientSecret` or `CLIENT-SECRET` names; None for other keys."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
     if words in _HEADERS:
         return "header"
@@ -314,7 +314,7 @@ def _replace(match: re.Match[str], *, kind: str) -> str:
 
 
 def _replace_assigned(match: re.Match[str]) -> str:
-    """The assignment, with its value replaced if it can be a secret."""
+    """Return the matched assignment with its value replaced, or unchanged if the value cannot be a secret."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")  # the closing quote was escaped
     if _is_harmless(value, at_least=6 if _is_password(match["key"]) else 8) or _is_working_directory(match, value):
@@ -327,7 +327,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
 
 
 def _replace_phrase(match: re.Match[str]) -> str:
-    """The assignment, with its quoted words replaced if they can be a password rather than a text about one."""
+    """Return the matched assignment with its quoted phrase replaced, or unchanged if it is text about passwords."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")
     if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(match, value):

@@ -1,8 +1,8 @@
 """The settings: one frozen value, parsed once in a surface from a TOML file and the environment.
 
 The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable
-`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. Nothing else in mica reads the
-environment.
+`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. No other module reads settings
+from the environment, except the hook program, which imports nothing of mica.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
-    holdout: Share = 0.0  # of sessions that get no brief, to measure what briefs are worth
+    holdout: Share = 0.0  # share of sessions that get no brief, to measure what briefs are worth
     concepts: tuple[
         Annotated[str, msgspec.Meta(pattern=CONCEPT)], ...
     ] = ()  # every brief includes what sources know of these
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Recording by hooks of coding agents, in all spaces. `mica upkeep hooks` switches one space."""
+    """What hooks of coding agents record, in all spaces. `mica upkeep hooks` switches them for one space."""
 
     enabled: bool = True
     prompts: bool = True  # store prompts and answers, redacted; without it turns have no text
     excluded_tools: tuple[str, ...] = ()  # tools whose calls are not recorded
     read_gate: bool = False  # refuse a Read of unchanged lines that the session has seen already (Claude Code)
     offers: bool = True  # suggest files at a prompt, if the history of the space shows that it pays
-    holdout: Share = 0.1  # of sessions that get no suggestions, to measure what suggestions are worth
+    holdout: Share = 0.1  # share of sessions that get no suggestions, to measure what suggestions are worth
 
 
 DigestKind = Literal["extractive", "model"]
 
 
 class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Conditions under which marks become crystals."""
+    """When and how marks are summarized as crystals."""
 
     auto: bool = True  # any active process does the work that is due; a day ends at midnight in `time_zone`
     idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
     digest: DigestKind = "extractive"  # in the words of the marks, or written by a model
-    tier: Tier = "routine"  # of the model
+    tier: Tier = "routine"  # of the model, if `digest` is "model"
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
@@ -89,14 +89,14 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retention of bulk events. Off by default: nothing is removed unless it is enabled."""
+    """How long bulk events are stored. Off by default: nothing is removed unless it is enabled."""
 
     enabled: bool = False
     default_days: Days = 7
     deep_days: Days = 14
     error_days: Days = 30
     archive: Path | None = None  # a folder that events are written to before they are removed
-    # Names that are kept for good: the basis of memory, and the work of agents as clients report it.
+    # Event names that are never removed: the basis of memory, and the work of agents as clients report it.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
         "offer* git.* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
@@ -109,7 +109,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Secret:
-    """A secret text that is never printed; `reveal` returns it."""
+    """A secret string whose `repr` never shows it; `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -164,7 +164,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Language models. None is called unless it is named here."""
+    """The language models of each tier, and their limits. No model is called unless it is named here."""
 
     default_provider: str | None = None  # of model names without a provider
     default_model: str | None = None  # for tiers that are not set
@@ -176,7 +176,7 @@ class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout_s: Positive = 60.0  # until the answer, or until the next piece of a streamed one
 
     def chain(self, tier: Tier) -> tuple[str, ...]:
-        """The full names of the models of a tier, in the order in which they are tried."""
+        """Return the full names of the models of a tier, `provider:model`, in the order in which they are tried."""
         chain: Chain = getattr(self.tiers, tier) or self.default_model or ()
         names = (chain,) if isinstance(chain, str) else chain
         prefix = f"{self.default_provider}:" if self.default_provider else ""
@@ -219,7 +219,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     carrier: dict[str, str] = {}  # trace fields from the parent process
 
     def zone(self) -> ZoneInfo | None:
-        """The user's time zone; None for that of this machine. Raises InvalidSettings if there is no such zone."""
+        """Return the user's time zone, or None for the machine's. Raises InvalidSettings if there is no such zone."""
         if self.time_zone is None:
             return None
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -235,7 +235,10 @@ FROM_ENVIRONMENT = ("carrier", "file", "keys", "token", "variables")  # cannot b
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """Load the settings of this machine. Raises InvalidSettings naming the file, the key and the reason."""
+    """Load the settings from the file and the environment.
+
+    Raises InvalidSettings, which names the file or variable, the key and the reason.
+    """
     environment = os.environ if environment is None else environment
     user_home = Path(environment.get("HOME") or Path.home())
     path = Path(environment.get("MICA_CONFIG") or _folder(environment, user_home, "config") / "config.toml")
@@ -275,14 +278,14 @@ def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) 
 
 
 def _describe_value(error: str, values: object) -> str:
-    """The value that an error is about, if it is a number or a boolean; else an empty string."""
+    """Return ", not <value>" if the error is about a number or a boolean; else an empty string."""
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""
 
 
 def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:
-    """The keys of the providers that a tier or a section names."""
+    """Return the API keys that are set, by provider, for all providers that a tier or a section names."""
     named = {name.partition(":")[0] for tier in get_args(Tier) for name in models.chain(tier)} | set(models.providers)
     keys = {}
     for provider in named:
@@ -293,7 +296,7 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
 
 
 def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
-    """The values of the variables that sources name in `dsn_env`, `headers_env` and `env`."""
+    """Return the environment variables that sources name in `dsn_env`, `headers_env` and `env`, with their values."""
     secrets: dict[str, Secret] = {}
     for table in sources.values():
         for key, value in table.items():
@@ -304,19 +307,19 @@ def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping
 
 
 def key_variable(provider: str) -> str:
-    """The variable that holds the key of a provider: OPENAI_API_KEY, also for `openai-chat`."""
+    """Return the name of the variable for a provider's API key: `OPENAI_API_KEY` for `openai` and `openai-chat`."""
     return f"{provider.partition('-')[0].upper()}_API_KEY"
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """The variable that set the key that an error is about; None if it came from the file."""
+    """Return `VARIABLE=value` if an environment variable set the invalid key; None if the file did."""
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _advice(error: str) -> str:
-    """A suggestion of what to write instead, if there is one."""
+    """Return the end of an error message that suggests what to write instead, or an empty string."""
     kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
     unknown = re.search(r"unknown field `([^`]*)`", error)
     if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -331,7 +334,7 @@ def _advice(error: str) -> str:
 
 
 def _kind_at(place: str) -> object:
-    """The type of the setting at a path such as `.models.providers[...]`."""
+    """Return the type of the setting at a path such as `.models.providers[...]`."""
     kind: object = Settings
     for name in re.findall(r"\.\w+|\[", place):
         if name == "[":
@@ -365,6 +368,7 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
 
 
 def _override(values: dict[str, object], environment: Mapping[str, str]) -> None:
+    """Replace values from the file by those of `MICA_…` variables."""
     for field in msgspec.structs.fields(Settings):
         if field.name in FROM_ENVIRONMENT:
             continue
@@ -384,7 +388,7 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
 
 
 def _override_clients(values: dict[str, object], environment: Mapping[str, str]) -> None:
-    """Read MICA_CLIENTS_CODEX and the like; the settings have no list of clients."""
+    """Apply variables such as MICA_CLIENTS_CODEX; any client name is accepted."""
     for variable, value in environment.items():
         name = variable.removeprefix("MICA_CLIENTS_").lower().replace("_", "-")
         if variable.startswith("MICA_CLIENTS_") and name and value:

@@ -23,7 +23,7 @@ _BEYOND_ASCII = 110  # each character
 
 
 def _flags(belongs: Callable[[str], bool]) -> bytes:
-    """A table for bytes.translate: 1 for the ASCII characters that belong, 0 for all others."""
+    """Return a table for `bytes.translate`: 1 for every ASCII character that `belongs` accepts, 0 for all others."""
     return bytes(code < 128 and belongs(chr(code)) for code in range(256))
 
 
@@ -41,7 +41,10 @@ SAMPLES = 4
 
 
 def about(text: str) -> int:
-    """The approximate tokens of a text, a long one by samples: within a few percent, not for budgets."""
+    """Return the approximate token count of a text, within a few percent; too inexact for budgets.
+
+    Only samples of a long text are counted, so the cost does not grow with its length.
+    """
     if len(text) <= SAMPLES * SAMPLE_CHARACTERS:
         return estimate(text)
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLES - 1)
@@ -50,9 +53,9 @@ def about(text: str) -> int:
 
 
 def estimate(text: str) -> int:
-    """The tokens of a text, rounded up; 0 for an empty one. Linear in its length, about 50 MB/s.
+    """Return the estimated token count of a text, rounded up; 0 for an empty text. Linear, about 50 MB/s.
 
-    More text never costs less, and two texts joined by a line end cost at most 1 more than both.
+    More text never costs less, and two texts joined by a line end cost at most 1 token more than separately.
     """
     # Runs are counted with shifts of one large integer, a byte for each character: five times faster than a regular
     # expression. "?" replaces characters beyond ASCII, so question marks are first replaced by exclamation marks.
@@ -73,16 +76,17 @@ def estimate(text: str) -> int:
 
 
 def _mask(codes: bytes, flags: bytes) -> int:
+    """Return the flags of all characters as one integer, one byte per character."""
     return int.from_bytes(codes.translate(flags), "little")
 
 
 def _runs(mask: int) -> int:
-    """The number of runs of flagged characters: a run has one pair of neighbours less than characters."""
+    """Count the runs of flagged characters. A run of n characters has n - 1 adjacent pairs."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
 def _beyond_the_seventh(letters: int) -> int:
-    """The number of letters with seven or more letters before them in their word."""
+    """Count the letters that have at least seven letters before them in their word."""
     letters &= letters >> 8
     letters &= letters >> 16
     letters &= letters >> 32
@@ -90,13 +94,13 @@ def _beyond_the_seventh(letters: int) -> int:
 
 
 def _groups_of_three_digits(codes: bytes) -> int:
-    """For each run of digits its length divided by three, rounded up."""
+    """Sum, over all runs of digits, the length of the run divided by three and rounded up."""
     digits = codes.translate(_DIGIT_OR_BLANK).replace(b"000", b"1").replace(b"00", b"0")
     return digits.count(b"1") + digits.count(b"0")
 
 
 def _wide_blanks(codes: bytes) -> int:
-    """The number of runs of two or more blanks, except at the beginning of a line."""
+    """Count the runs of two or more blanks, except at the beginning of a line."""
     if b"  " not in codes and len(codes.translate(None, _RARE_SPACES)) == len(codes):
         return 0  # the usual text: single spaces only
     spaces = _mask(codes, _SPACES)

@@ -42,7 +42,7 @@ _stemmer = Stemmer.Stemmer("english")
 
 
 def _translation_table(replace: Callable[[str], str]) -> bytes:
-    """A table for bytes.translate that replaces each ASCII character."""
+    """Return a table for `bytes.translate` that maps each ASCII character to `replace(character)`."""
     return "".join(map(replace, map(chr, range(128)))).encode().ljust(256)
 
 
@@ -61,18 +61,18 @@ def _is_prose(classes: bytes) -> bool:
 
 @cache
 def _any_word() -> re.Pattern[str]:
-    """A word of any script. Compiled on first use, because compiling takes a tenth of the start-up time."""
+    """Return a pattern for words of any script. Compiled on first use: compiling takes a tenth of the start-up time."""
     return re.compile(r"[぀-ヿ㐀-鿿가-힣]|[^\W\d_぀-ヿ㐀-鿿가-힣]+|\d+")
 
 
 @cache
 def _plain() -> re.Pattern[str]:
-    """A text that has only ASCII characters and signs."""
+    """Return a pattern that matches texts of only ASCII characters and SIGNS."""
     return re.compile(rf"[\x00-\x7f{SIGNS}]*")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in order, lower case, stop words included."""
+    """Return the words of a text in order, in lower case, stop words included."""
     found: list[str]
     if text.isascii() or _plain().fullmatch(text):
         # Both branches split like the general rule: the first at a sixth of its cost, the second at a third.
@@ -90,18 +90,18 @@ def words(text: str) -> list[str]:
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in order: stems without stop words and single letters."""
+    """Return the terms of a text in order: word stems, without stop words and single letters."""
     return terms_of(words(text))
 
 
 def terms_of(words: Iterable[str]) -> list[str]:
-    """The terms of words that `words()` returned."""
+    """Return the terms of words from `words()`, in order; stop words and single letters are dropped."""
     return [term for word in words if (term := term_of(word))]
 
 
 @lru_cache(maxsize=65_536)
 def term_of(word: str) -> str:
-    """The term of a word that `words()` returned; empty for stop words and single letters."""
+    """Return the term of a word from `words()`; an empty string for stop words and single letters."""
     if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
         return ""
     return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))

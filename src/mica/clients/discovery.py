@@ -1,4 +1,4 @@
-"""Finds transcripts on this machine and plans into which space each is imported."""
+"""Finds transcripts on this machine and decides into which space each is imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mica.store.space import file_of, space_of_transcript_directory
 
 
 class TranscriptFolder(msgspec.Struct, frozen=True):
-    """A folder or file with transcripts, of one client or of any."""
+    """A folder or file with transcripts, of the named client or, without a name, of any client."""
 
     path: Path
     client: str | None = None
@@ -28,17 +28,17 @@ class ImportPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The transcripts to import into one space, newest first."""
 
     target: Path | str
-    roots: dict[Path, Path | None]  # by file: the folder that its paths are relative to, since worktrees share a space
+    roots: dict[Path, Path | None]  # for each file, the folder its paths are relative to: worktrees share a space
     size_bytes: int
 
     @property
     def files(self) -> list[Path]:
-        """The transcripts."""
+        """The transcripts to import, newest first."""
         return list(self.roots)
 
 
 class ClientTranscripts(msgspec.Struct, kw_only=True):
-    """The number, size and places of one client's transcripts."""
+    """The number, total size and folders of one client's transcripts."""
 
     transcripts: int = 0
     size_bytes: int = 0
@@ -46,7 +46,7 @@ class ClientTranscripts(msgspec.Struct, kw_only=True):
 
 
 class Plans(msgspec.Struct, frozen=True, kw_only=True):
-    """The imports to make, the space of the newest transcript first, and the files that cannot be imported."""
+    """All imports to make, ordered by newest transcript, and the files that cannot be imported."""
 
     plans: list[ImportPlan] = []
     clients: dict[str, ClientTranscripts] = {}
@@ -55,19 +55,19 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> int:
-        """The number of transcripts."""
+        """The number of transcripts in all plans."""
         return sum(len(plan.files) for plan in self.plans)
 
     @property
     def size_bytes(self) -> int:
-        """The size of all transcripts."""
+        """The total size of the transcripts in all plans."""
         return sum(plan.size_bytes for plan in self.plans)
 
 
 def usual_places(settings: Settings, user: UserHome) -> list[TranscriptFolder]:
-    """Where each client keeps its transcripts on this machine, whether or not any exist.
+    """Return where each client keeps its transcripts on this machine, whether or not any exist.
 
-    Raises InvalidSettings when a setting names a client that mica does not know.
+    Raises InvalidSettings if a setting names a client whose transcripts mica cannot read.
     """
     if unknown := settings.clients.keys() - READERS.keys():
         raise InvalidSettings(f"clients.{min(unknown)}: mica reads transcripts of {', '.join(READERS)} only")
@@ -79,15 +79,15 @@ def usual_places(settings: Settings, user: UserHome) -> list[TranscriptFolder]:
 
 
 def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
-    """Plans the import of each transcript into the space of its own directory, or of all into one store."""
+    """Plan the import of each transcript into the space of its working directory, or of all into the store `into`."""
     strange: list[Path] = []
     unreadable: dict[str, str] = {}
     clients: dict[str, ClientTranscripts] = {}
     found: list[tuple[float, Path, Path | str, Path | None, int]] = []
-    for place in places:
-        for file in _files(place, unreadable):
+    for source in places:
+        for file in _files(source, unreadable):
             try:
-                reader = reader_named(place.client) if place.client else reader_of(file)
+                reader = reader_named(source.client) if source.client else reader_of(file)
                 head, extent = reader.head(file), reader.extent(file)
             except OSError as error:
                 unreadable[str(file)] = error.strerror or str(error)
@@ -98,7 +98,7 @@ def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into
             space = None if head.cwd is None else space_of_transcript_directory(head.cwd, home=settings.home)
             target = into or (space.file if space else file_of("unknown", home=settings.home))
             found.append((-extent.changed_at, file, target, space.root if space else None, extent.size_bytes))
-            _count(clients.setdefault(reader.NAME, ClientTranscripts()), place.path, extent.size_bytes)
+            _count(clients.setdefault(reader.NAME, ClientTranscripts()), source.path, extent.size_bytes)
     roots: dict[Path | str, dict[Path, Path | None]] = defaultdict(dict)
     sizes: dict[Path | str, int] = defaultdict(int)
     for _, file, target, root, size_bytes in sorted(found, key=lambda one: one[:2]):
@@ -108,18 +108,18 @@ def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into
     return Plans(plans=plans, clients=clients, strange=strange, unreadable=unreadable)
 
 
-def _files(place: TranscriptFolder, unreadable: dict[str, str]) -> Iterator[Path]:
-    if not place.path.exists():
+def _files(source: TranscriptFolder, unreadable: dict[str, str]) -> Iterator[Path]:
+    if not source.path.exists():
         return
-    if place.client is not None:
-        yield from reader_named(place.client).find(place.path, unreadable=unreadable)
+    if source.client is not None:
+        yield from reader_named(source.client).find(source.path, unreadable=unreadable)
         return
     databases = [READERS[name] for name in READERS if CLIENTS[name].is_database]
-    if place.path.is_dir() or place.path.suffix != ".db":
-        yield from find_files(place.path, is_one=lambda name: name.endswith(".jsonl"), unreadable=unreadable)
-    if place.path.is_dir() or place.path.suffix == ".db":
+    if source.path.is_dir() or source.path.suffix != ".db":
+        yield from find_files(source.path, is_one=lambda name: name.endswith(".jsonl"), unreadable=unreadable)
+    if source.path.is_dir() or source.path.suffix == ".db":
         for reader in databases:
-            yield from reader.find(place.path, unreadable=unreadable)
+            yield from reader.find(source.path, unreadable=unreadable)
 
 
 def _count(found: ClientTranscripts, place: Path, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The values that an installation is made of: files, settings entries, and the machine they are for."""
+"""What `mica install` writes for a coding agent: files and settings entries, and the machine they are made for."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class UserHome(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
     def folder(self, variable: str, *default: str) -> Path:
-        """The folder that an environment variable names, else the default inside the home folder."""
+        """Return the folder in an environment variable, or else the default path inside the home folder."""
         value = self.environment.get(variable)
         return Path(value) if value else self.path.joinpath(*default)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The user and the mica that is installed for them."""
+    """The user's home, and the location and version of the installed mica."""
 
     user: UserHome
     data: Path  # mica's own folder
     python: str  # the interpreter that mica runs in
     hook: Path  # mica's hook.py; mica is installed as long as it exists
     version: str
-    read_gate: bool = False  # hooks may refuse a Read that shows no new line
+    read_gate: bool = False  # hooks may refuse a Read whose lines the agent has all seen
 
     @property
     def launcher(self) -> Path:
-        """The program that hooks run, written by `mica.clients.installer.write_launcher`."""
+        """The path of the program that hooks run; `mica.clients.installer.write_launcher` writes it."""
         return self.data / "bin" / "mica-hook"
 
     @property
@@ -46,7 +46,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return self.data / "plugin"
 
     def hook_command(self, *words: str) -> str:
-        """The shell command of a hook. It works in every shell and exits 0 even if mica or Python was removed."""
+        """Build the shell command of a hook. It works in every shell, and exits 0 if mica or Python was removed."""
         python, hook, launcher = (shlex.quote(str(each)) for each in (self.python, self.hook, self.launcher))
         exists = f"[ -x {python} ] && [ -f {hook} ] && [ -f {launcher} ]"
         variable = f"MICA_HOME={shlex.quote(str(self.data))} " if self.user.environment.get("MICA_HOME") else ""
@@ -54,47 +54,47 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server_words(self) -> tuple[str, ...]:
-        """The command that starts the MCP server; `-P` keeps a project's own modules out of it."""
+        """The command that starts the MCP server; `-P` prevents it from importing a project's own modules."""
         return self.python, "-P", "-m", "mica.mcp"
 
     @property
     def server(self) -> dict[str, object]:
-        """The MCP server in the form that most clients have in their settings."""
+        """The MCP server in the JSON form that most clients use in their settings."""
         command, *words = self.server_words
         server: dict[str, object] = {"command": command, "args": words}
         return server | {"env": {"MICA_HOME": str(self.data)}} if self.user.environment.get("MICA_HOME") else server
 
 
 class OwnedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that mica writes, keeps current and removes."""
+    """A file that mica alone owns: it is written, updated and removed by mica."""
 
     path: Path
     content: str
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry in a settings file of the user: the value under some keys, or an item of the list there."""
+    """An entry that mica adds to a user's settings file: a value under nested keys, or an item of the list there."""
 
     path: Path
     keys: tuple[str, ...]
     value: object
     format: Format = "json"
-    is_item: bool = False
+    is_item: bool = False  # the value is an item of the list under the keys
     is_frame: bool = False  # removed only when nothing else is left in the file
 
     @property
     def name(self) -> str:
-        """The keys as people write them: `hooks.Stop`."""
+        """The keys joined with dots: `hooks.Stop`."""
         return ".".join(self.keys)
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """The files and entries that one coding agent gets."""
+    """The files and settings entries that connect one coding agent to mica."""
 
     name: str
     title: str
-    folder: Path  # with the agent's settings; it exists once the agent was used
-    programs: tuple[str, ...]
+    folder: Path  # the agent's settings folder, which exists once the agent was used
+    programs: tuple[str, ...]  # names of the agent's executables
     files: tuple[OwnedFile, ...] = ()
     entries: tuple[ConfigEntry, ...] = ()
     leftovers: tuple[ConfigEntry, ...] = ()  # entries that the agent itself writes about mica; uninstall removes them
@@ -103,5 +103,5 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document(value: object) -> str:
-    """The text of a JSON file that mica writes."""
+    """Format a value as the text of a JSON file."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,8 +1,8 @@
-"""Installs mica into coding agents and removes it again. Changes are planned first, shown, and then written.
+"""Connects mica to coding agents and disconnects it again. Changes are planned first, shown, and then written.
 
-Files of mica are written, updated and removed; one that was edited by hand stays and is reported. Settings files of the
-user get entries. Uninstalling restores them to the byte if they have not changed since, and otherwise removes only
-mica's entries. A record beside mica's data lists everything that was written.
+Files of mica are written, updated and removed; a file that was edited by hand stays and is reported. Entries are added
+to the user's settings files. Uninstalling restores such a file byte for byte if it has not changed since, and otherwise
+removes only mica's entries. A record in mica's data folder lists everything that was written.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ main()
 
 
 class WrittenEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was written, and how many of its keys existed before."""
+    """A settings entry that was written, and how many of its nested keys existed before."""
 
     entry: ConfigEntry
     known: int
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's file before mica changed it, and the state mica left it in."""
+    """The backup of a user's file before mica first changed it, and the digest of the file as mica left it."""
 
     backup: str | None  # None: the file did not exist
-    left: str  # the digest of that state; empty after another change in between
+    left: str  # the digest of the file as mica last wrote it; empty if another program changed it in between
 
 
 class InstalledParts(msgspec.Struct, kw_only=True):
-    """The files and entries that one client got."""
+    """The files and entries that were written for one client."""
 
     files: dict[str, str] = {}  # digests by path
     entries: list[WrittenEntry] = []
 
 
 class InstallRecord(msgspec.Struct, kw_only=True):
-    """Everything that is installed on this machine."""
+    """Everything that mica has written for clients on this machine; saved as `installed.json`."""
 
     clients: dict[str, InstalledParts] = {}
     originals: dict[str, Original] = {}
@@ -67,7 +67,7 @@ class InstallRecord(msgspec.Struct, kw_only=True):
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a file before and after; None where it does not exist."""
+    """The content of a file before and after a change; None means that the file does not exist."""
 
     path: Path
     before: bytes | None
@@ -76,7 +76,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff."""
+        """The change as a unified diff, for display."""
         old, new = (_lines(side) for side in (self.before, self.after))
         old_name, new_name = (os.devnull if side is None else str(self.path) for side in (self.before, self.after))
         lines = difflib.unified_diff(old, new, old_name, new_name)
@@ -84,7 +84,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes to make, and the record of them."""
+    """The file changes to make, and the record to save with them."""
 
     record: InstallRecord  # after the changes
     changes: tuple[FileChange, ...] = ()
@@ -93,7 +93,7 @@ class InstallPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_record(data: Path) -> InstallRecord:
-    """The record of what is installed. Raises InvalidInput when it cannot be read."""
+    """Read the record of what is installed; empty if nothing is. Raises InvalidInput if it cannot be read."""
     path = data / RECORD
     try:
         return msgspec.json.decode(path.read_bytes(), type=InstallRecord, dec_hook=_as_path)
@@ -104,7 +104,7 @@ def read_record(data: Path) -> InstallRecord:
 
 
 def install(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
-    """A plan that installs into these clients, or updates them."""
+    """Plan to connect these clients to mica, or to update what was written for them."""
     builder = _PlanBuilder(record, data)
     for client in clients:
         builder.attempt(builder.put, client)
@@ -112,7 +112,7 @@ def install(clients: Iterable[Installation], record: InstallRecord, *, data: Pat
 
 
 def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
-    """A plan that removes everything from these clients."""
+    """Plan to remove everything that was written for these clients."""
     builder = _PlanBuilder(record, data)
     for client in clients:
         builder.attempt(builder.remove, client)
@@ -120,7 +120,10 @@ def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: P
 
 
 def apply(plan: InstallPlan, *, data: Path) -> None:
-    """Carry out a plan. Raises InvalidInput before writing anything if a file has changed since it was planned."""
+    """Write the changes of a plan, with backups of the user's files.
+
+    Raises InvalidInput, before writing anything, if a file has changed since it was planned.
+    """
     for change in plan.changes:
         if _read(change.path) != change.before:
             raise InvalidInput(f"{change.path} has changed since it was shown; nothing was written, start again")
@@ -135,7 +138,7 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
             change.path.unlink(missing_ok=True)
         else:
             _write(change.path, change.after, record=record)
-    if not any(given.files or given.entries for given in record.clients.values()):
+    if not any(parts.files or parts.entries for parts in record.clients.values()):
         (data / RECORD).unlink(missing_ok=True)
     for folder in sorted(record.folders, key=len, reverse=True):
         with suppress(OSError):  # not empty, or gone
@@ -143,9 +146,10 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
 
 
 def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
-    """Write `mica-hook` and the modules it imports into a folder; returns the launcher, which works without mica.
+    """Write `mica-hook` and the modules it imports into a folder; returns the path of `mica-hook`.
 
-    Python compiles a program at every start but a module only once, so the launcher halves the cost of a hook.
+    It runs without importing mica. Python compiles a program at every start but a module only once, so this halves the
+    time of a hook.
     """
     folder = folder.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,7 +172,7 @@ def backup_name(path: Path, content: bytes) -> str:
 
 
 class _PlanBuilder:
-    """Collects the changes of a plan, client by client."""
+    """Collects the changes of a plan, one client at a time."""
 
     def __init__(self, record: InstallRecord, data: Path) -> None:
         self._record = _copy(record)
@@ -180,7 +184,7 @@ class _PlanBuilder:
         self._problems: dict[str, str] = {}
 
     def attempt(self, step: Callable[[Installation], None], client: Installation) -> None:
-        """Add all changes of a client, or none and the reason."""
+        """Add all changes of a client, or none of them and the reason if one is impossible."""
         after, record, kept = dict(self._after), _copy(self._record), list(self._kept)
         try:
             step(client)
@@ -223,9 +227,9 @@ class _PlanBuilder:
         return InstallPlan(record=self._record, changes=changes, kept=tuple(self._kept), problems=self._problems)
 
     def _remember(self, change: FileChange) -> None:
-        """Remember the original of a user's file, until the file is changed by anyone else."""
+        """Record how to restore a user's file, as long as only mica changes it."""
         path, originals = str(change.path), self._record.originals
-        entries = (put.entry for given in self._record.clients.values() for put in given.entries)
+        entries = (put.entry for parts in self._record.clients.values() for put in parts.entries)
         before = originals.pop(path, None)
         if not any(str(entry.path) == path for entry in entries):
             return
@@ -238,7 +242,7 @@ class _PlanBuilder:
             originals[path] = Original(backup=before.backup, left=left if is_as_left else "")
 
     def _is_needed(self, path: str) -> bool:
-        return any(path in given.files for given in self._record.clients.values())
+        return any(path in parts.files for parts in self._record.clients.values())
 
     # -- Files of mica -----------------------------------------------------------------------------------------
 
@@ -324,7 +328,7 @@ class _PlanBuilder:
         return self._after.get(path, self._before[path])
 
     def _text(self, path: Path) -> str | None:
-        """The text of a user's file. Raises InvalidInput when it is not valid JSON or TOML, as its name promises."""
+        """Return the text of a user's file. Raises InvalidInput if it is not valid JSON or TOML, by its suffix."""
         self._edited.add(path)
         found = self._planned_content(path)
         if found is None:
@@ -349,7 +353,7 @@ def _is_same_place(one: ConfigEntry, other: ConfigEntry) -> bool:
 
 
 def _value(text: str | None, entry: ConfigEntry) -> object:
-    """The value in the place of an entry; for an item of a list, the item if it is in the list."""
+    """Return the current value under an entry's keys, or MISSING; for a list item, the item if it is in the list."""
     if not text or not text.strip():
         return jsonc.MISSING
     if entry.format == "toml":
@@ -376,8 +380,8 @@ def _without(text: str, entry: ConfigEntry, *, known: int) -> str:
 
 
 def _is_alone(text: str, entry: ConfigEntry) -> bool:
-    whole = jsonc.value_at(text, ()) if text.strip() else {}
-    return isinstance(whole, dict) and set(whole) <= set(entry.keys[:1])
+    settings = jsonc.value_at(text, ()) if text.strip() else {}
+    return isinstance(settings, dict) and set(settings) <= set(entry.keys[:1])
 
 
 def _depth(text: str, entry: ConfigEntry) -> int:
@@ -396,7 +400,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) -> None:
-    """Record the folders that the changes create."""
+    """Add the folders that the changes create to the record."""
     known = set(record.folders)
     for change in changes:
         if change.after is not None:
@@ -408,7 +412,7 @@ def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) ->
 
 
 def _write(path: Path, content: bytes, *, record: InstallRecord | None) -> None:
-    """Write a file in one step. It keeps its permissions, and a link is followed."""
+    """Write a file atomically. An existing file keeps its permissions, and a link is followed."""
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Edits JSON settings files of other programs: comments, order, indents and line ends stay. Pure.
+"""Edits JSON settings files of other programs and preserves comments, order, indents and line ends. No I/O.
 
 Comments and trailing commas are accepted, as editors and agents write them. Adding a value and removing it again
 restores the text.
@@ -24,7 +24,7 @@ _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
 class JsonNode(msgspec.Struct):
-    """A value and its position; an object or array also has its slots in order."""
+    """A parsed value and its position in the text; an object or array also has its members as `slots`."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class JsonNode(msgspec.Struct):
 
 
 class Slot(msgspec.Struct):
-    """A member of an object, beginning with its key, or an item of an array."""
+    """A member of an object, starting at its key, or an item of an array."""
 
     start: int
     node: JsonNode
@@ -46,7 +46,7 @@ class Slot(msgspec.Struct):
 
 
 def value_at(text: str, keys: Sequence[str]) -> object:
-    """The value under these keys, or MISSING. Raises InvalidInput when the text is not JSON."""
+    """Return the value under nested keys, or MISSING. Raises InvalidInput if the text is not JSON."""
     node: JsonNode | None = parse(text)
     for key in keys:
         node = _member(node, key)
@@ -56,7 +56,7 @@ def value_at(text: str, keys: Sequence[str]) -> object:
 
 
 def depth_of(text: str, keys: Sequence[str]) -> int:
-    """How many of these keys exist, counted from the first."""
+    """Return how many of these nested keys exist, counted from the outermost."""
     node: JsonNode | None = parse(text)
     for count, key in enumerate(keys):
         node = _member(node, key)
@@ -66,7 +66,7 @@ def depth_of(text: str, keys: Sequence[str]) -> int:
 
 
 def with_value(text: str, keys: Sequence[str], value: object) -> str:
-    """The text with this value under these keys, replacing another value or after all others."""
+    """Return the text with the value set under nested keys; a new key is added after all others."""
     text = text if text.strip("\ufeff \t\r\n") else "{}\n"
     known = depth_of(text, keys)
     node = _walk(text, keys[:known])
@@ -80,14 +80,17 @@ def with_value(text: str, keys: Sequence[str], value: object) -> str:
 
 
 def with_item(text: str, keys: Sequence[str], value: object) -> str:
-    """The text with this value as the last item of the array under these keys."""
+    """Return the text with the value appended to the array under nested keys."""
     if value_at(text, keys) is MISSING if text.strip() else True:
         return with_value(text, keys, [value])
     return _put(text, _walk(text, keys), value, key=None, unit=_unit(text))
 
 
 def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
-    """The text without the value under these keys, and without parents that become empty after the first `known`."""
+    """Return the text without the value under nested keys, and without parent objects that become empty.
+
+    The outermost `known` keys are never removed.
+    """
     for count in range(len(keys), 0, -1):
         parent = _walk(text, keys[: count - 1])
         index = next(number for number, slot in enumerate(parent.slots) if slot.key == keys[count - 1])
@@ -98,7 +101,10 @@ def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
 
 
 def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 0) -> str:
-    """The text without this item of the array under these keys, and without the array if it becomes empty."""
+    """Return the text without an item of the array under nested keys.
+
+    If the array becomes empty, it is removed too, except when `known` includes its key.
+    """
     array = _walk(text, keys)
     text = _cut(text, array, next(number for number, slot in enumerate(array.slots) if slot.node.value == value))
     if _walk(text, keys).slots or known >= len(keys):
@@ -110,7 +116,7 @@ def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 
 
 
 def _put(text: str, container: JsonNode, value: object, *, key: str | None, unit: str) -> str:
-    """The text with a new last slot."""
+    """Return the text with a new last member or item in an object or array."""
     if not container.is_container or (key is None) != (text[container.start] == "["):
         raise InvalidInput("a value of another kind is in the place of the entry")
     name = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
@@ -137,7 +143,7 @@ def _put(text: str, container: JsonNode, value: object, *, key: str | None, unit
 
 
 def _cut(text: str, container: JsonNode, index: int) -> str:
-    """The text without a slot."""
+    """Return the text without one member or item of an object or array."""
     slot = container.slots[index]
     begin = len(text[: slot.start].rstrip())
     comma = _comma(text, slot.end)
@@ -164,7 +170,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """The indent of one level in this file."""
+    """Return the indent of one level in this file."""
     found = _INDENT.search(text)
     return found[1] if found else "  "
 
@@ -175,7 +181,7 @@ def _indent_at(text: str, place: int) -> str:
 
 
 def _comma(text: str, place: int) -> int | None:
-    """The position after the comma that follows a slot, or None."""
+    """Return the position after the comma that follows at this place, or None if there is none."""
     after = _skip(text, place)
     return after + 1 if text[after : after + 1] == "," else None
 
@@ -184,7 +190,7 @@ def _comma(text: str, place: int) -> int | None:
 
 
 def parse(text: str) -> JsonNode:
-    """The whole text as one value. Raises InvalidInput naming the line that is not JSON."""
+    """Parse the whole text as one value. Raises InvalidInput naming the line that is not JSON."""
     node = _value(text, _skip(text, 0), 0)
     rest = _skip(text, node.end)
     if rest != len(text):

@@ -1,4 +1,4 @@
-"""The lines of a file that a tool showed or changed. Line numbers start at 1 and ranges include both ends."""
+"""Computes which lines of a file a tool showed or changed. Lines count from 1, and ranges include both ends."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A part of a file as a tool returned it."""
+    """A part of a file that a tool returned; unknown fields are None."""
 
     start: int | None = None
     end: int | None = None
     total: int | None = None  # lines of the whole file
-    text: str | None = None  # as in the file
+    text: str | None = None  # the lines as they are in the file
 
 
 def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Excerpt:
-    """An excerpt from counts that include the empty line after a final line end, as Claude's and Gemini's do.
+    """Build an excerpt from counts that include the empty line after a final line end, as Claude's and Gemini's do.
 
-    Only an excerpt that reaches the end shows whether there is such a line; otherwise one is assumed.
+    Whether a file has this empty line is only known from an excerpt that reaches the end; otherwise it is assumed.
     """
     if not text:
         return Excerpt(total=max(0, total - 1), text=text)
@@ -39,9 +39,9 @@ def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Exc
 
 
 def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
-    """An excerpt from lines that begin with their numbers (`10<tab>text`), or None when the first does not.
+    """Build an excerpt from lines that begin with their numbers (`10<tab>text`); None if the first line does not.
 
-    An empty last line below the limit is the one after a final line end.
+    `limit` is the requested number of lines. An empty last line before that limit is the end of the file.
     """
     found: list[str] = []
     start = 0
@@ -61,9 +61,10 @@ def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
 
 
 def changed_range(lines: Iterable[str], *, start: int) -> Range | None:
-    """The lines that a hunk changed, numbered as in the new file; `start` is the number of its first line there.
+    """Return the range of lines that a diff hunk changed, numbered as in the new file; None if it changed none.
 
-    A removed line counts as the place where it was.
+    `start` is the number of the hunk's first line in the new file. For removed lines, the range has the line that is
+    now in their place.
     """
     first = last = None
     number = start
@@ -79,14 +80,14 @@ def changed_range(lines: Iterable[str], *, start: int) -> Range | None:
 
 
 def count_lines(text: str) -> int:
-    """The number of lines of a text; a final line end does not begin another."""
+    """Return the number of lines of a text; a final line end does not begin another line."""
     return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
-    """The path relative to the root if it is inside, else absolute; always with slashes.
+    """Return the path relative to `root` if it is inside, else absolute; always with forward slashes.
 
-    A path that cannot be resolved (in `~`, or relative without a current folder) stays as it is.
+    A path that cannot be resolved (one in `~`, or a relative one without `cwd` or `root`) is only normalized.
     """
     path, root, cwd = with_slashes(path), root and with_slashes(root), cwd and with_slashes(cwd)
     if not path.startswith(("/", "~")) and not _DRIVE.match(path):
@@ -101,5 +102,5 @@ def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
 
 
 def with_slashes(path: str) -> str:
-    """A Windows path with slashes; others as they are."""
+    """Replace backslashes in a Windows path by slashes; any other path is returned unchanged."""
     return path.replace("\\", "/") if _DRIVE.match(path) or path.startswith("\\\\") else path

@@ -1,4 +1,4 @@
-"""The plugin in Claude's format, which Claude Code, Codex and Copilot CLI all load, and the texts of its skills."""
+"""The plugin in Claude's format, which Claude Code, Codex and Copilot CLI load, and the texts of its skills."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ It was written by `mica install`; `mica uninstall` takes it away. To install it 
 
 
 def marketplace(machine: Machine) -> tuple[OwnedFile, ...]:
-    """The marketplace folder with the plugin in it."""
+    """Return the files of mica's marketplace folder, which contains the plugin."""
     listed = {"name": NAME, "source": f"./{NAME}", "description": ABOUT}
     listing = {"name": MARKETPLACE, "owner": {"name": "mica"}, "description": ABOUT, "plugins": [listed]}
     manifest = OwnedFile(path=machine.plugin / ".claude-plugin" / "marketplace.json", content=document(listing))
@@ -69,7 +69,7 @@ def marketplace(machine: Machine) -> tuple[OwnedFile, ...]:
 
 
 def declare(machine: Machine, settings: Path) -> tuple[ConfigEntry, ...]:
-    """The two settings entries by which Claude Code and Copilot CLI find the marketplace and load the plugin."""
+    """Return the two settings entries by which Claude Code and Copilot CLI find the marketplace and the plugin."""
     source = {"source": {"source": "directory", "path": str(machine.plugin)}}
     return (
         ConfigEntry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
@@ -78,7 +78,7 @@ def declare(machine: Machine, settings: Path) -> tuple[ConfigEntry, ...]:
 
 
 def plugin_files(machine: Machine, folder: Path, *, server: dict[str, object]) -> tuple[OwnedFile, ...]:
-    """The files of the plugin, for a folder."""
+    """Return the files of the plugin, to be written into `folder`; `server` is its MCP server."""
     manifest = {
         "name": NAME,
         "displayName": "mica",
@@ -99,9 +99,9 @@ def plugin_files(machine: Machine, folder: Path, *, server: dict[str, object]) -
 
 
 def hooks(machine: Machine) -> dict[str, object]:
-    """The hooks in a form that all three clients accept: shell commands, without `args` and not `async`.
+    """Return the hooks in a form that all three clients accept: shell commands, without `args` or `async`.
 
-    They name no client, because three clients run them; the hook detects the client from its environment.
+    The commands do not include the client's name: the hook detects the client from its environment.
     """
     entries: dict[str, object] = {}
     for event, timeout_s in TIMEOUTS_S.items():
@@ -115,5 +115,5 @@ def hooks(machine: Machine) -> dict[str, object]:
 
 
 def skill(name: str, description: str, text: str) -> str:
-    """The file of a skill that only the user starts, so that it costs no tokens before."""
+    """Return the text of a skill file. Only the user can start the skill, so it costs no tokens until then."""
     return f"---\nname: {name}\ndescription: {description}\ndisable-model-invocation: true\n---\n\n{text}\n"

@@ -1,7 +1,7 @@
-"""Separates the words a person typed from text that programs put into the same prompt.
+"""Separates the words that a person typed from text that programs added to the same prompt.
 
-Text from hooks, instruction files, commands or mica itself is no evidence of what the person wants (TC-11): a recalled
-line that came back as a prompt would confirm itself.
+Text from hooks, instruction files, commands or mica itself is not evidence of what the person wants (TC-11): if text
+that mica recalled were imported as a prompt, it would confirm itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"/([A-Za-z][\w:.-]{0,100})(?:\s+(.*))?\Z", re.DOTALL)
 
 
 class TypedPrompt(msgspec.Struct, frozen=True):
-    """A prompt in plain words."""
+    """A prompt that is not a slash command."""
 
     text: str
 
@@ -33,49 +33,49 @@ Prompt: TypeAlias = TypedPrompt | SlashCommand
 
 
 def text_of_prompt(prompt: Prompt) -> str:
-    """The prompt as the person typed it."""
+    """Return the prompt as the person typed it."""
     return prompt.text if isinstance(prompt, TypedPrompt) else f"/{prompt.name} {prompt.args}"
 
 
 class PromptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client adds to prompts, and so what is removed to find the typed words."""
+    """Describes what one client adds to prompts, and removes it to find the words that a person typed."""
 
     injected: tuple[str, ...] = ()  # names of the elements that the client and its hooks insert
     openings: tuple[str, ...] = ()  # a prompt that begins like this was written by the client
     has_commands: bool = True  # False: its slash commands never reach a prompt, so a slash is just text
 
     def typed(self, text: str) -> Prompt | None:
-        """The words that the person typed, or None when the client wrote the whole prompt."""
+        """Return the words that the person typed, or None if the client wrote the whole prompt."""
         text = self.strip(text)
         if not text or text.startswith(self.openings):
             return None
         return parse_command(text) if self.has_commands else TypedPrompt(text)
 
     def strip(self, text: str) -> str:
-        """The text without inserted elements and without recalled memory."""
+        """Return the text without elements that the client inserted and without memory that mica inserted."""
         for tag in self.injected:
             text = remove_element(text, tag)
         return _remove_between(text, *_MEMORY).strip()
 
 
 def parse_command(text: str) -> Prompt:
-    """A slash command where the text is one, else a typed prompt."""
+    """Parse a prompt as a slash command if it is one, else as a typed prompt."""
     command = _COMMAND.match(text)
     return SlashCommand(command[1], (command[2] or "").strip()) if command else TypedPrompt(text)
 
 
 def remove_element(text: str, tag: str) -> str:
-    """The text without the elements of this name. An element that is never closed was typed by the person."""
+    """Remove all elements `<tag>…</tag>`. One that is never closed stays, because a person must have typed it."""
     return _remove_between(text, f"<{tag}>", f"</{tag}>")
 
 
 def join_texts(texts: Iterable[str | None]) -> str:
-    """The texts that are not empty, each on lines of its own."""
+    """Join the texts that are not empty with line ends."""
     return "\n".join(text for text in texts if text)
 
 
 def _remove_between(text: str, opening: str, closing: str) -> str:
-    """Removes each stretch from opening to closing, in one pass because a prompt may hold megabytes."""
+    """Remove each part from `opening` to `closing`, in one pass because a prompt may have megabytes."""
     parts: list[str] = []
     place = 0
     while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:

@@ -1,4 +1,4 @@
-"""`Reader`, the interface of each client's transcript module, and functions for transcripts that are files of lines."""
+"""`Reader`, the interface of each client's transcript module, and functions for transcripts with a record per line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session 
 
 
 class TranscriptHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that a transcript belongs to, from its beginning."""
+    """The session that a transcript belongs to, as stated in its first records."""
 
     session: str
     agent: str | None = None
@@ -35,50 +35,53 @@ class TranscriptHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The current size of a transcript."""
+    """The current size and identity of a transcript, to detect new records."""
 
-    end: int  # the place after its last record
+    end: int  # the place after its last record, see `Reader`
     size_bytes: int
     changed_at: float  # seconds since 1970
-    fingerprint: str  # a different one at the same path means another transcript
+    fingerprint: str  # if it changes, the file at this path is another transcript
 
 
 class Reader(Protocol):
-    """Reads one client's transcripts. A place is an offset in a file, or a record number in a database."""
+    """Reads one client's transcripts. A "place" is an offset in a file, or a record number in a database."""
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - a module's constant
 
     def find(self, root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-        """The transcripts in a folder, or the one file, newest first.
+        """Return the transcripts in a folder, newest first; if `root` is a file, only that file.
 
         Unreadable files are added to `unreadable`; without it, the first one raises OSError.
         """
 
     def head(self, path: Path) -> TranscriptHead | None:
-        """The session of a transcript; None if another client wrote it. Raises OSError."""
+        """Return the session of a transcript; None if it is not a transcript of this client. Raises OSError."""
 
     def extent(self, path: Path) -> Extent:
-        """The current size. Raises OSError."""
+        """Return the current size and fingerprint of a transcript. Raises OSError."""
 
     def numbers(self, path: Path, places: Collection[int]) -> dict[int, int]:
-        """The number of the record that ends at each of these places, for messages. Raises OSError."""
+        """Return, for each place, the number of the record that ends there, for messages. Raises OSError."""
 
     def read(
         self, path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
     ) -> Iterator[tuple[int, list[Event]]]:
-        """The events of each record that ends after `start`, with the place after it. Raises OSError.
+        """Yield the events of each record that ends after `start`, with the place after it. Raises OSError.
 
         Records before `start` are read too, because later ones refer to them. The last pair has the place after the
         last record that was read, even without events; a torn record is left for the next time. Paths are relative to
-        `root`, by default the first folder the session worked in. `closed` means that the session has ended: then the
-        end of the transcript ends the last turn, if no record does. Otherwise such a turn is counted as unsettled; to
-        settle it later, read again from the place reached.
+        `root`, by default the first folder the session worked in. `closed` means that the session has ended: the last
+        turn is then complete even if no record says so. If the session may continue, such a turn is counted as
+        unsettled; to complete it later, read again from the last place.
         """
 
 
 class RecordReader(Protocol[R_contra]):
-    """Turns records into events, one after the other."""
+    """Turns the records of one transcript into events, in order.
+
+    `take` returns the events of a record, `settle` those of a last turn that no record ended.
+    """
 
     def take(self, record: R_contra, *, number: int, tally: ImportTally) -> list[Event]: ...
 
@@ -92,7 +95,10 @@ class RecordReader(Protocol[R_contra]):
 
 
 def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The files below a folder whose names are those of transcripts, or the one file, newest first."""
+    """Return the files below a folder whose names satisfy `is_one`, newest first; if `root` is a file, only that file.
+
+    Unreadable files are added to `unreadable`; without it, the first one raises OSError.
+    """
     if root.is_file():
         return [root]
     found: list[tuple[int, Path]] = []
@@ -114,7 +120,7 @@ def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[st
 
 
 def status(path: Path) -> os.stat_result:
-    """The size and times of a regular file. Raises OSError for any other kind: reading a pipe would never end."""
+    """Return the status of a regular file. Raises OSError for any other kind: reading a pipe would never end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -122,7 +128,7 @@ def status(path: Path) -> os.stat_result:
 
 
 def file_extent(path: Path) -> Extent:
-    """The extent of a file, with a hash of its beginning. Raises OSError."""
+    """Return the extent of a file; its fingerprint is a hash of the beginning. Raises OSError."""
     found = status(path)
     with path.open("rb") as file:
         fingerprint = blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
@@ -130,12 +136,12 @@ def file_extent(path: Path) -> Extent:
 
 
 def line_numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    """The number of the line that ends at each of these offsets. Raises OSError."""
+    """Return, for each offset, the number of the line that ends there. Raises OSError."""
     return {line.end: line.number for line in read_lines(path) if line.end in places}
 
 
 def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
-    """The first lines, without those that are too long. Raises OSError."""
+    """Yield the first lines of a file, except lines that are too long. Raises OSError."""
     status(path)
     for line in read_lines(path):
         if not line.cut:
@@ -145,7 +151,7 @@ def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
 
 
 def first_records(path: Path, shape: Shape[R], *, limit: int) -> Iterator[R]:
-    """The readable records among the first lines. Raises OSError."""
+    """Yield the readable records among the first lines of a file. Raises OSError."""
     for text in first_lines(path, limit=limit):
         with contextlib.suppress(ValueError):
             yield shape.read(text, ImportTally())
@@ -162,9 +168,9 @@ def read_records(
     skip: Callable[[bytes], bool] = bytes.isspace,
     rescue: Callable[[bytes, ImportTally], R | None] = lambda text, tally: None,
 ) -> Iterator[tuple[int, list[Event]]]:
-    """`Reader.read` for a file with one record a line.
+    """Implement `Reader.read` for a file with one record per line.
 
-    `skip` recognizes lines without events by their first bytes; `rescue` finds a record in a broken line.
+    `skip` returns True for lines that cannot have events; `rescue` finds a record in a broken line.
     """
     done = end = 0
     for line in read_lines(path):

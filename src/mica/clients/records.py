@@ -1,7 +1,7 @@
-"""Decodes JSON records of other programs into small structs, without trusting them.
+"""Decodes untrusted JSON records of other programs into small structs.
 
-A transcript is written by a program that may be running, crashing or newer than mica. A field that does not fit is left
-out, and a record that cannot be read is counted in a tally with the reason; neither affects other records.
+A transcript is written by a program that may be running, crashing or newer than mica. A field of an unexpected type is
+left out, and a record that cannot be read is counted in a tally with the reason; other records are not affected.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 COMPLAINTS_MAX = 100  # enough to see what is wrong; further ones are only counted
-KINDS_MAX = 100  # record types of one program; a file with more is not a transcript
+KINDS_MAX = 100  # unknown record types that are counted by name; a file with more is not a transcript
 
 
 class ImportTally(msgspec.Struct):
-    """Counts of everything an import read besides events."""
+    """Statistics of an import: lines read, and everything that was skipped or unreadable."""
 
     lines: int = 0
     broken: int = 0  # lines without a readable record, and events that cannot be stored
-    complaints: list[tuple[int, str]] = []  # line numbers and reasons of the first of them
-    unknown: dict[str, int] = {}  # record types that mica does not know, and how often they occurred
+    complaints: list[tuple[int, str]] = []  # line numbers and reasons of the first broken lines
+    unknown: dict[str, int] = {}  # unknown record types, and how often they occurred
     misfits: int = 0  # fields of an unexpected type, left out
     torn: int = 0  # last lines that were still being written
     unsettled: int = 0  # last turns that may continue, so that their end is not recorded yet
 
     def complain(self, number: int, reason: str) -> None:
-        """Count a record that could not be read or stored."""
+        """Count a record that could not be read or stored, with the reason."""
         self.broken += 1
         if len(self.complaints) < COMPLAINTS_MAX:
             self.complaints.append((number, reason[:200]))
 
     def add(self, other: ImportTally, *, name: str) -> None:
-        """Add the counts of the file of this name."""
+        """Add the counts of another tally; its complaints are prefixed with `name`, the name of its file."""
         self.lines += other.lines
         self.broken += other.broken
         room = COMPLAINTS_MAX - len(self.complaints)
@@ -58,7 +58,7 @@ class ImportTally(msgspec.Struct):
 
 
 class TextPart(msgspec.Struct, gc=False):
-    """A part of a message as most clients write it."""
+    """A part of a message's content, in the form that most clients use."""
 
     type: str | None = None
     text: str | None = None
@@ -70,35 +70,35 @@ class _HasText(Protocol):
 
 
 def text_of(content: str | Sequence[_HasText] | None) -> str:
-    """The texts of a message's content, one per line."""
+    """Join the texts of a message's content with line ends."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content if part.text)
 
 
 class Shape(Generic[T]):
-    """Decodes JSON into one type. msgspec does it fast; a value that it refuses is fitted field by field."""
+    """A lenient JSON decoder for one type: if msgspec refuses a value, its fields are decoded one by one."""
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[T]:
-        return msgspec.json.Decoder(self._kind)  # made at first use: most processes read one client's records, or none
+        return msgspec.json.Decoder(self._kind)  # created on first use: most processes read at most one client
 
     @cached_property
     def _info(self) -> inspect.Type:
         return inspect.type_info(self._kind)
 
     def read(self, encoded: bytes | msgspec.Raw, tally: ImportTally) -> T:
-        """The decoded value; fields that do not fit get their default. Raises ValueError if nothing can be read."""
+        """Decode a value; fields of an unexpected type get their default. Raises ValueError if it cannot be read."""
         try:
             return self._decoder.decode(encoded)
         except (ValueError, RecursionError):
             return self._fit_encoded(bytes(encoded), tally)
 
     def fit(self, value: object, tally: ImportTally) -> T | None:
-        """The same for a JSON value that is already decoded; None if it is of another kind."""
+        """Convert an already decoded JSON value, in the same way as `read`; None if its type does not match at all."""
         try:
             fitted = _fit_one(_clean(value), self._info, tally)
         except RecursionError:
@@ -117,7 +117,7 @@ class Shape(Generic[T]):
 
 
 def value_of(encoded: bytes | msgspec.Raw) -> object:
-    """Any JSON value, repaired where possible; None where it cannot be read."""
+    """Decode any JSON value, repaired if possible; None if it cannot be read."""
     try:
         return msgspec.json.decode(encoded)
     except (ValueError, RecursionError):
@@ -132,7 +132,7 @@ _MISFIT = object()
 
 
 def _fit(value: object, info: inspect.Type, tally: ImportTally) -> object:
-    """The part of a value that fits a type, or _MISFIT, which is counted."""
+    """Convert a value to a type as far as it fits; if it does not, count it and return _MISFIT."""
     fitted = _fit_one(value, info, tally)
     if fitted is _MISFIT:
         tally.misfits += 1
@@ -182,7 +182,7 @@ def _moment(value: str) -> object:
 
 
 def _clean(value: object) -> object:
-    """The value without lone surrogates, which no store accepts; two halves that follow each other become one."""
+    """Replace lone surrogates in all texts, because stores refuse them; adjacent surrogate halves are joined."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

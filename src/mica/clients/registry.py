@@ -1,4 +1,4 @@
-"""The coding agents that mica knows, and the one that wrote a given transcript."""
+"""The list of coding agents that mica supports, and the detection of the one that wrote a transcript."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READERS: dict[str, Reader] = {name: client.reader for name, client in CLIENTS.it
 
 
 def reader_named(client: str) -> Reader:
-    """The transcript reader of a client. Raises InvalidInput when mica reads none of its transcripts."""
+    """Return the transcript reader of a client. Raises InvalidInput if mica cannot read its transcripts."""
     try:
         return READERS[client]
     except KeyError:
@@ -33,7 +33,7 @@ def reader_named(client: str) -> Reader:
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader for a transcript, chosen by its first lines; Claude Code's when no other fits. Raises OSError."""
+    """Choose the reader for a transcript by its first lines; Claude Code's if no other fits. Raises OSError."""
     if path.parent.suffix == ".db" and path.parent.is_file():
         in_database = [READERS[name] for name in READERS if CLIENTS[name].is_database]
         return next((reader for reader in in_database if reader.head(path) is not None), in_database[0])

@@ -1,8 +1,8 @@
-"""The files that `mica-hook` and mica share beside a space: a spool per session, answers, failures and two switches.
+"""The files that `mica-hook` and mica share next to a space: a spool per session, answers, failures and two switches.
 
-The hook appends whole lines and never waits. An ingest holds one lock for all spools of a space. A cursor beside each
-spool has the offset read so far and is written after the events are stored, so an interrupted ingest reads the same
-lines again and makes the same events.
+A hook appends whole lines to the spool and never waits for a lock. An ingest, which turns these lines into events,
+holds one lock for all spools of a space. A cursor file for each session has the offset read so far and is written after
+the events are stored, so an interrupted ingest reads the same lines again and creates the same events.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from mica import hook
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
 BATCH_BYTES = 8 * 2**20
-OLD_S = 60  # after this time without growth a finished spool is removed, because it is not redacted
+OLD_S = 60  # a completely read spool is removed after this time without growth, because its text is not redacted
 FORGOTTEN_S = 90 * 86_400  # a session is not resumed after this time
-FINGERPRINT_BYTES = 256  # of the first line, which has its time in microseconds
+FINGERPRINT_BYTES = 256  # of the first line, which contains its time in microseconds
 FAILURES_SHOWN = 20
 
 _BEGINNING = b'{"v":1,"at":'
 
 
 def hooks_folder(file: Path) -> Path:
-    """The folder that hooks use for the space in this file."""
+    """Return the folder that hooks write to for the space in this file."""
     return file.with_name(file.name + hook.HOOKS.decode())
 
 
 def is_spooled(file: Path) -> bool:
-    """Whether hooks have spooled events for the space in this file, which need not exist yet."""
+    """Return whether hooks have spooled lines for the space in this file, which need not exist yet."""
     return bool(Spools(hooks_folder(file)).waiting())
 
 
 class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a spool."""
+    """One line of a spool: what a hook was called with."""
 
     at: int  # microseconds since 1970
     client: str
@@ -54,14 +54,14 @@ class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """The state of a session between two ingests; it contains no texts."""
+    """The state of a session that is saved between two ingests; it contains no texts."""
 
     started: bool = False
     root: str | None = None  # the folder that paths are relative to
     turn: str | None = None  # the name of the current prompt, the parent of new events
     prompts: list[str] = []  # names of the prompts stored so far
-    met: dict[str, int] = {}  # how often each thing without a name was seen
-    lengths: dict[str, int] = {}
+    met: dict[str, int] = {}  # for prompts and calls without an id: how often the same content occurred
+    lengths: dict[str, int] = {}  # for each file, its number of lines when last seen
     command: tuple[str, str] | None = None  # a slash command of OpenCode, until its message arrives
 
 
@@ -69,14 +69,14 @@ _LINE = msgspec.json.Decoder(SpoolLine)
 
 
 class Cursor(msgspec.Struct, kw_only=True):
-    """The offsets that the spools of one session were read to, and the state of the session."""
+    """The offsets up to which the spools of a session were read, and the state of the session."""
 
     files: dict[str, tuple[str, int]] = {}  # each file's fingerprint and the offset reached
     remembered: SessionState = msgspec.field(default_factory=SessionState)
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
-    """Some lines of a spool, and the offset after them."""
+    """A batch of lines read from a spool, and the offset after them."""
 
     lines: list[SpoolLine]
     broken: list[str]  # reasons why other lines could not be read
@@ -84,7 +84,7 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that a hook recorded."""
+    """A failure of a hook, as the hook recorded it."""
 
     at: int
     client: str = ""
@@ -93,12 +93,12 @@ class HookFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a hook answers a prompt: the ranking code (a copy of `navigation.engine`) and its data."""
+    """What a hook needs to answer a prompt: the ranking code (a copy of `navigation.engine`) and its data files."""
 
     engine: str
     entry: str = ""  # `module:function` in the engine; empty in files of mica before it was written
     library: str  # the folder of the stemmer, the engine's only library
-    past: str
+    past: str  # the file with past work, see `Spools.past`
     trees: dict[str, str]  # for each working tree, the file with its index
     holdout: float = 0.1  # share of sessions that get no answer, to measure its effect
     version: int = 2
@@ -114,15 +114,15 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spools:
-    """The spools of one space."""
+    """The spool folder of one space: reads spooled lines and writes what hooks answer with."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._spool = folder / hook.SPOOL.decode()
-        self._whole: dict[str, int] = {}  # sizes of files that were read completely
+        self._sizes_read: dict[str, int] = {}  # sizes of files that were read completely
 
     def waiting(self) -> dict[str, list[Path]]:
-        """The spool files by session. Costs one directory listing."""
+        """Return the spool files by session, in reading order. Costs one directory listing."""
         found: dict[str, list[Path]] = {}
         try:
             names = sorted(os.listdir(self._spool))  # noqa: PTH208 - every read looks
@@ -137,18 +137,18 @@ class Spools:
         }
 
     def has_news(self) -> bool:
-        """True if a spool has grown since it was last read."""
+        """Return True if a spool has lines that were not read yet."""
         for session, files in self.waiting().items():
             for file in files:
                 with suppress(OSError):
                     size = file.stat().st_size
-                    if self._whole.get(file.name) != size and self._start(self.cursor(session), file) < size:
+                    if self._sizes_read.get(file.name) != size and self._start(self.cursor(session), file) < size:
                         return True
-                    self._whole[file.name] = size
+                    self._sizes_read[file.name] = size
         return False
 
     def waiting_bytes(self) -> int:
-        """The number of bytes that are spooled but not stored yet."""
+        """Return the number of bytes that are spooled but not stored yet."""
         size = 0
         for session, files in self.waiting().items():
             cursor = self.cursor(session)
@@ -159,7 +159,10 @@ class Spools:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Yields True and holds the lock for the block, or yields False if another process holds it."""
+        """Try to lock the spools for the `with` block: yield True if it worked, False if another process has the lock.
+
+        Yields False as well if the lock file cannot be opened.
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.folder / LOCK).open("ab")
@@ -177,14 +180,14 @@ class Spools:
     # -- Reading
 
     def cursor(self, session: str) -> Cursor:
-        """The saved cursor of a session, or an empty one. Reading from the start again stores nothing twice."""
+        """Return the saved cursor of a session, or an empty one. Lines that are read twice are stored only once."""
         try:
             return msgspec.json.decode((self._spool / f"{session}{CURSOR}").read_bytes(), type=Cursor)
         except (OSError, ValueError):
             return Cursor()
 
     def portions(self, cursor: Cursor, file: Path) -> Iterator[Portion]:
-        """The unread lines of a file. A line that is still being written is left for the next ingest."""
+        """Yield the unread lines of a file in batches. An unfinished last line is left for the next ingest."""
         try:
             with file.open("rb") as opened:
                 place = self._start(cursor, file)
@@ -200,7 +203,7 @@ class Spools:
         return offset if offset and fingerprint == _fingerprint(file) else 0
 
     def save_cursor(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
-        """Record that everything up to this offset is stored."""
+        """Save that everything in the file up to this offset is stored. The cursor file is replaced atomically."""
         cursor.files[file.name] = (_fingerprint(file), end)
         path = self._spool / f"{session}{CURSOR}"
         new = path.with_suffix(".new")
@@ -210,7 +213,7 @@ class Spools:
         new.rename(path)
 
     def remove_finished(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
-        """Remove files that were read completely, if the session is over or they have not grown for a while."""
+        """Remove a session's completely read files, if the session is over or they have not grown for OLD_S seconds."""
         for file in self.waiting().get(session, []):
             with suppress(OSError), file.open("rb") as opened:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a hook that writes now starts a new file
@@ -220,12 +223,12 @@ class Spools:
                     file.unlink()
 
     def sweep(self) -> None:
-        """Remove every file that was read completely."""
+        """Remove all completely read files of all sessions."""
         for session in self.waiting():
             self.remove_finished(session, self.cursor(session), is_over=True)
 
     def forget_old(self) -> None:
-        """Remove the cursors and shown lines of sessions that are too old to be resumed."""
+        """Remove the cursor and shown-lines files of sessions that are too old to be resumed."""
         shown = self.folder / hook.SHOWN.decode()
         for path in [*self._spool.glob("*"), *shown.glob("*")]:
             with suppress(OSError):
@@ -236,16 +239,16 @@ class Spools:
 
     @property
     def is_on(self) -> bool:
-        """True if hooks record this space."""
+        """True unless recording by hooks is switched off for this space."""
         return not (self.folder / hook.OFF.decode()).exists()
 
     @property
     def keeps_prompts(self) -> bool:
-        """True if hooks record prompts."""
+        """True unless recording of prompts is switched off for this space."""
         return not (self.folder / hook.NO_PROMPTS.decode()).exists()
 
     def switch(self, *, on: bool | None = None, prompts: bool | None = None) -> None:
-        """Switch recording of the space, or of its prompts, on or off. Stored events stay."""
+        """Switch recording of the space, or of its prompts, on or off. None leaves a switch as it is."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, wanted in ((hook.OFF, on), (hook.NO_PROMPTS, prompts)):
             if wanted is True:
@@ -253,20 +256,20 @@ class Spools:
             elif wanted is False:
                 (self.folder / name.decode()).touch(mode=0o600)
 
-    def write_answer(self, name: bytes, made: SessionAnswer | PromptAnswer | None) -> None:
-        """Write the file that a hook answers from, in one step; None removes it."""
+    def write_answer(self, name: bytes, answer: SessionAnswer | PromptAnswer | None) -> None:
+        """Atomically replace the file that hooks answer from; None removes it."""
         path = self.folder / name.decode()
-        if made is None:
+        if answer is None:
             path.unlink(missing_ok=True)
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}.new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            opened.write(msgspec.json.encode(made))
+            opened.write(msgspec.json.encode(answer))
         new.rename(path)
 
     def session_answer(self) -> SessionAnswer | None:
-        """The current answer to the start of a session."""
+        """Return what hooks currently answer at the start of a session; None if nothing."""
         try:
             raw = (self.folder / hook.SESSION_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=SessionAnswer)
@@ -274,7 +277,7 @@ class Spools:
             return None
 
     def prompt_answer(self) -> PromptAnswer | None:
-        """The current way to answer prompts."""
+        """Return what hooks currently use to answer prompts; None if nothing."""
         try:
             raw = (self.folder / hook.PROMPT_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=PromptAnswer)
@@ -287,7 +290,7 @@ class Spools:
         return self.folder / "past"
 
     def failures(self) -> list[HookFailure]:
-        """The latest failures, oldest first."""
+        """Return the latest failures of hooks, oldest first."""
         found: list[HookFailure] = []
         for name in (f"{hook.FAILURES.decode()}.old", hook.FAILURES.decode()):
             with suppress(OSError):
@@ -298,7 +301,7 @@ class Spools:
 
 
 def register_command(home: Path) -> None:
-    """Write the command that starts this mica into the data folder, for hooks to start an ingest."""
+    """Write the command with which hooks start an ingest of this mica installation into the data folder."""
     words = [sys.executable, "-P", "-m", "mica", "ingest"]
     path = home / hook.COMMAND.decode()
     text = "\n".join(words) + "\n"
@@ -324,7 +327,7 @@ def _portion(raw: list[bytes], place: int) -> Portion | None:
 
 
 def _decode(text: bytes) -> SpoolLine:
-    """A line; where a full disk or a kill left a torn one before it on the same line, the second."""
+    """Decode a line. If a torn line (after a full disk or a kill) precedes a whole one, decode the whole one."""
     try:
         return _LINE.decode(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Adds a table to the end of a TOML settings file and removes it again; every other byte stays. Pure."""
+"""Adds a table to the end of a TOML settings file and removes it again; no other byte changes. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table_at(text: str, keys: Sequence[str]) -> object:
-    """The value under these keys, or MISSING. Raises InvalidInput when the text is not TOML."""
+    """Return the value under nested keys, or MISSING. Raises InvalidInput if the text is not TOML."""
     found: object = _parse(text)
     for key in keys:
         if not isinstance(found, dict) or key not in found:
@@ -27,7 +27,7 @@ def table_at(text: str, keys: Sequence[str]) -> object:
 
 
 def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) -> str:
-    """The text with this table after all others. Raises InvalidInput when its name is taken."""
+    """Return the text with this table added at the end. Raises InvalidInput if its name is taken."""
     _parse(text)
     end = "\r\n" if "\r\n" in text else "\n"
     lines = [_header(keys), *(f"{_key(key)} = {_encode(value)}" for key, value in table.items())]
@@ -39,7 +39,10 @@ def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) 
 
 
 def without_table(text: str, keys: Sequence[str]) -> str:
-    """The text without this table and without the empty line before it."""
+    """Return the text without this table and the empty line before it.
+
+    Raises InvalidInput if there is no header of the form that `with_table` writes.
+    """
     lines = text.splitlines(keepends=True)
     begin = next((number for number, line in enumerate(lines) if line.strip() == _header(keys)), None)
     if begin is None:

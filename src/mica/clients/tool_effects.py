@@ -1,7 +1,7 @@
-"""Drafts the events of tool calls in one vocabulary for all clients: `file.*`, `shell.run`, `tool.*` (A-12, TA-02).
+"""Builds the events of tool calls, named alike for all clients: `file.*`, `shell.run`, `tool.*` (A-12, TA-02).
 
-Each client's `tools.drafts(call, files, tally)` finds the files and lines of a call and makes events of them with the
-functions here. A `ClientCall` can come from a transcript or from a hook, so both give the same events.
+Each client's `tools.drafts(call, files, tally)` finds the files and lines of a call and builds events with the
+functions here. A `ClientCall` can come from a transcript or from a hook, so both result in the same events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mica.tokens import about
 COMMAND_CHARACTERS_MAX = 20_000  # a longer command carries a file or a program, which shows no navigation
 ERROR_CHARACTERS_MAX = 2_000  # an error begins with its reason; tool output follows
 SECRET_CHARACTERS_MAX = 10_000  # a private key has a few thousand
-STEPS_MAX = 200  # places of one call; a search with more hits is too broad to learn from
+STEPS_MAX = 200  # accesses of one call; a search with more hits is too broad to learn from
 LENGTHS_MAX = 10_000  # files whose length is remembered, about 2 MB
 DIFF_CHARACTERS_MAX = 4_000_000  # a longer diff is of a generated file, whose lines do not matter
 
@@ -45,40 +45,40 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventDraft(msgspec.Struct, frozen=True):
-    """An event without its time and its place in the chain."""
+    """An event that has no time, id or parent yet."""
 
     name: str
     fields: dict[str, object]
     origin: Origin = "tool"
     error: bool = False
-    inner: bool = False  # a child of the first draft of its call
+    inner: bool = False  # its parent will be the first draft of the same call
 
 
 class FileNames:
-    """Names files relative to a root, and remembers how long each was when last seen."""
+    """Makes paths relative to a root folder, and remembers the length of each file when it was last seen."""
 
     def __init__(self, root: str | None) -> None:
         self.root = root
         self._lengths: dict[str, int] = {}
 
     def name(self, path: str, cwd: str | None) -> str:
-        """The path relative to the root, or absolute outside it."""
+        """Return a path relative to the root, or absolute if it is outside."""
         return relative_path(path.replace("\0", "�"), root=self.root, cwd=cwd)
 
     def absolute(self, folder: str, cwd: str | None) -> str:
-        """The absolute path of a folder that a call names."""
+        """Return the absolute path of a folder that a call names."""
         return relative_path(folder.replace("\0", "�"), root=None, cwd=cwd or self.root)
 
     def length(self, name: str) -> int | None:
-        """The number of lines a file had when last seen."""
+        """Return the number of lines a file had when last seen; None if unknown."""
         return self._lengths.get(name)
 
     def lengths(self) -> dict[str, int]:
-        """All known lengths, the latest last."""
+        """Return all known lengths by file name, the most recent last."""
         return dict(self._lengths)
 
     def learn(self, name: str, length: int | None) -> None:
-        """Remember the length of a file, or forget it."""
+        """Remember the length of a file; None forgets it."""
         self._lengths.pop(name, None)
         if length is not None:
             self._lengths[name] = length
@@ -87,25 +87,25 @@ class FileNames:
 
 
 class Hunk(msgspec.Struct, frozen=True):
-    """One part of a diff: the change in length, and the changed lines of the new file."""
+    """One hunk of a diff: by how many lines the file grows, and which lines of the new file changed."""
 
     growth: int
     place: Range | None
 
 
 def verbatim(text: str, *, limit: int) -> str:
-    """The text without secrets and NUL, which PostgreSQL refuses; cut at the limit with a note."""
+    """Remove secrets and NUL (which PostgreSQL refuses) from a text, and cut it at the limit with a note."""
     clean = redact(text[: limit + SECRET_CHARACTERS_MAX].replace("\0", "�"))  # so that no secret is cut in two
     return clean if len(text) <= limit else f"{clean[:limit]}… ({len(text) - limit:,} characters left out)"
 
 
 def tokens_of(text: str) -> int | None:
-    """The estimated tokens of a text; None for an empty one."""
+    """Estimate the tokens of a text; None for an empty one."""
     return about(text) if text else None
 
 
 def digest(value: object) -> str:
-    """A short name for a JSON value, always the same, for things that have no name of their own."""
+    """Return a short hash of a JSON value, as a stable name for a call or prompt that has no id."""
     encoded = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
     return blake2b(encoded.encode(), digest_size=8).hexdigest()
 
@@ -114,19 +114,19 @@ def digest(value: object) -> str:
 
 
 def run(call: ClientCall, **facts: str | None) -> EventDraft:
-    """The event of a call that touched no file."""
+    """Build the event of a call that accessed no file."""
     fields: dict[str, object] = {"tool": call.tool, "call": call.id}
     return EventDraft("tool.run", fields | {key: value for key, value in facts.items() if value})
 
 
 def failure(call: ClientCall, text: str) -> EventDraft:
-    """The event of a call that was refused or failed."""
+    """Build the event of a call that was refused or failed."""
     error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
     return EventDraft("tool.failed", {"tool": call.tool, "call": call.id, "text": error}, error=True)
 
 
 def failed_read(call: ClientCall, path: str, files: FileNames, text: str) -> EventDraft:
-    """The event of a read that failed: the agent still looked for this file."""
+    """Build the event of a failed read, which still shows that the agent looked for this file."""
     error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
     return touch(call, "file.read", files.name(path, call.cwd), hashed=True, text=error, error=True)
 
@@ -146,7 +146,7 @@ def touch(
     inner: bool = False,
     **more: str | None,
 ) -> EventDraft:
-    """The event of an access to a file, under its name from `FileNames`."""
+    """Build the event `name` of an access to a file; `path` is its name from `FileNames`."""
     fields: dict[str, object] = {
         "path": path,
         "start_line": seen.start,
@@ -167,7 +167,7 @@ def _hash(text: str) -> str:
 
 
 def read(call: ClientCall, path: str, files: FileNames, seen: Excerpt, *, text: str) -> EventDraft:
-    """The event of a read; `text` is what the model received."""
+    """Build the event of a read; `text` is what the model received."""
     name = files.name(path, call.cwd)
     if seen.total is not None:
         files.learn(name, seen.total)
@@ -175,7 +175,7 @@ def read(call: ClientCall, path: str, files: FileNames, seen: Excerpt, *, text: 
 
 
 def create(call: ClientCall, path: str, files: FileNames, *, lines: int | None, text: str) -> EventDraft:
-    """The event of a new file."""
+    """Build the event of a new file with this number of lines."""
     name = files.name(path, call.cwd)
     files.learn(name, lines)
     seen = Excerpt(1, lines, lines) if lines else Excerpt(total=lines)
@@ -185,7 +185,10 @@ def create(call: ClientCall, path: str, files: FileNames, *, lines: int | None, 
 def edit(
     call: ClientCall, path: str, files: FileNames, hunks: Sequence[Hunk], *, text: str, length: int | None = None
 ) -> list[EventDraft]:
-    """One event per changed place of a file, or one for the file. `length` is the length of the new file."""
+    """Build one event per changed range of a file, or a single one if the ranges are unknown.
+
+    `length` is the new length of the file; by default it is computed from the last known length.
+    """
     name = files.name(path, call.cwd)
     known = files.length(name)
     if length is None and known is not None and hunks:
@@ -203,7 +206,7 @@ def edit(
 
 
 def hunks(diff: str) -> list[Hunk]:
-    """The hunks of a unified diff of one file."""
+    """Parse the hunks of a unified diff of one file."""
     found: list[Hunk] = []
     lines = diff.split("\n") if len(diff) <= DIFF_CHARACTERS_MAX else []
     index = 0
@@ -226,13 +229,13 @@ def hunks(diff: str) -> list[Hunk]:
 
 
 def listing(call: ClientCall, path: str | None, files: FileNames, *, pattern: str | None, text: str) -> EventDraft:
-    """The event of listing a folder."""
+    """Build the event of listing a folder."""
     shown = verbatim(pattern or "", limit=ERROR_CHARACTERS_MAX) or None
     return touch(call, "file.list", files.name(path or ".", call.cwd), tokens=tokens_of(text), pattern=shown)
 
 
 def hits(call: ClientCall, found: Iterable[ShellStep], files: FileNames, *, text: str) -> list[EventDraft]:
-    """One event per hit of a search; the first has the tokens of the whole output."""
+    """Build one event per hit of a search; the first has the tokens of the whole output."""
     made = [step(call, hit, files, inner=False) for hit in list(found)[:STEPS_MAX]]
     if made:
         made[0].fields["tokens"] = tokens_of(text)
@@ -252,9 +255,9 @@ def shell(
     exit_code: int | None,
     text: str | None = None,
 ) -> list[EventDraft]:
-    """The events of a command, the files it touched and the commits it made.
+    """Build the events of a shell command: the command itself, the files it accessed and the commits it made.
 
-    `printed` is its output, or None if unknown. `text` is what the model received, where that is more.
+    `printed` is its output, or None if unknown. `text` is what the model received, if that is more.
     """
     found = steps(
         command,
@@ -289,7 +292,7 @@ def shell(
 def step(
     call: ClientCall, access: ShellStep, files: FileNames, *, text: str | None = None, inner: bool = True
 ) -> EventDraft:
-    """The event of one access by a shell command, or of one hit of a search."""
+    """Build the event of one file access by a shell command, or of one hit of a search."""
     name = files.name(access.path, call.cwd)
     total = files.length(name) if access.revision is None else None
     start, end = access.start_line, access.end_line
@@ -314,7 +317,7 @@ def step(
 
 
 def _shares(found: Sequence[ShellStep], printed: str) -> list[str] | None:
-    """The part of the output that belongs to each read; None unless the reads account for every line."""
+    """Split the output of a command among its reads; None unless their line counts add up to the whole output."""
     counts = [_count(access) for access in found]
     texts = printed.removesuffix("\n").split("\n")
     if not found or None in counts or sum(count or 0 for count in counts) != len(texts):

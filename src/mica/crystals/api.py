@@ -94,11 +94,11 @@ class Crystals:
     ) -> MadeCrystals:
         """Crystallize everything up to this level, even periods that are not over; returns the new crystals.
 
-        They are in order of level, lowest first; `waiting` of the list names what could not be made, and why. With
+        They are sorted by level, lowest first; `waiting` of the list names what could not be made, and why. With
         `session`, only that session is crystallized; with `tree`, one crystal covers an event and all its descendants.
-        `label` names an epoch. Later marks make a new revision; what is crystallized already is not made again. A dry
-        run records nothing and shows the lowest level only. Raises ModelError if a model is configured and fails: no
-        other digest takes its place.
+        `label` names an epoch. Later marks make a new revision; without them an existing crystal is not made
+        again. A dry run records nothing and shows the lowest level only. Raises ModelError if a model is configured and
+        fails; there is no fallback to a digest without a model.
         """
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
@@ -132,16 +132,20 @@ class Crystals:
         return list((await self._make(scope)).crystals)
 
     async def close_due(self) -> int:
-        """The scheduled form of `make_due`: recorded without a context; returns the number of new crystals."""
+        """Do the same as `make_due`, as a scheduled job: without a context. Returns the number of new crystals."""
         scope = CrystalScope(digest=await self._digester())
         return len((await self._crystallizer.make(scope, context=EMPTY)).crystals)
 
     async def waiting(self) -> builtins.list[Waiting]:
-        """The marks and crystals that no crystal covers yet, by period, each with the reason."""
+        """Return the periods with marks or crystals that no crystal covers yet, each with the reason."""
         return list((await self._make(CrystalScope(is_dry=True))).waiting)
 
     async def remake(self, removed: RemovedCrystals) -> Crystallized:
-        """Make again the crystals whose sources are gone, and no others, unless `auto` is off in the settings."""
+        """Replace the removed crystals and those that lost a source; other due crystals are not made.
+
+        Nothing is made if `auto` is off in the settings. A failure is not raised but returned as the reason why the
+        crystals wait.
+        """
         if not self._settings.auto:
             return Crystallized(
                 waiting=removed.waiting("`auto` is off under `[crystals]`; run `mica crystals make` to make it again")
@@ -165,10 +169,10 @@ class Crystals:
         confidence: float = 0.8,
         label: str | None = None,
     ) -> Crystal:
-        """Record a crystal that an agent wrote: statements, each with the marks it cites. Raises LawBroken.
+        """Record a crystal that an agent wrote: statements, each with the marks it cites.
 
         A live crystal of the same period is superseded. Without a period it is a crystal of the current session, over
-        all marks of the session that no other crystal covers.
+        all marks of the session that no other crystal covers. Raises LawBroken or InvalidInput.
         """
         check_several("sources", sources)
         check_several("topics", topics)
@@ -218,9 +222,9 @@ class Crystals:
         until: datetime | None = None,
         limit: int | None = 100,
     ) -> builtins.list[Crystal]:
-        """The latest crystals that were not superseded or retracted, oldest first.
+        """Return the latest crystals that were not superseded or retracted, oldest first.
 
-        With a query, the crystals that contain one of its terms, most relevant first.
+        With a query, returns the crystals that contain one of its terms, most relevant first.
         """
         await self._log.stored()
         criteria = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
@@ -236,11 +240,11 @@ class Crystals:
         query: str = "",
         now: datetime | None = None,
     ) -> builtins.list[Crystal]:
-        """The best crystals that fit the budget together, highest level first.
+        """Return the best crystals that fit the budget together, highest level first.
 
-        Within a level the best score comes first: recency by `recency_weight`, relevance to the query by the rest;
-        without a query, recency alone. With a query, crystals without a term of it are left out. A crystal covered by
-        a chosen one is added only if budget remains. Stale crystals are never used.
+        Within a level they are sorted by score: recency weighted by `recency_weight`, and relevance to the query by
+        1 - `recency_weight`. Without a query only recency counts. With one, crystals that contain no term of it are
+        left out. A crystal covered by a chosen one is added only if budget remains. Stale crystals are never used.
         """
         check_budget("context", budget_tokens)
         if not 0 <= recency_weight <= 1:
@@ -261,7 +265,7 @@ class Crystals:
         )
 
     async def stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
-        """Crystals in commit order as they are made, by any process; starts and ends like `memory.events.follow`."""
+        """Yield the crystals that any process makes, in commit order; `after` works as in `memory.events.follow`."""
         if level is not None and level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
         async for event in self._events.follow(EventQuery(names=(CRYSTAL,)), after=after):
@@ -270,7 +274,7 @@ class Crystals:
                 yield crystal
 
     async def get(self, reference: Reference) -> Crystal:
-        """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent if the event is no crystal."""
+        """Return the crystal of this id or position. Raises UnknownEvent, or InvalidEvent if it is not a crystal."""
         event = await self._log.get(reference)
         if event.name != CRYSTAL:
             raise InvalidEvent(
@@ -279,7 +283,7 @@ class Crystals:
         return crystal_of(event)
 
     async def expand(self, reference: Reference) -> builtins.list[Mark] | builtins.list[Crystal]:
-        """The sources of a crystal: its marks, or its crystals of the level below."""
+        """Return the sources of a crystal: marks, or crystals of the level below."""
         crystal = await self.get(reference)
         events = await self._store.log.get_many(crystal.sources)
         if crystal.level == "session":
@@ -287,26 +291,26 @@ class Crystals:
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
 
     async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
-        """The latest tasks, questions and problems that no later mark fulfills, oldest first."""
+        """Return the latest tasks, questions and problems that no later mark fulfills, oldest first."""
         await self._log.stored()
         return await find_unfulfilled(self._store, limit=limit)
 
     # -- Teachings
 
     async def teachings(self, *, with_ended: bool = False) -> builtins.list[Teaching]:
-        """The promoted crystals that still hold, oldest first; on request also those that ended, with the reason.
+        """Return the teachings in force, oldest first; `with_ended` adds those that ended, with the reason.
 
         A teaching ends when it is withdrawn, or when its crystal or a mark it cites is retracted. If its crystal is
-        superseded it still holds, and names the successor. A purge of what it cites removes it.
+        superseded it stays in force, and names the successor. A purge of what it cites removes it.
         """
         await self._log.stored()
         return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
-        """Make a crystal a teaching; one that is a teaching already is returned as it is.
+        """Promote a crystal to a teaching; if it already is one, that teaching is returned.
 
         `by` is the person or agent who promotes it, by default the agent or user of the current context. Raises
-        InvalidInput if it is no crystal, or one that was superseded or retracted.
+        InvalidInput if the event is not a crystal, or the crystal was superseded or retracted.
         """
         here = self._log.here.context
         self._log.check_asserted(by or "", reason)
@@ -315,7 +319,7 @@ class Crystals:
         return await self._teachings.promote(identifier, by=promoter, reason=reason, context=here)
 
     async def candidates(self) -> builtins.list[Candidate]:
-        """The crystals that `promote_best` would promote, best first."""
+        """Return the crystals that `promote_best` would promote, best first."""
         await self._log.stored()
         return await self._teachings.candidates()
 
@@ -325,7 +329,7 @@ class Crystals:
         return await self._teachings.promote_best(context=self._log.here.context, limit=limit)
 
     async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
-        """End a teaching; it stays in the log. Raises InvalidInput if it is no teaching."""
+        """End a teaching and return it; it stays in the log. Raises InvalidInput if the event is not a teaching."""
         self._log.check_asserted(reason)
         identifier = (await self._log.get(reference)).id
         ended = await self._teachings.withdraw(identifier, reason=reason, context=self._log.here.context)
@@ -337,7 +341,7 @@ class Crystals:
         return await self._crystallizer.make(scope, context=self._log.here.context)
 
     async def _digester(self, kind: DigestKind | None = None) -> Digester | None:
-        """The digester that calls a model; None for the extractive one."""
+        """Return the digester that calls a model, or None for the extractive digest."""
         if (kind or self._settings.digest) == "extractive":
             return None
         return by_model(await self._models(), tier=self._settings.tier, agent=self._log.here.context.agent)

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from mica.crystals import periods as closings
+from mica.crystals import periods
 from mica.crystals.digest import Digest, DigestSource, count_mentions, extract, sort_by_time
 from mica.crystals.draft import Material, continue_draft, make_draft, material
 from mica.crystals.model_digest import model_digest
@@ -70,11 +70,11 @@ MEANWHILE = {  # laws that a crystal may break because of another process
     "overlap": "another process made its crystal meanwhile",
     "provenance": "a source was retracted, superseded or purged meanwhile",
 }
-COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted again
+COUNTED_MAX = 20_000  # marks beneath the sources of a crystal, up to which their words are counted again
 
 
 def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: Pause = never_pause) -> Digester:
-    """The extractive digester, which needs no model and weighs the words of all marks beneath the sources.
+    """Return a digester that needs no model. It weighs words by their use in all marks beneath the sources.
 
     It works in a thread and pauses while a query runs.
     """
@@ -95,7 +95,7 @@ def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: 
 
 
 def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
-    """A digester that calls a model and checks its statements against the sources; it has no fallback."""
+    """Return a digester that calls a model and checks its statements against the sources; it has no fallback."""
 
     async def digest(
         sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
@@ -131,7 +131,11 @@ class Crystallizer:
         self._extractive = extractive(give_way, pause)
 
     async def make(self, request: CrystalScope, *, context: Context) -> Crystallized:
-        """Make everything that is due, lowest level first; skips what another process makes meanwhile."""
+        """Make the requested crystals that are due, lowest level first; the result also names the periods that wait.
+
+        A period that another process crystallizes meanwhile is skipped. If one period fails, the others are still made,
+        and the failure is raised only if no crystal was made; a StoreError is raised at once.
+        """
         if request.tree is not None:
             return await self._make_tree(request.tree, request, context)
         made: list[Crystal] = []
@@ -150,23 +154,23 @@ class Crystallizer:
                     waiting.append(each)
                     continue
                 await self._give_way()
-                whole = await self._whole(each)
-                if (whole.period, frozenset(whole.ids)) in retracted:
-                    await self._withdraw(whole.unfounded, "its later crystal was retracted", request, context)
-                    waiting.append(_waiting(whole, "its crystal was retracted"))
-                    spent |= whole.ids
+                due_period = await self._with_superseded_sources(each)
+                if (due_period.period, frozenset(due_period.ids)) in retracted:
+                    await self._withdraw(due_period.unfounded, "its later crystal was retracted", request, context)
+                    waiting.append(_waiting(due_period, "its crystal was retracted"))
+                    spent |= due_period.ids
                     continue
                 try:
-                    crystal = await self._close(whole, request, context)
+                    crystal = await self._close(due_period, request, context)
                 except StoreError:
                     raise
                 except MicaError as error:  # the others are still made
                     failures.append(error)
-                    waiting.append(_waiting(whole, str(error)))
+                    waiting.append(_waiting(due_period, str(error)))
                 else:
                     if isinstance(crystal, Waiting):
                         waiting.append(crystal)
-                        spent |= whole.ids if crystal.reason == TOO_LITTLE else set()
+                        spent |= due_period.ids if crystal.reason == TOO_LITTLE else set()
                     else:
                         made.append(crystal)
                         if replaced is not None:
@@ -178,7 +182,7 @@ class Crystallizer:
         return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
-        """Period and sources of retracted crystals, which are not made again."""
+        """Return the period and sources of every retracted crystal, so that none is made again."""
         retractions = await self._store.log.query(EventQuery(names=(RETRACTED,), limit=None))
         events = await self._store.log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -209,7 +213,7 @@ class Crystallizer:
             if is_of_another(mark, period):
                 raise InvalidInput(
                     f"{mark.id} is a mark of session {mark.session!r} and cannot be a source of {period}; "
-                    f"leave it out, or commit it to {closings.session_period(mark.session or '')}"
+                    f"leave it out, or commit it to {periods.session_period(mark.session or '')}"
                 )
         before = [each for each in await self._store.crystals.query(CrystalQuery(period=period)) if each.level == level]
         insight, significance, principles = (
@@ -246,8 +250,8 @@ class Crystallizer:
         return await self._record(draft, context)
 
     async def of_session(self, session: str) -> tuple[str, list[EventId]]:
-        """The period of a session's crystal, and the session's marks that no other crystal covers."""
-        period = closings.session_period(session)
+        """Return the period and the marks for a session's crystal: those of its present crystal and uncovered ones."""
+        period = periods.session_period(session)
         before = await self._store.crystals.query(CrystalQuery(period=period))
         covered = await self._store.log.get_many([each for crystal in before for each in crystal.sources])
         fresh = [mark async for mark in self._unsealed(session)]
@@ -256,6 +260,7 @@ class Crystallizer:
     # -- Due periods --------------------------------------------------------------------------------------------
 
     async def _due(self, level: Level, request: CrystalScope, spent: Collection[EventId]) -> list[Due]:
+        """Return the periods of a level to crystallize, and those that wait."""
         now = self._clock()
         if level == "session":
             return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
@@ -270,7 +275,7 @@ class Crystallizer:
             }
             surviving = await Survivors.of(self._store.log, self._store.crystals)
             due: list[Due] = list(
-                closings.epochs(
+                periods.epochs(
                     hierarchy,
                     milestones,
                     live,
@@ -285,9 +290,9 @@ class Crystallizer:
             closed = {each.period for each in due}
             gone = [each for each in surviving.pending if each.period not in closed and not each.is_tree]
             return due + (await self._ended(gone, spent) if request.since is None else [])
-        since = closings.days_before(min((crystal.start_at for crystal in hierarchy), default=now), days=8)
+        since = periods.days_before(min((crystal.start_at for crystal in hierarchy), default=now), days=8)
         live = {each.period: each for each in await self._live(level, since)}
-        close = closings.days if level == "day" else closings.weeks
+        close = periods.days if level == "day" else periods.weeks
         again = () if request.removed is None else request.removed.periods
         return list(close(hierarchy, live, now=now, calendar=self._calendar, again=again, forced=request.is_forced))
 
@@ -301,7 +306,7 @@ class Crystallizer:
         ]
         if not marks:
             return []
-        oldest = closings.days_before(min(mark.at for mark in marks), days=2)
+        oldest = periods.days_before(min(mark.at for mark in marks), days=2)
         ended = await self._store.log.query(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
         latest = {mark.session: mark.at for mark in sorted(marks, key=lambda mark: mark.at)}
         # A session with marks after its end is not over.
@@ -310,7 +315,7 @@ class Crystallizer:
             for event in ended
             if (session := event.context.session) is not None and event.at >= latest.get(session, event.at)
         }
-        due = closings.sessions(
+        due = periods.sessions(
             marks,
             await self._live("session", oldest),
             now=now,
@@ -321,14 +326,14 @@ class Crystallizer:
             sealed=() if request.removed is None else request.removed.sealed,
             forced=request.is_forced or request.session is not None,
         )
-        periods: list[Due] = []
+        due_periods: list[Due] = []
         for each in due:
-            periods.append(each)
+            due_periods.append(each)
             await asyncio.sleep(0)
-        return periods
+        return due_periods
 
     async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
-        """The time of the last event of these sessions, if it is after `since`.
+        """Return the time of the last event of each of these sessions that had one after `since`.
 
         Each session is read separately, because half an hour may hold a million events.
         """
@@ -343,7 +348,7 @@ class Crystallizer:
         return last_at
 
     async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
-        """The marks that no crystal covers, read in pages so that queries do not wait for all of them."""
+        """Yield the marks that no crystal covers, up to MARKS_AT_ONCE, in pages between which queries can run."""
         count, last = 0, 0
         while count < MARKS_AT_ONCE:
             await self._give_way()
@@ -356,7 +361,7 @@ class Crystallizer:
             last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: CrystalScope) -> list[Due]:
-        """The crystals with a source that is gone, to be made again from the remaining ones."""
+        """Return the crystals that lost a source, as periods to be made again from the remaining sources."""
         if request.session is not None:
             return []
         stale = await self._store.crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
@@ -366,33 +371,35 @@ class Crystallizer:
             if each.period not in closed
         ]
 
-    async def _whole(self, closing: DuePeriod[Mark] | DuePeriod[Crystal]) -> DuePeriod[Mark] | DuePeriod[Crystal]:
-        """A due period, extended by the live sources of the crystals that it supersedes."""
-        if closing.level == "session":
-            of_marks = cast(DuePeriod[Mark], closing)
+    async def _with_superseded_sources(
+        self, due_period: DuePeriod[Mark] | DuePeriod[Crystal]
+    ) -> DuePeriod[Mark] | DuePeriod[Crystal]:
+        """Add to a due period the live sources of the crystals that it supersedes."""
+        if due_period.level == "session":
+            of_marks = cast(DuePeriod[Mark], due_period)
             return with_sources(of_marks, await self._superseded_marks(of_marks))
-        of_crystals = cast(DuePeriod[Crystal], closing)
+        of_crystals = cast(DuePeriod[Crystal], due_period)
         return with_sources(of_crystals, await self._superseded_crystals(of_crystals))
 
     async def _live(self, level: Level, since: datetime) -> list[Crystal]:
         crystals = await self._store.crystals.query(CrystalQuery(level=level, since=since, limit=None))
         return [crystal for crystal in crystals if not crystal.is_tree]
 
-    async def _superseded_marks(self, closing: DuePeriod[Mark]) -> dict[EventId, Mark]:
-        ids = [each for crystal in closing.supersedes for each in crystal.sources]
+    async def _superseded_marks(self, due_period: DuePeriod[Mark]) -> dict[EventId, Mark]:
+        ids = [each for crystal in due_period.supersedes for each in crystal.sources]
         events = await self._store.log.get_many(ids)
         return {mark.id: mark for mark in await live_marks(self._store.texts, events)}
 
-    async def _superseded_crystals(self, closing: DuePeriod[Crystal]) -> dict[EventId, Crystal]:
-        ids = {each for crystal in closing.supersedes for each in crystal.sources}
+    async def _superseded_crystals(self, due_period: DuePeriod[Crystal]) -> dict[EventId, Crystal]:
+        ids = {each for crystal in due_period.supersedes for each in crystal.sources}
         if not ids:
             return {}
-        level = LEVELS[LEVELS.index(closing.level) - 1]
+        level = LEVELS[LEVELS.index(due_period.level) - 1]
         live = await self._store.crystals.query(CrystalQuery(level=level, limit=None))
         return {crystal.id: crystal for crystal in live if crystal.id in ids}
 
     async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
-        """The period of the epoch that contains a week, by the period of the week."""
+        """Map the period of each week in these epochs to the period of its epoch; empty without due weeks."""
         if not weeks:
             return {}
         homes: dict[str, str] = {}
@@ -410,7 +417,7 @@ class Crystallizer:
         return await live_marks(self._store.texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """The purged epochs that end, unless waiting marks may still become one of their weeks."""
+        """Return purged epochs as periods without sources, which ends them, or as waiting if marks of theirs wait."""
         if not survivors:
             return []
         waits = [mark_of(event) async for event in self._unsealed(None)]
@@ -431,7 +438,7 @@ class Crystallizer:
     # -- Making -------------------------------------------------------------------------------------------------
 
     async def _surviving_trees(self, request: CrystalScope) -> list[Due]:
-        """The purged trees, to be made again; one without marks ends."""
+        """Return purged trees as periods to be made again from their remaining marks; one without marks ends."""
         if request.session is not None or request.since is not None:
             return []
         due: list[Due] = []
@@ -444,7 +451,7 @@ class Crystallizer:
         return due
 
     async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
-        """The live marks of a tree."""
+        """Return the live marks among an event and its descendants. Raises UnknownEvent."""
         event = await self._store.log.get(root)
         if event is None:
             raise UnknownEvent(root)
@@ -460,7 +467,7 @@ class Crystallizer:
             return Crystallized()
         pending = (await Survivors.of(self._store.log, self._store.crystals)).pending
         survivor = next((each for each in pending if each.period == period), None)
-        closing = DuePeriod(
+        due_period = DuePeriod(
             level="session",
             period=period,
             sources=marks,
@@ -468,73 +475,78 @@ class Crystallizer:
             label=request.label or (survivor.label if survivor else None),
             survivor=survivor,
         )
-        crystal = await self._close(closing, request, context)
+        crystal = await self._close(due_period, request, context)
         if isinstance(crystal, Waiting):
             return Crystallized(waiting=(crystal,))
         return Crystallized(crystals=(crystal,))
 
     async def _close(
-        self, closing: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
+        self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> Crystal | Waiting:
-        if not closing.sources:
-            await self._withdraw(closing.superseded, LITTLE_LEFT, request, context)
-            return _waiting(closing, TOO_LITTLE)
-        draft = await self._draft(closing, request, context)
+        """Make and record the crystal of a period; returns Waiting if its sources are too short or have changed."""
+        if not due_period.sources:
+            await self._withdraw(due_period.superseded, LITTLE_LEFT, request, context)
+            return _waiting(due_period, TOO_LITTLE)
+        draft = await self._draft(due_period, request, context)
         if draft is None:
-            await self._withdraw(closing.unfounded, LITTLE_LEFT, request, context)
-            return _waiting(closing, TOO_LITTLE)
+            await self._withdraw(due_period.unfounded, LITTLE_LEFT, request, context)
+            return _waiting(due_period, TOO_LITTLE)
         await self._give_way()
-        draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
+        draft = msgspec.structs.replace(draft, open=await self._open(due_period.sources))
         if request.is_dry:
             return crystal_of(self._event(draft, context))
         try:
             return await self._record(draft, context)
         except LawBroken as broken:
             if broken.law in MEANWHILE:
-                return _waiting(closing, MEANWHILE[broken.law])
+                return _waiting(due_period, MEANWHILE[broken.law])
             raise
 
     async def _draft(
-        self, closing: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
+        self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
-        """The draft of a crystal, with a larger budget if no sentence fits; None if there is none."""
-        made_of = material(closing.sources)
-        if (continued := await self._continue(closing, made_of, request, context)) is not None:
+        """Return the draft of a crystal; if no sentence fits, the budget is raised once. None if still none fits."""
+        made_of = material(due_period.sources)
+        if (continued := await self._continue(due_period, made_of, request, context)) is not None:
             return continued
-        marks = await self._beneath(closing.sources)
-        for budget in dict.fromkeys([made_of.budget(closing), made_of.tokens // 2]):
+        marks = await self._beneath(due_period.sources)
+        for budget in dict.fromkeys([made_of.budget(due_period), made_of.tokens // 2]):
             if budget < 1:
                 continue
             digest, method = await (request.digest or self._extractive)(
                 made_of.sources, budget, task=context.task or "", marks=marks
             )
-            if (draft := make_draft(closing, made_of, digest, method=method)) is not None:
+            if (draft := make_draft(due_period, made_of, digest, method=method)) is not None:
                 return draft
         return None
 
     async def _continue(
-        self, closing: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, request: CrystalScope, context: Context
+        self,
+        due_period: DuePeriod[Mark] | DuePeriod[Crystal],
+        made_of: Material,
+        request: CrystalScope,
+        context: Context,
     ) -> CrystalDraft | None:
-        """A draft that keeps an agent's statements and adds a digest of what is new; None if there are none."""
-        written = [each for each in closing.supersedes if each.method.startswith(COMMITTED)]
+        """Return a draft of an agent's statements plus a digest of new sources; None without such statements."""
+        written = [each for each in due_period.supersedes if each.method.startswith(COMMITTED)]
         if not written:
             return None
         known = {each for crystal in written for each in crystal.sources}
-        if closing.level != "session":
+        if due_period.level != "session":
             facts = map(source_fact, await self._store.log.get_many(list(known)))
             known = {each for fact in facts if fact is not None for each in fact.cites}
         fresh = made_of.besides(known)
         added, method = Digest(), ""
-        if (budget := fresh.budget(closing)) > 0:
+        if (budget := fresh.budget(due_period)) > 0:
             digest = request.digest or self._extractive
             added, method = await digest(fresh.sources, budget, task=context.task or "", marks=())
         if not added.insight:  # too little for a digest
             added = fresh.quote_latest()
         methods = dict.fromkeys([*(name for each in written for name in each.method.split("+")), method])
-        return continue_draft(closing, made_of, written, added, method="+".join(filter(None, methods)))
+        return continue_draft(due_period, made_of, written, added, method="+".join(filter(None, methods)))
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
-        """The marks beneath crystals; empty for marks, or if there are more than COUNTED_MAX."""
+        """Return the marks beneath crystals; empty if `sources` are marks, or there are more than COUNTED_MAX."""
         crystals = [source for source in sources if isinstance(source, Crystal)]
         if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
             return []
@@ -546,7 +558,7 @@ class Crystallizer:
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
-        """The open marks beneath these sources that no later mark fulfills."""
+        """Return the open marks among or beneath these sources that no mark fulfills."""
         open_ids: list[EventId] = []
         for source in sources:
             if isinstance(source, Crystal):
@@ -559,7 +571,7 @@ class Crystallizer:
     async def _withdraw(
         self, crystals: Sequence[EventId], reason: str, request: CrystalScope, context: Context
     ) -> None:
-        """Retract crystals that have no successor."""
+        """Retract crystals that have no successor; a dry run retracts nothing."""
         retractions = [{"mark": each, "reason": reason} for each in crystals]
         if retractions and not request.is_dry:
             at = self._clock()
@@ -582,11 +594,11 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """True if a due period has one of these sources, or no source at all."""
+    """Return True if a period replaces a removed crystal: it has one of the `replaced` sources, or none at all."""
     if isinstance(due, Waiting):
         return due.period in removed.periods
     return not due.sources or not due.ids.isdisjoint(replaced)
 
 
-def _waiting(closing: DuePeriod[Mark] | DuePeriod[Crystal], reason: str) -> Waiting:
-    return Waiting(period=closing.period, count=len(closing.sources), reason=reason)
+def _waiting(due_period: DuePeriod[Mark] | DuePeriod[Crystal], reason: str) -> Waiting:
+    return Waiting(period=due_period.period, count=len(due_period.sources), reason=reason)

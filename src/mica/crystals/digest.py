@@ -52,7 +52,7 @@ from mica.store.priority import Pause, never_pause, with_pauses
 
 Count: TypeAlias = Callable[[str], int]
 
-INDIFFERENT = 0.6  # of the mean salience; units below it have negative worth, so empty sentences never pay
+INDIFFERENT = 0.6  # of the mean salience; units below it have negative worth, so that empty sentences are never chosen
 REQUEST_SHARE = 0.195  # of the budget, for requests: they are no evidence of work
 HEAD_FACTOR = 1.5  # the first sentence of a mark usually names its subject
 FILLER_FACTOR = 0.8
@@ -68,7 +68,7 @@ FACTOR_ELSE = 0.8
 
 
 class DigestSource(msgspec.Struct, frozen=True, gc=False):
-    """A mark, or one statement of a crystal of the level below."""
+    """One input of a digest: a mark, or one statement of a crystal of the level below."""
 
     id: EventId  # of the mark; of a statement, its crystal's id and its number there
     text: str
@@ -103,7 +103,7 @@ def extract(
     table: Table | None = None,
     pause: Pause = never_pause,
 ) -> Digest:
-    """A digest of these sources, within the budget and smaller than the sources together.
+    """Make a digest of these sources, within the budget and smaller than the sources together.
 
     Sentences that repeat the task are limited to a share of the budget, like prompts. If the sources are statements of
     lower crystals, `counted` is the tally of all marks beneath them; without it each source counts by its weight.
@@ -159,7 +159,7 @@ def extract(
 
 
 def count_mentions(sources: Sequence[DigestSource], *, pause: Pause = never_pause) -> MentionTally:
-    """The counts of every unit of these sources, for the level above."""
+    """Count the mentions of every term and identifier in these sources, as `counted` for a digest of a higher level."""
     reading = TextReader(load_table())
     return _tally(reading, reading.lines(with_pauses(sort_by_time(sources), pause)), pause)
 
@@ -169,7 +169,7 @@ def _tally(reading: TextReader, lines: Iterable[Line], pause: Pause) -> MentionT
 
 
 def sort_by_time(sources: Sequence[DigestSource]) -> list[DigestSource]:
-    """The sources in order of time; in the given order if one has no time."""
+    """Return the sources in order of time; if one has no time, the order is unchanged."""
     dated = [(source.at, number) for number, source in enumerate(sources) if source.at is not None]
     return [sources[number] for _, number in sorted(dated)] if len(dated) == len(sources) else list(sources)
 
@@ -187,7 +187,7 @@ Test: TypeAlias = Callable[[Sentence], bool]
 
 
 class TextReader:
-    """Caches units and token counts of texts for the duration of one digest."""
+    """Splits sources into sentences, and caches units and token counts of texts for the duration of one digest."""
 
     def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
         once = self.spell = cache(lambda text: tuple(spell_units(text)))
@@ -196,7 +196,7 @@ class TextReader:
         self.is_thought = cache(lambda sentence: _is_thought(sentence, table))
 
     def lines(self, sources: Iterable[DigestSource]) -> list[Line]:
-        """The sentences of each source."""
+        """Return the sentences of each source, in order."""
         return [
             [
                 Sentence(
@@ -213,7 +213,7 @@ class TextReader:
         ]
 
     def parts(self, lines: Iterable[Line]) -> list[Line]:
-        """The lines with long sentences split into clauses."""
+        """Return the lines with long sentences split into clauses."""
         return [[part for sentence in line for part in self._parts(sentence)] for line in lines]
 
     def _parts(self, sentence: Sentence) -> Iterator[Sentence]:
@@ -226,7 +226,7 @@ class TextReader:
                 )
 
     def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """The last clause of a sentence at all its places, if it is readable by itself; otherwise empty."""
+        """Return the last clause of a sentence for each place where it occurs; empty if not readable by itself."""
         if not (text := tail(same[0].text)):
             return []
         ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in same]
@@ -234,14 +234,14 @@ class TextReader:
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
-    """The value of covering each unit: its salience above the bar, times its rarity."""
+    """Return the value of each mentioned unit: its salience minus a share of the mean, times its rarity."""
     known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
     bar = INDIFFERENT * sum(known.values()) / max(1, len(known))
     return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
 
 
 def _distinct(lines: Iterable[Line]) -> Iterable[list[Sentence]]:
-    """The distinct sentences, each with all its places."""
+    """Group sentences by text: each list holds all occurrences of one text."""
     by_text: dict[str, list[Sentence]] = {}
     for line in lines:
         for sentence in line:
@@ -250,12 +250,13 @@ def _distinct(lines: Iterable[Line]) -> Iterable[list[Sentence]]:
 
 
 def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[list[Sentence]]:
-    """The sentences that are readable by themselves, or all if none is."""
+    """Return the sentences that are readable by themselves, or all if none is."""
     every = list(sentences)
     return [same for same in every if any(map(is_thought, same))] or every
 
 
 def _is_thought(sentence: Sentence, table: Table) -> bool:
+    """Return True if a sentence is readable by itself and says something."""
     text = sentence.text
     named = sum(not unit.isdigit() for unit in sentence.units)
     if "prompt" in sentence.kinds and (
@@ -271,9 +272,9 @@ def _is_thought(sentence: Sentence, table: Table) -> bool:
 
 
 def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
-    """True for output of a tool that names nothing, such as "Exit code 1".
+    """Return True for tool output without any identifier, such as "Exit code 1".
 
-    Also for an error that has only common words, such as "String to replace not found in file.".
+    Also True for an error of only common words, such as "String to replace not found in file.".
     """
     if any(unit.startswith(IDENTIFIER) for unit in sentence.units):
         return False
@@ -330,9 +331,9 @@ def _dropped(
     fits: Test,
     had_room: Test,
 ) -> Iterator[Dropped]:
-    """The sources that are not cited, with the reason; of several statements of a source, the first decides.
+    """Yield each source that is not cited, with the reason; if an id occurs several times, its first text decides.
 
-    `fits`: an empty digest has room for the sentence. `had_room`: this one still has.
+    `fits` tests if the budget has room for a sentence alone, `had_room` if there is room beside the chosen sentences.
     """
     listed = {sources[each.place].id for same in chosen for each in same}
     citing: dict[str, list[EventId]] = {}
@@ -375,7 +376,7 @@ def topics(
     spell: Callable[[str], Iterable[Spelling]] = spell_units,
     pause: Pause = never_pause,
 ) -> tuple[str, ...]:
-    """The most valuable terms, each in its most frequent spelling, without numbers and leading verbs."""
+    """Return the most valuable terms, at most TOPICS_MAX, in their usual spelling, without numbers and verbs."""
     sentences = [sentence for line in lines for sentence in line]
     counts = Counter(unit for sentence in sentences for unit in sentence.units)
     candidates = (unit for unit in counts if not unit.isdigit() and worth.get(unit, 0.0) > 0)

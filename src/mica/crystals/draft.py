@@ -32,7 +32,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
     def besides(self, known: Collection[EventId]) -> Material:
-        """The sources about marks other than these."""
+        """Return the material without the sources whose marks are all in `known`."""
         fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
         return Material(
             sources=tuple(fresh),
@@ -42,7 +42,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def quote_latest(self) -> Digest:
-        """The latest sources verbatim, up to TOKENS_LEAST."""
+        """Return a digest that quotes the latest sources verbatim, up to TOKENS_LEAST tokens."""
         quotes: list[Statement] = []
         left = TOKENS_LEAST
         for source in reversed(self.sources):
@@ -51,17 +51,17 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
             quotes.append(Statement(source.text, (source.id,)))
         return Digest(insight=tuple(reversed(quotes)))
 
-    def budget(self, closing: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
-        """The maximum tokens of the crystal, always fewer than those of its sources."""
-        is_session = closing.level == "session"
+    def budget(self, due_period: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
+        """Return the maximum number of tokens of the crystal, always fewer than its sources have."""
+        is_session = due_period.level == "session"
         share = MARKS_SHARE if is_session else CRYSTALS_SHARE
-        # Statements are never split. With few of them, a level may leave out only one, or the next would have none.
+        # Statements are never split. If there are few, only one may be left out, or the next level would have none.
         least = min(TOKENS_LEAST, self.tokens // 2 if is_session else self.tokens - 1)
         return min(TOKENS_MAX, max(least, round(self.tokens * share)), self.tokens - 1)
 
 
 def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
-    """The material of marks, or of the statements of crystals, weighted by the marks behind them."""
+    """Convert marks, or the statements of crystals, to digest sources; a statement counts as its share of the marks."""
     pieces: list[DigestSource] = []
     marks: dict[EventId, tuple[EventId, ...]] = {}
     owners: dict[EventId, EventId] = {}
@@ -82,27 +82,28 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
 
 
 def make_draft(
-    closing: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, digest: Digest, *, method: str
+    due_period: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, digest: Digest, *, method: str
 ) -> CrystalDraft | None:
-    """A draft from a digest; None if the digest is empty or not shorter than its sources."""
+    """Return a draft made from a digest; None if the digest is empty or not shorter than its sources."""
     parts = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
     if not parts.insight or parts.tokens >= made_of.tokens:
         return None
-    parts = parts.with_principles(stated_principles(closing.sources), room_tokens=made_of.tokens)
-    return _draft(closing, made_of, digest, parts, method=method)
+    parts = parts.with_principles(stated_principles(due_period.sources), room_tokens=made_of.tokens)
+    return _draft(due_period, made_of, digest, parts, method=method)
 
 
 def continue_draft(
-    closing: DuePeriod[Mark] | DuePeriod[Crystal],
+    due_period: DuePeriod[Mark] | DuePeriod[Crystal],
     made_of: Material,
     written: Sequence[Crystal],
     digest: Digest,
     *,
     method: str,
 ) -> CrystalDraft | None:
-    """A draft that keeps written statements whose marks are live, followed by a digest of the rest.
+    """Return a draft of the statements of `written` crystals whose marks are still sources, followed by a digest.
 
-    None if no statement is left, or the draft would be longer than its sources.
+    The digest is of the other sources, and is left out if it does not fit. Returns None if no such statement is left,
+    or the draft would not be shorter than its sources.
     """
     beneath = frozenset[EventId]().union(*made_of.marks.values())
     own = [
@@ -115,20 +116,20 @@ def continue_draft(
     new = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
     longer = DraftSections(*map(add, parts, new))
     parts = longer if longer.tokens < made_of.tokens else parts
-    parts = parts.with_principles(stated_principles(closing.sources), room_tokens=made_of.tokens)
+    parts = parts.with_principles(stated_principles(due_period.sources), room_tokens=made_of.tokens)
     topics = dict.fromkeys([*(topic for crystal in written for topic in crystal.topics), *digest.topics])
-    draft = _draft(closing, made_of, msgspec.structs.replace(digest, topics=tuple(topics)), parts, method=method)
+    draft = _draft(due_period, made_of, msgspec.structs.replace(digest, topics=tuple(topics)), parts, method=method)
     labels = [crystal.label for crystal in written if crystal.label is not None]
     return msgspec.structs.replace(
         draft,
         confidence=min(crystal.confidence for crystal in written),
-        label=closing.label or next(iter(labels), None),
+        label=due_period.label or next(iter(labels), None),
         dropped=_still_dropped(draft, written),
     )
 
 
 def _still_dropped(draft: CrystalDraft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
-    """The dropped sources of a draft, with the reasons of earlier crystals where there are some."""
+    """Return the dropped sources of a draft; the reason given in an earlier crystal takes precedence."""
     earlier = {each.id: each for crystal in written for each in crystal.dropped}
     return tuple(earlier.get(each.id, each) for each in draft.dropped)
 
@@ -145,7 +146,7 @@ class DraftSections(NamedTuple):
         return count_tokens(self.insight + self.significance + self.principles)
 
     def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> DraftSections:
-        """The sections with stated principles in front, as far as they fit `room_tokens`."""
+        """Return the sections with up to STATED_MAX new principles put first, as far as they fit `room_tokens`."""
         known = {statement.text for statement in (*self.insight, *self.significance, *self.principles)}
         parts = self
         for number, each in enumerate(each for each in stated if each.text not in known):
@@ -158,7 +159,7 @@ class DraftSections(NamedTuple):
 
 
 def stated_principles(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
-    """The principles given with marks, latest first, each with all marks that state it."""
+    """Return the principles that were recorded with marks, latest first, each citing all marks that state it."""
     by_text: dict[str, list[EventId]] = {}
     for source in reversed(sources):
         if isinstance(source, Mark):
@@ -168,7 +169,7 @@ def stated_principles(sources: Sequence[Mark] | Sequence[Crystal]) -> list[State
 
 
 def _draft(
-    closing: DuePeriod[Mark] | DuePeriod[Crystal],
+    due_period: DuePeriod[Mark] | DuePeriod[Crystal],
     made_of: Material,
     digest: Digest,
     parts: DraftSections,
@@ -184,10 +185,10 @@ def _draft(
         why.setdefault(
             owner, Dropped(owner, each.reason, made_of.owners.get(each.similar_to) if each.similar_to else None)
         )
-    sources: Sequence[Mark] | Sequence[Crystal] = closing.sources
+    sources: Sequence[Mark] | Sequence[Crystal] = due_period.sources
     return CrystalDraft(
-        level=closing.level,
-        period=closing.period,
+        level=due_period.level,
+        period=due_period.period,
         insight=parts.insight,
         significance=parts.significance,
         principles=parts.principles,
@@ -202,9 +203,9 @@ def _draft(
         marks=sum(1 if isinstance(source, Mark) else source.marks for source in sources),
         dropped=tuple(why.get(source.id, Dropped(source.id, "no room")) for source in sources if source.id not in used),
         method=method,
-        revision=closing.revision,
-        supersedes=closing.superseded,
-        label=closing.label,
+        revision=due_period.revision,
+        supersedes=due_period.superseded,
+        label=due_period.label,
     )
 
 
@@ -223,7 +224,7 @@ def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Moo
 
 
 def _confidence(sources: Sequence[Mark] | Sequence[Crystal], cited: set[EventId]) -> float:
-    """The mean confidence of the cited sources."""
+    """Return the mean confidence of the cited marks, or of all source crystals."""
     trusted = [
         TRUST.get(source.origin, 0.5) if isinstance(source, Mark) else source.confidence
         for source in sources

@@ -67,7 +67,7 @@ class ModelDigest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def method(self) -> str:
-        """`model:` and the names of the models."""
+        """The method to record with the crystal: `model:` and the names of the models that answered."""
         return "model:" + "+".join(dict.fromkeys(answer.model for answer in self.answers))
 
     @property
@@ -85,9 +85,10 @@ async def model_digest(
     tier: Tier = "routine",
     agent: str | None = None,
 ) -> ModelDigest:
-    """A digest of these sources by the models of a tier, within the budget and smaller than the sources.
+    """Make a digest of these sources with the models of a tier, within the budget and smaller than the sources.
 
-    Raises InvalidAnswer if no statement of the model can be used, and any other ModelError of the call.
+    Raises InvalidInput without any text, InvalidAnswer if no statement of the model can be used, and the ModelError of
+    a failed call.
     """
     notes = [source for source in sources if source.text.strip()]
     if not notes:
@@ -121,7 +122,7 @@ async def model_digest(
 
 
 class PromptNote(NamedTuple):
-    """One line of the prompt: a mark, a part of one, or a statement about several."""
+    """One note in the prompt: a mark, a part of a mark, or a statement about several marks."""
 
     text: str
     ids: tuple[EventId, ...]
@@ -162,7 +163,7 @@ class _DigestRun:
         self.rejected: list[RejectedStatement] = []
 
     async def condense(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
-        """A digest of the notes in parts that fit the window; several parts are digested again as one."""
+        """Digest the notes in parts that fit the window; the results of several parts are digested again."""
         parts = list(_parts(notes, self._room))
         if not self.parts:
             self.parts = len(parts)
@@ -245,7 +246,7 @@ def _is_topic(topic: str, known: set[str]) -> bool:
 
 
 def _room(window_tokens: int) -> int:
-    """Tokens for the notes of one part."""
+    """Return the tokens available for notes in one request. Raises InvalidInput if the window is too small."""
     most = dict.fromkeys(SECTIONS, STATEMENTS_MAX // 3)
     frame = estimate(INSTRUCTIONS) + estimate(msgspec.json.encode(_schema(["n1"], most)).decode()) + 100
     left = window_tokens - MARGIN * frame
@@ -283,7 +284,7 @@ def _pieces(note: PromptNote, room: int) -> Iterator[PromptNote]:
 
 
 def _size(notes: Iterable[PromptNote]) -> int:
-    """The tokens of notes as they are sent: quoted, with their label, which the schema repeats for each section."""
+    """Estimate the tokens of notes as sent: quoted, with their labels, which the schema repeats for each section."""
     return sum(estimate(_quoted(note.text)) + LABEL_TOKENS * (1 + len(SECTIONS)) for note in notes)
 
 
@@ -308,7 +309,7 @@ def _output_tokens(counts: dict[str, int]) -> int:
 
 
 def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
-    """The JSON schema of an answer. It lists the labels, so that constrained decoding cannot invent any."""
+    """Return the JSON schema of an answer. It lists the labels, so that constrained decoding cannot invent any."""
     cited = {"type": "array", "items": {"enum": labels}, "minItems": 1, "maxItems": min(4, len(labels))}
     text = {"type": "string", "minLength": 20, "maxLength": STATEMENT_CHARACTERS_MAX}
     statement = {"type": "object", "properties": {"text": text, "sources": cited}, "required": ["text", "sources"]}
@@ -353,7 +354,7 @@ _NAME = re.compile(r"(?<![.!?:;]\s)(?<!^)\b[A-Z]\w+")
 
 
 def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
-    """The reason why a sentence is not supported by these texts; None if it is."""
+    """Return why a sentence is not supported by these source texts; None if it is supported."""
     if len(text) < CHARACTERS_MIN:
         return f"shorter than {CHARACTERS_MIN} characters"
     if text.lstrip()[:1] in "{[":
@@ -374,7 +375,7 @@ def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
 
 
 def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId, ...]:
-    """The cited sources that are needed to cover the words of a sentence.
+    """Return the cited sources that are needed to cover the words of a sentence.
 
     Models cite generously; a citation that adds nothing is dropped.
     """

@@ -29,7 +29,7 @@ _COMMIT_TAGS = frozenset({"commit"})
 
 
 def mood(sources: Sequence[DigestSource]) -> Mood:
-    """The mood of these marks; neutral if there are none."""
+    """Compute the mood of these marks; neutral if there are none."""
     total = sum(source.weight for source in sources)
     if total <= 0:
         return Mood()
@@ -52,7 +52,7 @@ def mood(sources: Sequence[DigestSource]) -> Mood:
 
 
 def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
-    """The weighted mean of moods, for a crystal of a higher level."""
+    """Return the weighted mean of moods, for a crystal of a higher level; neutral without any weight."""
     weighted = [(each.parts, weight) for each, weight in moods if weight > 0]
     total = sum(weight for _, weight in weighted)
     if not weighted:
@@ -62,7 +62,7 @@ def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
 
 
 def similarity(one: Mood, other: Mood) -> float:
-    """The cosine similarity of two moods; 0 if one of them is all zeros."""
+    """Return the cosine similarity of two moods; 0 if one of them is all zeros."""
     lengths = math.hypot(*one.parts) * math.hypot(*other.parts)
     return sum(a * b for a, b in zip(one.parts, other.parts, strict=True)) / lengths if lengths else 0.0
 

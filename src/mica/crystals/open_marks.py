@@ -15,7 +15,7 @@ CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were 
 
 
 async def find_unfulfilled(store: Store, *, limit: int) -> list[Mark]:
-    """The latest open marks that no later mark fulfills, in order of time."""
+    """Return the latest open marks that no mark fulfills, at most `limit`, in order of time."""
     crystals = await store.crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
     ids = dict.fromkeys(mark for crystal in crystals for mark in crystal.open)
     fresh = await store.crystals.unsealed(limit=LATEST_MARKS, latest=True)
@@ -30,13 +30,13 @@ async def find_unfulfilled(store: Store, *, limit: int) -> list[Mark]:
 
 
 async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> bool:
-    """True if a live mark is related to this one by `fulfills`."""
+    """Return True if a live mark has this mark as its parent with the relation `fulfills`."""
     below = await live_marks(texts, await chains.descendants(mark, depth=1))
     return any(each.relation == "fulfills" and each.parent_id == mark for each in below)
 
 
 async def live_marks(texts: TextIndex, events: Iterable[Event]) -> list[Mark]:
-    """The marks among these events that were neither retracted nor only recalled, in order of time."""
+    """Return the marks among these events that were neither retracted nor only recalled, in order of time."""
     positions = sorted({event.position for event in events if event.name == MARK and event.position is not None})
     marks = [text.mark for text in await texts.read(positions, neighbours=0)] if positions else []
     return sorted(marks, key=lambda mark: (mark.at, mark.position or 0))

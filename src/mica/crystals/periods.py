@@ -21,7 +21,7 @@ from mica.model.mark import Mark
 
 S = TypeVar("S", Mark, Crystal)
 
-SESSION_CHARACTERS_MAX = 300  # of an id, in the name of a period
+SESSION_CHARACTERS_MAX = 300  # of a session id in the name of its period
 FIRST_AT, LAST_AT = (  # the range of dates that leaves room for a time zone and a week
     datetime.min.replace(day=20, tzinfo=UTC),
     datetime.max.replace(day=10, tzinfo=UTC),
@@ -55,7 +55,7 @@ class DuePeriod(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def ids(self) -> set[EventId]:
-        """The ids of its sources."""
+        """The ids of the sources."""
         return {source.id for source in self.sources}
 
     @property
@@ -71,7 +71,7 @@ class DuePeriod(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def unfounded(self) -> tuple[EventId, ...]:
-        """The replaced crystals with a source that is gone; they end if no successor is made."""
+        """The ids of the replaced crystals that lost a source; they are retracted if no successor is made."""
         intact = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
         return tuple([each for each in self.superseded if each not in intact])
 
@@ -99,7 +99,7 @@ class Calendar:
 
 
 def days_before(at: datetime, days: int) -> datetime:
-    """The time so many days earlier, at least the beginning of the calendar."""
+    """Return the time this many days earlier; near the beginning of the calendar, its beginning."""
     return at - timedelta(days=days) if at > FIRST_AT else datetime.min.replace(tzinfo=UTC)
 
 
@@ -115,10 +115,11 @@ def sessions(
     sealed: Collection[EventId] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Mark] | Waiting]:
-    """The sessions and pools to crystallize from marks that no crystal covers, and those that wait.
+    """Yield the sessions and daily pools to crystallize from marks that no crystal covers, and those that wait.
 
     `live` has the crystals of sessions and pools around the marks, `last_at` the time of the last event of a session.
-    With `forced`, every session counts as over. The marks in `sealed` have lost their crystal and are always included.
+    With `forced`, every session counts as over. The marks in `sealed` have lost their crystal, so they are included
+    even if their session is not over.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
@@ -155,7 +156,7 @@ def sessions(
 
 
 def session_period(session: str) -> str:
-    """The period of a session's crystal; a very long id is shortened to its beginning and a hash."""
+    """Return the name of a session's period; a very long id is shortened to its beginning and a hash."""
     if len(session) <= SESSION_CHARACTERS_MAX:
         return f"session:{session}"
     digest = blake2b(session.encode(), digest_size=8).hexdigest()
@@ -163,7 +164,7 @@ def session_period(session: str) -> str:
 
 
 def is_of_another(mark: Mark, period: str) -> bool:
-    """True if a mark belongs to another session than that of the period."""
+    """Return True if `period` is that of a session and the mark belongs to another session."""
     if mark.session is None or not period.startswith(session_period("")):
         return False
     name, later = session_period(mark.session), _LATER_DAY.fullmatch(period)
@@ -171,7 +172,7 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """The crystals of each session by period: the first, and those of later days, whose period ends with the day."""
+    """Map each period to its crystals; a session's first period also gets the crystals of its later days."""
     by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_period[crystal.period].append(crystal)
@@ -186,7 +187,7 @@ _LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
 def _parts(
     marks: Sequence[Mark], own: Sequence[Crystal], calendar: Calendar
 ) -> list[tuple[Crystal | None, tuple[Mark, ...]]]:
-    """The marks of one session in groups: late ones by the crystal they revise, the others by day."""
+    """Group the marks of one session: late ones by the crystal they revise, all others together with None."""
     late: defaultdict[str, list[Mark]] = defaultdict(list)
     fresh: list[Mark] = []
     for mark in marks:
@@ -209,9 +210,10 @@ def days(
     again: Collection[str] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """The days to crystallize from session crystals that no day covers. `live` has crystals of days, by period.
+    """Yield the days to crystallize from session crystals that no day crystal covers, and those that wait.
 
-    The periods in `again` have lost their crystal and are included even if they are not over.
+    `live` has the crystals of days, by period. The periods in `again` have lost their crystal and are included even if
+    they are not over.
     """
     by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
@@ -231,7 +233,10 @@ def weeks(
     again: Collection[str] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """The weeks to crystallize from day crystals that no week covers. `live` has crystals of weeks, by period."""
+    """Yield the weeks to crystallize from day crystals that no week crystal covers, and those that wait.
+
+    `live` has the crystals of weeks, by period. `again` and `forced` are as in `days`.
+    """
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_week[calendar.week(_day_of(crystal, calendar))].append(crystal)
@@ -253,10 +258,11 @@ def epochs(
     label: str | None = None,
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """The epochs to crystallize from week crystals that no epoch covers; a milestone ends an epoch and opens the next.
+    """Yield the epochs to crystallize from week crystals that no epoch covers, and the one that waits.
 
-    `live` has crystals of epochs by period, `survivors` the purged ones, and `homes` the epoch of each week, where its
-    new revision goes. An epoch is not named after its milestone.
+    A milestone ends an epoch and opens the next. `live` has the crystals of epochs by period, `survivors` the purged
+    ones. `homes` maps a week to the epoch that contained it, which also gets the new revision of the week. The name of
+    an epoch does not contain the text of its milestone.
     """
     known = live or {}
     gone = {each.period: each for each in survivors}
@@ -269,8 +275,8 @@ def epochs(
         if period in known:
             yield _epoch(period, group, known, known[period].label)
         else:
-            closing = _epoch(period, group, known, gone[period].label)
-            yield msgspec.structs.replace(closing, survivor=gone[period])
+            due_period = _epoch(period, group, known, gone[period].label)
+            yield msgspec.structs.replace(due_period, survivor=gone[period])
     for milestone in _in_order(milestones):
         before = [crystal for crystal in left if crystal.start_at < milestone.at]
         if before and calendar.is_week_over(calendar.day(milestone.at), now):
@@ -305,16 +311,16 @@ def _closing(
     return Waiting(period=period, count=len(group), reason=f"{waits} is not over")
 
 
-def with_sources(closing: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeriod[S]:
-    """A due period, extended by the live sources of the crystals that it supersedes."""
-    sources: dict[EventId, S] = {source.id: source for source in closing.sources}
-    for crystal in closing.supersedes:
+def with_sources(due_period: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeriod[S]:
+    """Add to a due period the sources of the crystals that it supersedes, as far as they are in `live`."""
+    sources: dict[EventId, S] = {source.id: source for source in due_period.sources}
+    for crystal in due_period.supersedes:
         sources |= {each: live[each] for each in crystal.sources if each in live}
-    return msgspec.structs.replace(closing, sources=tuple(_in_order(sources.values())))
+    return msgspec.structs.replace(due_period, sources=tuple(_in_order(sources.values())))
 
 
 def _day_of(crystal: Crystal, calendar: Calendar) -> date:
-    """The day of a crystal: the day it began, so that a late mark does not move it."""
+    """Return the day of a crystal: the day it began, so that a late mark does not move it."""
     return calendar.day(crystal.start_at)
 
 

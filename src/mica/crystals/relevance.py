@@ -23,7 +23,7 @@ def score_recency(at: datetime, now: datetime) -> float:
 
 
 def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -> float:
-    """The share of the query's terms that a crystal contains, with a bonus if it contains the whole phrase; 0 to 1."""
+    """Return the share of query terms that a crystal contains, plus a bonus if it has the whole phrase; 0 to 1."""
     if not query_terms:
         return 0.0
     texts = [*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""]
@@ -37,10 +37,10 @@ def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -
 async def read_matching(
     index: CrystalIndex, query_terms: Collection[str], query: CrystalQuery, *, limit: int | None = None
 ) -> list[Crystal]:
-    """The crystals that fit the query and contain one of these terms, in the index's order.
+    """Return the crystals that fit the query and contain one of these terms, in the index's order.
 
-    Of more than `limit`, those with the most terms are read; ties go to the latest. Staleness, which is expensive, is
-    checked for these only.
+    If there are more than `limit`, those with the most terms are read; ties go to the latest. Staleness is expensive
+    and therefore checked only for the crystals that are read.
     """
     of_any = msgspec.structs.replace(query, is_stale=None)
     postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}
@@ -51,7 +51,7 @@ async def read_matching(
 
 
 def rank_by_relevance(crystals: Iterable[Crystal], query: str) -> list[Crystal]:
-    """The crystals that contain a term of the query, most relevant first; ties go to the latest."""
+    """Return the crystals that contain a term of the query, most relevant first; ties go to the latest."""
     query_terms = frozenset(terms(query))
     scored = [(score, each) for each in crystals if (score := score_relevance(each, query_terms, query)) > 0]
     return [each for _, each in sorted(scored, key=lambda pair: (pair[0], pair[1].end_at), reverse=True)]
@@ -66,10 +66,10 @@ def select_within(
     query: str = "",
     now: datetime,
 ) -> list[Crystal]:
-    """The crystals that fit a budget together, highest level first, then by score; with a query, only relevant ones.
+    """Return crystals that fit a budget together, by level from the highest, then by score.
 
-    `above` has the positions of the crystals that cover a position. A crystal that is covered by a chosen one is
-    considered last.
+    `above` maps the position of a crystal to the positions of the crystals that cover it. A crystal that is covered by
+    a chosen one is considered last. With a query, only crystals that contain a term of it are returned.
     """
     query_terms = frozenset(terms(query))
     relevance = {each.id: score_relevance(each, query_terms, query) if query else 0.0 for each in crystals}

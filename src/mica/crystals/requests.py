@@ -39,11 +39,11 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def waiting(self, reason: str) -> tuple[Waiting, ...]:
-        """All crystals to make again, as waiting for this reason."""
+        """Return every crystal of `to_remake` as waiting, with this reason."""
         return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.to_remake])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
-        """The crystals that were not made again, each with the number of remaining sources and the reason."""
+        """Return the crystals that were not made again, each with the number of remaining sources and the reason."""
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
         ended = [each for each in self.to_remake if each.period not in made]
@@ -68,7 +68,7 @@ class CrystalScope(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None  # ignore earlier events
     label: str | None = None
     is_forced: bool = False  # also periods that are not over
-    removed: RemovedCrystals | None = None  # only replacements of these and of stale crystals
+    removed: RemovedCrystals | None = None  # if set, make only replacements of these and of stale crystals
     is_dry: bool = False  # record nothing
     digest: Digester | None = None  # None: the extractive one
 
@@ -91,7 +91,7 @@ class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _explain_ended(gone: Crystal, done: Crystallized) -> Waiting:
-    """Return the reason why a removed crystal was not made again."""
+    """Return why a removed crystal was not made again, and the number of its sources in another crystal."""
     for each in done.crystals:
         if left := set(each.sources).intersection(gone.sources):
             return Waiting(period=gone.period, count=len(left), reason=f"its other sources are in {each.period} now")

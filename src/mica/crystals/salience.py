@@ -47,7 +47,7 @@ _ENDING = re.compile(
 
 
 def units(text: str) -> list[str]:
-    """The units of a text in order, with repetitions."""
+    """Return the units of a text: words first, then identifiers, with repetitions."""
     return [unit for unit, _ in spell_units(text)]
 
 
@@ -55,7 +55,7 @@ Spelling: TypeAlias = tuple[str, str]  # a unit, and its spelling
 
 
 def spell_units(text: str) -> Iterator[Spelling]:
-    """The units of a text with their spellings: words first, then identifiers."""
+    """Yield the units of a text with their spellings: words first, then identifiers."""
     for word in words(text):
         if unit := _unit(word):
             yield unit, word
@@ -132,7 +132,7 @@ class UnitMentions(msgspec.Struct, array_like=True, gc=False):
 
 
 class MentionTally(msgspec.Struct):
-    """The counts of all units of a stretch of work, which a higher level adds up."""
+    """The mention counts of all units in a stretch of work. Tallies of consecutive stretches can be added up."""
 
     marks: float = 0.0
     places: int = 0
@@ -150,7 +150,7 @@ class MentionTally(msgspec.Struct):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The learned weights of the counts."""
+    """The learned weights with which `weigh` turns counts into probabilities."""
 
     intercept: float
     weights: dict[str, float]
@@ -164,13 +164,13 @@ class Table(msgspec.Struct, frozen=True):
         return rarity * NUMBER_SHARE if unit.isdigit() else rarity
 
     def is_common(self, unit: str) -> bool:
-        """True for a unit that is frequent in all work, or a number."""
+        """Return True for a number, or a unit that is frequent in all work."""
         return unit in self.words or unit.isdigit()
 
 
 @cache
 def load_table() -> Table:
-    """The table that is shipped with mica."""
+    """Return the weights that are shipped with mica."""
     return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
@@ -190,12 +190,12 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_filler(sentence: str) -> bool:
-    """True for a sentence that is a transition or reports housekeeping."""
+    """Return True for a sentence that is a transition or reports housekeeping."""
     return bool(_FILLER.match(sentence))
 
 
 def tally(sentences: Iterable[Sentence]) -> MentionTally:
-    """The counts of sentences in their order."""
+    """Count the units of sentences, which are in the order of their marks."""
     counted = MentionTally()
     place = -1
     seen: set[str] = set()
@@ -231,7 +231,7 @@ def _count(counts: dict[str, UnitMentions], sentence: Sentence, seen: set[str]) 
 
 
 def merge(tallies: Iterable[MentionTally]) -> MentionTally:
-    """The counts of several stretches of work, in their order, added up."""
+    """Add up the tallies of consecutive stretches of work, the earliest first."""
     merged = MentionTally()
     for each in tallies:
         merged.add(each)
@@ -239,7 +239,7 @@ def merge(tallies: Iterable[MentionTally]) -> MentionTally:
 
 
 def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: float) -> tuple[float, ...]:
-    """The values of SIGNALS for one unit."""
+    """Return the model features of one unit, in the order of SIGNALS."""
     span = max(1, counted.places - 1)
     marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
     requested = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
@@ -268,7 +268,7 @@ _OF_NO_KIND = (0.0,) * len(KINDS)
 
 
 def weigh(counted: MentionTally, table: Table, *, pause: Pause = never_pause) -> Mapping[str, float]:
-    """The probability, for each unit, that its author mentions it when summing up the work."""
+    """Return, for each unit, the probability that an author mentions it when summing up the work."""
     likely = {}
     weights = [table.weights.get(name, 0.0) for name in SIGNALS]
     for unit, mentions in counted.units.items():

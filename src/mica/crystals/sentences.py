@@ -32,7 +32,7 @@ _CLAUSE = re.compile(r"(?<=\w['\")\]`])[:;](?=\s)|(?<=\w)[:;](?=\s)")
 
 
 def split(text: str) -> Iterator[str]:
-    """The sentences of a text in order, verbatim and without bullets.
+    """Yield the sentences of a text in order, verbatim and without bullets.
 
     A line that begins with a small letter continues the line before it.
     """
@@ -41,9 +41,9 @@ def split(text: str) -> Iterator[str]:
 
 
 def parts(sentence: str) -> Iterator[str]:
-    """Split a long sentence at colons and semicolons if both sides have enough words.
+    """Yield the clauses of a long sentence, split at colons and semicolons if both sides have enough words.
 
-    The punctuation mark is dropped. A short sentence is returned whole.
+    The punctuation mark is dropped. A short sentence is yielded whole.
     """
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
@@ -56,13 +56,13 @@ def parts(sentence: str) -> Iterator[str]:
 
 
 def tail(sentence: str) -> str:
-    """The part after the last colon or semicolon of a long sentence if it begins with a capital; else empty."""
+    """Return the last clause of a long sentence if it begins with a capital letter; else an empty string."""
     last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each group of lines that belong together, without blanks and bullets."""
+    """Yield start and end of each group of lines that belong together, without surrounding blanks and bullets."""
     first, last = 0, 0
     ended = 0
     for line in _LINE.finditer(text):
@@ -213,10 +213,10 @@ def choose(
     request_tokens: int,
     pause: Pause = never_pause,
 ) -> list[int]:
-    """Return the numbers of the chosen sentences, in order. The worth of a unit counts once and may be negative.
+    """Return the indexes of the chosen sentences, in order. The worth of a unit counts once and may be negative.
 
-    Greedy: takes the sentence with the most worth per token until no sentence that fits gains. Ties go to the earlier
-    one, so the result is deterministic. Takes about linear time in all units of all candidates.
+    The choice is greedy: it takes the sentence with the most worth per token, until no sentence that fits adds worth.
+    Ties go to the earlier one, so the result is deterministic. The time is about linear in all units of all candidates.
     """
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
@@ -242,7 +242,7 @@ def choose(
         loss, number = heapq.heappop(queue)
         best = candidates[number]
         if number in chosen or -loss != scores[number] or not fits(best) or best.thought in chosen_thoughts:
-            continue  # an older entry, or one that fitted when it was entered
+            continue  # outdated: chosen, rescored, too long by now, or an alternative of a chosen one
         if loss >= 0:
             break
         if is_covered(best.units, covered) and chosen:

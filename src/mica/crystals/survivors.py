@@ -1,4 +1,4 @@
-"""Survivors: the data about purged epochs and trees in the record of a purge, from which they are made again.
+"""Survivors: data in the record of a purge from which purged epoch and tree crystals are made again.
 
 Sessions, days and weeks follow from the clock. The end of an epoch, its label, and the request for a tree are recorded
 in no other event.
@@ -20,7 +20,7 @@ SURVIVORS = "survivors"  # a key of the record's data
 
 
 async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], selection: Selection) -> list[Crystal]:
-    """The live crystals that a purge removes only because of their sources."""
+    """Return the live crystals that a purge removes only because their sources are purged."""
     others = [event for event in removed if selection.conditions == ("value",) or not selection.fits(event)]
     positions = frozenset([event.position for event in others if event.position is not None])
     return await index.query(CrystalQuery(positions=positions, limit=None)) if positions else []
@@ -29,7 +29,7 @@ async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], sele
 async def survivors(
     log: EventLog, removed: Iterable[Crystal], records: Iterable[Event], selection: Selection
 ) -> list[Survivor]:
-    """The survivors of these crystals, and of earlier purges whose records are purged too."""
+    """Return the survivors of these crystals, and those in earlier purge records that are now purged, too."""
     found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.
     found += [msgspec.structs.replace(each, label=None) for each in await _read_survivors(log, records)]
@@ -48,7 +48,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """The survivor without the purged text."""
+    """Return the survivor without label and weeks that contain purged text."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,
@@ -64,7 +64,7 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def of(cls, log: EventLog, index: CrystalIndex) -> Survivors:
-        """The survivors in a log; retracted crystals are not pending."""
+        """Read the survivors from a log. One is pending unless its crystal was retracted or has a successor."""
         records = await log.query(EventQuery(names=(PURGE,), limit=None))
         if not (known := await _read_survivors(log, records)):
             return cls(pending=(), known=())
@@ -83,15 +83,16 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
         return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
 
     def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
-        """The period of the epoch of each week, if that epoch exists or is pending."""
+        """Map the period of each recorded week to that of its epoch, for epochs in `epochs` and pending ones."""
         there = {epoch.period for epoch in epochs}.union(each.period for each in self.pending)
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 
 
 async def _read_survivors(log: EventLog, records: Iterable[Event]) -> list[Survivor]:
-    """The survivors in these records whose crystal is a tombstone of that purge; other programs could emit a record.
+    """Return the survivors in these records whose crystal is a tombstone of the recorded purge.
 
-    If the record of a purge was purged, the record of the later purge counts.
+    This check rejects records that another program emitted. If the record of a purge was purged, the record of the
+    later purge counts.
     """
     listed = [(record.id, each) for record in records for each in _parse_survivors(record) if is_id(each.crystal)]
     if not listed:
@@ -105,7 +106,7 @@ async def _read_survivors(log: EventLog, records: Iterable[Event]) -> list[Survi
 
 
 async def _purges_of(log: EventLog, identifiers: Sequence[EventId]) -> dict[EventId, EventId]:
-    """The purge that removed each of these events, for those that were purged."""
+    """Return the purge that removed each of these events, by event id, for those that were purged."""
     events = await log.get_many(identifiers) if identifiers else []
     return {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
 

@@ -43,7 +43,7 @@ REPLACED = "a later revision of its crystal was promoted"
 
 
 class TeachingBook:
-    """The teachings of one space. Withdrawals are recorded as events with ids from `ids`."""
+    """Reads, promotes and withdraws the teachings of one space. `ids` supplies the ids of withdrawal events."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class TeachingBook:
         self._clock = clock
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
-        """The teachings that still hold, oldest first; on request also those that ended, with the reason."""
+        """Return the teachings in force, oldest first; `with_ended` adds those that ended, with the reason."""
         return await read_teachings(self._log, self._index, with_ended=with_ended)
 
     async def promote(
         self, identifier: EventId, *, by: str, reason: str = "", origin: Origin = "user", context: Context
     ) -> Teaching:
-        """Make a live crystal a teaching; one that is a teaching already is returned as it is.
+        """Promote a live crystal to a teaching; if it already is one, that teaching is returned.
 
         A teaching of an earlier revision is withdrawn. Raises InvalidInput if the crystal is not live.
         """
@@ -93,9 +93,9 @@ class TeachingBook:
         return teaching_of(stored)
 
     async def candidates(self) -> list[Candidate]:
-        """The crystals that are good enough and are no teachings yet, best first.
+        """Return the crystals that are good enough and not promoted yet, best first.
 
-        Withdrawn teachings and later revisions of their crystals are left out.
+        If a teaching was withdrawn, its crystal and later revisions of it are left out.
         """
         teachings = await self.teachings(with_ended=True)
         promoted = {teaching.crystal for teaching in teachings}
@@ -106,7 +106,7 @@ class TeachingBook:
         return select_candidates((crystal for crystal in live if crystal.id not in promoted), besides=besides)
 
     async def promote_best(self, *, context: Context, limit: int = AUTO_MAX) -> list[Teaching]:
-        """Promote the best candidates, at most `limit`."""
+        """Promote the best candidates, at most `limit`; returns the new teachings."""
         best = (await self.candidates())[:limit]
         return [
             await self.promote(
@@ -120,7 +120,7 @@ class TeachingBook:
         ]
 
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
-        """End a teaching; one that has ended is returned as it is. Raises InvalidInput if it is no teaching."""
+        """End a teaching and return it; one that has ended is unchanged. Raises InvalidInput for another event."""
         teaching = await self._teaching(identifier)
         if teaching.ended is None:
             await self._append([self._withdrawal(teaching, redact(reason), context=context, origin="user")])
@@ -168,7 +168,7 @@ class TeachingBook:
 
 
 async def read_teachings(log: EventLog, index: CrystalIndex, *, with_ended: bool = False) -> list[Teaching]:
-    """The teachings of a space, oldest first: those that still hold, and on request those that ended."""
+    """Return the teachings of a space, oldest first: those in force and, with `with_ended`, those that ended."""
     promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
     if not promoted:
         return []
@@ -185,7 +185,7 @@ async def read_teachings(log: EventLog, index: CrystalIndex, *, with_ended: bool
 
 
 async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
-    """The live successors of promoted crystals, by the id of the promoted one."""
+    """Return the live successor of each promoted crystal that was superseded, by the id of the promoted one."""
     successors: dict[EventId, EventId] = {}
     for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
         for live in await index.query(CrystalQuery(level=level, period=period, limit=1)):
@@ -195,7 +195,7 @@ async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dic
 
 
 async def teachings_citing(log: EventLog, identifiers: Sequence[EventId]) -> list[EventId]:
-    """The ids of all teachings, ended ones included, that cite one of these marks or crystals."""
+    """Return the ids of all teachings, ended ones included, that cite one of these marks or crystals."""
     ids = frozenset(identifiers)
     promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
     return [event.id for event in promoted if not ids.isdisjoint(teaching_of(event).cites)]

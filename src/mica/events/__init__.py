@@ -1,1 +1,1 @@
-"""The log: contexts, emitting, the journal and its segments, following, chains, import and export."""
+"""The event log: contexts, emitting, the journal and its segments, following, chains, import and export."""

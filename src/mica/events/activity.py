@@ -15,13 +15,13 @@ STEP_NAMES = ("file.read", "file.edit", "file.create")  # the events that count 
 
 
 class SessionLine(msgspec.Struct, kw_only=True):
-    """The first prompt, the counts and the closing words of one session."""
+    """A summary of one session: its times, its first prompt, its closing words and the counts of its events."""
 
     session: str
     started_at: datetime
     ended_at: datetime
-    prompt: str = ""  # the first
-    closing: str = ""  # the last words
+    prompt: str = ""  # the first prompt or slash command
+    closing: str = ""  # the text of the latest mark tagged `closing`
     prompts: int = 0
     reads: int = 0
     edits: int = 0
@@ -31,7 +31,7 @@ class SessionLine(msgspec.Struct, kw_only=True):
 
 
 class FileLine(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a file was used, and the tokens it cost to read."""
+    """How often one file was read and edited, and the tokens spent on reading it."""
 
     path: str
     sessions: int
@@ -42,7 +42,7 @@ class FileLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visit(msgspec.Struct, kw_only=True):
-    """The uses of one file, and the last of them."""
+    """The accesses to one file, counted, with the latest access event."""
 
     path: str
     votes: float = 0.0
@@ -55,7 +55,7 @@ class Visit(msgspec.Struct, kw_only=True):
 
 
 class UsageTotals(msgspec.Struct, kw_only=True):
-    """Token totals of models; each answer counts once."""
+    """The token totals of all model answers."""
 
     answers: int = 0
     input_tokens: int = 0
@@ -65,21 +65,21 @@ class UsageTotals(msgspec.Struct, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest sessions, the most used files and the token totals."""
+    """A summary of recent work: the latest sessions, the most used files and the token totals."""
 
     sessions: tuple[SessionLine, ...]  # the latest first
-    files: tuple[FileLine, ...]  # those used by most sessions first
+    files: tuple[FileLine, ...]  # files used by the most sessions first
     usage: UsageTotals
     events: int  # number of events summarized
-    since: datetime | None  # the first of them
-    is_partial: bool = False  # there are older ones
+    since: datetime | None  # the time of the first summarized event
+    is_partial: bool = False  # True if there are older events
 
 
 OURS = ("transcript.read", "brief")  # recorded by mica itself, not by an agent
 
 
 def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
-    """An overview of these events, which must be in order of time."""
+    """Summarize events, which must be in order of time. `sessions` and `files` limit the lines of each list."""
     events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
     usage = UsageTotals()
@@ -100,7 +100,7 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
 
 
 def file_lines(steps: Iterable[Event]) -> list[FileLine]:
-    """Files by the number of sessions and turns that used them, most first."""
+    """One line per file, sorted by the number of sessions, then of turns, then of tokens, highest first."""
     lines = [
         FileLine(
             path=visit.path,
@@ -116,9 +116,10 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
 
 
 def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
-    """Visits by file. A turn votes once for each file, with its weight, or with 1 if there are no weights.
+    """Count the accesses to each file, in order of first access. Failed steps are ignored.
 
-    Failed steps are not counted.
+    Each turn adds one vote to every file it used. A vote counts as the turn's weight (0 if the turn has none), or as 1
+    if there are no weights.
     """
     visits: dict[str, Visit] = {}
     votes: dict[str, dict[EventId, float]] = defaultdict(dict)
@@ -184,10 +185,10 @@ IDLE = timedelta(minutes=30)
 
 
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that has not ended."""
+    """A session without an end event, with its latest event."""
 
     session: str
-    agents: tuple[str, ...]  # recently active in it
+    agents: tuple[str, ...]  # recently active in the session
     last: Event
 
     @property
@@ -196,7 +197,10 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_sessions(recent: Iterable[Event]) -> list[OpenSession]:
-    """The sessions without an end among recent events, latest last; the events must reach back one idle time."""
+    """The sessions that have recent events and no later end event, the most recently active one last.
+
+    The events must cover at least the last IDLE minutes.
+    """
     sessions: dict[str, OpenSession] = {}
     for event in sorted(recent, key=lambda event: event.sort_key):
         session = event.context.session

@@ -1,4 +1,4 @@
-"""The public class behind `memory.events`: the recorded events, their chains, and the log as it grows."""
+"""The public class behind `memory.events`: read, follow, analyse, import and export recorded events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fra
 class Events:
     """The events of a space: `await memory.events.query()`, `.get`, `.chain`, `.follow` …
 
-    Every method sees all events that were emitted before the call. A reference is an event, an id or a position.
+    Every method includes all events that were emitted before the call. A reference is an event, an id or a position.
     """
 
     def __init__(self, store: Store, log: Log, *, clock: Clock, trees: WorkingTrees) -> None:
@@ -46,7 +46,7 @@ class Events:
     # -- Recording
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store complete events from another process, all or none; followers in this process see them."""
+        """Store complete events from another process, all or none. Followers in this process receive them."""
         return await self._log.append(events)
 
     def check_mark(
@@ -57,7 +57,7 @@ class Events:
         why: str | None = None,
         principles: str | Sequence[str] = (),
     ) -> None:
-        """Raise what `memory.mark` would raise for this content, and record nothing."""
+        """Raise the error that `memory.mark` would raise for this content. Nothing is recorded."""
         self._log.check_mark(text, tags=tags, why=why, principles=principles)
 
     def environment(self) -> dict[str, str]:
@@ -66,17 +66,17 @@ class Events:
 
     @property
     def age_s(self) -> float | None:
-        """The seconds since the current context block was opened; None outside of every block."""
+        """The seconds since the current `with memory.context(…)` block was opened; None outside of such a block."""
         return age_s(self._log.space)
 
     # -- Reading
 
     async def get(self, reference: Reference) -> Event:
-        """The event of this id or position. Raises UnknownEvent."""
+        """The event with this id or position. Raises UnknownEvent."""
         return await self._log.get(reference)
 
     async def resolve(self, references: Iterable[Reference]) -> ResolvedEvents:
-        """The events of up to 100 references, in their order, and the names of those that do not exist."""
+        """Look up to 100 references at once: the events in the same order, and the references that do not exist."""
         listed = as_list(references)
         reads = await self._log.reads()
         return match_references(listed, [await self._log.find(each, reads) for each in listed])
@@ -88,10 +88,10 @@ class Events:
     async def log(
         self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Every matching stored event, in commit order, from after a position to the end of the log.
+        """Every matching event stored after a position, in commit order, up to the end of the log.
 
-        With ancestors, no parent is missing: all ancestors of these events are included. The log is read in small
-        steps, so its size does not matter; the query's limit is ignored.
+        `with_ancestors` also includes all ancestors of these events, so that every parent is present. The log is read
+        in batches, so memory use does not grow with its size. The query's limit is ignored.
         """
         check_number("after", after)
         await self._log.stored()
@@ -107,7 +107,7 @@ class Events:
     async def names(self, query: EventQuery | None = None) -> dict[str, int]:
         """The names of the matching events with their counts, most frequent first.
 
-        The log is read once, in small steps; the query's limit is ignored.
+        The whole log is read once, in batches. The query's limit is ignored.
         """
         counts: Counter[str] = Counter()
         async for event in self.log(query):
@@ -115,19 +115,19 @@ class Events:
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
     async def position(self) -> int:
-        """The position of the last event, 0 if there is none: a follower that starts here sees later events only."""
+        """The position of the last event, or 0. A follower that starts there receives only later events."""
         await self._log.stored()
         return await self._store.log.last_position()
 
     def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Follower:
-        """Every matching event, in commit order, as it is stored; each exactly once.
+        """Iterate over every matching event as soon as it is stored: in commit order, each event exactly once.
 
-        Use it as `async for event in memory.events.follow(…)`. It starts after a position, or with the first event
-        stored after the loop has started; `after=await memory.events.position()` makes that exact. A position beyond
-        the end counts as the end. It includes events of other processes and machines. While the store is unavailable it
-        waits and then continues; when this memory is closed it raises StoreUnavailable. Leaving the loop needs no
-        cleanup. The query's limit is ignored. `poll_s` is the delay for events of other processes where the store
-        cannot notify.
+        Use it as `async for event in memory.events.follow(…)`. Iteration starts after the position `after`, or by
+        default with the first event stored after the loop has started; `after=await memory.events.position()` makes
+        that start exact. A position beyond the end of the log counts as the end. Events of other processes and
+        machines are included. While the store is unavailable the iterator waits and retries; when this memory is
+        closed it raises StoreUnavailable. Leaving the loop needs no cleanup. The query's limit is ignored. `poll_s`
+        is the poll interval for events of other processes if the store cannot send notifications.
         """
         if after is not None:
             check_number("after", after)
@@ -151,31 +151,31 @@ class Events:
     # -- Chains
 
     async def chain(self, event: Reference) -> list[Event]:
-        """All events of the chain that this one belongs to, oldest first. Raises UnknownEvent."""
+        """All events of the chain that an event belongs to, oldest first. Raises UnknownEvent."""
         reads = await self._log.reads()
         return await reads.chains.chain((await self._event(event, reads)).correlation)
 
     async def ancestors(self, event: Reference) -> list[Event]:
-        """The events that led to this one, nearest first. Raises UnknownEvent."""
+        """The ancestors of an event, its parent first. Raises UnknownEvent."""
         reads = await self._log.reads()
         return await reads.chains.ancestors((await self._event(event, reads)).id)
 
     async def descendants(self, event: Reference, *, depth: int | None = None) -> list[Event]:
-        """The events that this one led to, oldest first, at most `depth` steps below it. Raises UnknownEvent."""
+        """The descendants of an event, oldest first, at most `depth` generations below it. Raises UnknownEvent."""
         if depth is not None:
             check_number("depth", depth)
         reads = await self._log.reads()
         return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
 
     async def impact(self, event: Reference) -> chains.Impact:
-        """The later events of this event's chain: those it caused, and those that are only correlated."""
+        """The later events of an event's chain, split into its descendants and merely correlated events."""
         reads = await self._log.reads()
         start = await self._event(event, reads)
         chain = await reads.chains.chain(start.correlation)
         return chains.impact(start, chain=chain, descendants=await reads.chains.descendants(start.id))
 
     async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
-        """The latest matching failures, oldest first, each with its causes and the agents involved."""
+        """The latest matching failed events, oldest first, each with its ancestors and the agents involved."""
         reads = await self._log.reads()
         failed = await reads.log.query(msgspec.structs.replace(query or EventQuery(), errors=True))
         return [
@@ -195,9 +195,10 @@ class Events:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> AsyncIterator[Event]:
-        """The chain of this event, from the event on: all at once, or at a multiple of the recorded speed.
+        """Yield an event and the later events of its chain: at once, or at a multiple of the recorded speed.
 
-        With a speed, each event is yielded when it is due by `clock`, which counts seconds. Nothing is executed again.
+        With a speed, each event is yielded when it is due according to `clock`, which counts seconds. Events are only
+        yielded; nothing is executed again. Raises UnknownEvent, and InvalidInput for an impossible speed.
         """
         chains.check_speed(speed)
         reads = await self._log.reads()
@@ -209,14 +210,14 @@ class Events:
     # -- Sessions
 
     async def open_sessions(self) -> list[OpenSession]:
-        """The sessions that have not ended and had an event in the last 30 minutes, latest last."""
+        """The sessions without an end event that were active in the last 30 minutes, the most recent one last."""
         return open_sessions(await self.query(EventQuery(since=self._clock() - IDLE, limit=None)))
 
     async def resume(self, session: str) -> Scope:
-        """A `with` block that continues a session of this or an earlier process.
+        """A scope for a `with` block that continues a session of this or an earlier process.
 
-        Events in it have the context of the session's last event and descend from it. Raises InvalidInput if there is
-        no such session.
+        Events emitted in the block get the context of the session's last event and become its descendants. Raises
+        InvalidInput if there is no such session.
         """
         last = await self.query(EventQuery(session=session, limit=1)) if session is not None else []
         if not last:
@@ -232,10 +233,11 @@ class Events:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     async def directory(self) -> Path | None:
-        """The working tree of this space: the current one if it belongs here, else that of the latest session.
+        """The root of the working tree that this space is about.
 
-        Without a session it is the current one. None if the session's directory is not on this
-        machine.
+        This is the working tree around the current directory if it uses this store, otherwise that of the latest
+        session. Without any session it is the current one. None if that directory is not on this machine or may not be
+        read.
         """
         here = self._trees.current()
         started = await self.query(EventQuery(names=(STARTED,), limit=1))
@@ -255,12 +257,12 @@ class Events:
         source: str = "",
         allow_orphans: bool = False,
     ) -> LogImportResult:
-        """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
+        """Store the events of a JSONL file, all or none; importing the same file again changes nothing.
 
-        An open file, such as standard input, is read from its current position. All or nothing; importing again
-        changes nothing. Events that were purged here before are stored as tombstones and counted. `source`
-        distinguishes logs that use the same ids. Raises InvalidInput with the lines that cannot be read, or whose
-        parent is neither in the file nor in this space.
+        The formats are mica's own export, CloudEvents, and logs with embedded KSI or flat contexts. An open file, such
+        as standard input, is read from its current position. Events that were purged here before are stored as
+        tombstones and counted. `source` distinguishes logs that use the same ids. Raises InvalidInput naming the lines
+        that cannot be read or whose parent is neither in the file nor in this space.
         """
         await self._log.stored()
         return await import_log(
@@ -283,8 +285,8 @@ class Events:
     ) -> LogExportResult:
         """Write events as JSON lines, in the order of the log; a file is replaced completely or not at all.
 
-        A file is recorded, so that a later purge can remove events from it; an open stream is not. Raises InvalidInput
-        if the file cannot be written.
+        The path of a file is recorded in the log, so that a later purge can also remove events from the file; an open
+        stream is not recorded. Raises InvalidInput if the file cannot be written.
         """
         count = 0
         with nullcontext(file) if not isinstance(file, Path) else atomic_writer(file) as stream:
@@ -299,7 +301,7 @@ class Events:
         return LogExportResult(events=count)
 
     async def _event(self, reference: Reference, reads: Reads) -> Event:
-        """The event of a reference; an event is returned as it is, without reading it again."""
+        """Look up a reference; an event is returned unchanged, without reading it again. Raises UnknownEvent."""
         event = reference if isinstance(reference, Event) else await self._log.find(reference, reads)
         if event is None:
             raise UnknownEvent(str(reference))

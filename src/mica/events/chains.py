@@ -1,4 +1,4 @@
-"""Analysis of chains of events: the impact of an event, the causes of a failure, the difference of two runs."""
+"""Analyse chains of events: the impact of an event, the causes of a failure, the first difference of two runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mica.model.event import Event
 
 
 class Impact(msgspec.Struct, frozen=True, kw_only=True):
-    """Later events of the chain: those caused by an event, and the others."""
+    """The later events of an event's chain: its descendants, and the other correlated events."""
 
-    descendants: tuple[Event, ...]  # caused by it
-    correlated: tuple[Event, ...]  # later in the same chain, but not caused by it
+    descendants: tuple[Event, ...]  # caused by the event
+    correlated: tuple[Event, ...]  # later in the same chain, but not caused by the event
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +24,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     event: Event
     ancestors: tuple[Event, ...]  # the root first
-    agents: tuple[str, ...]  # of its ancestors, itself and its descendants
+    agents: tuple[str, ...]  # of the event, its ancestors and its descendants
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that differs between two runs; None if it is missing in one."""
+    """A field whose values differ between two runs; a missing value is None."""
 
     field: str
     left: object
@@ -36,10 +36,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of common steps of two runs, and the first step that differs."""
+    """The result of comparing two runs: the number of equal steps, and the first step that differs."""
 
-    same: int  # common steps from the beginning
-    left: Event | None = None  # the first that differs; None if this run ended there, or both are equal
+    same: int  # equal steps from the beginning
+    left: Event | None = None  # the first different event; None if this run ended there, or both are equal
     right: Event | None = None
     differences: tuple[Difference, ...] = ()
 
@@ -49,24 +49,25 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]) -> Impact:
-    """The later events of its chain: caused by this event, or only correlated."""
+    """Split the later events of an event's chain into its descendants and merely correlated events."""
     caused = {event.id, *(below.id for below in descendants)}
     later = tuple(other for other in chain if other.sort_key > event.sort_key and other.id not in caused)
     return Impact(descendants=tuple(descendants), correlated=later)
 
 
 def failure(event: Event, *, ancestors: Sequence[Event], descendants: Iterable[Event]) -> Failure:
-    """A failure with its ancestors and the agents involved."""
+    """Combine a failed event with its ancestors, root first, and the names of all agents involved."""
     above = tuple(reversed(ancestors))
     agents = {each.context.agent for each in (*above, event, *descendants) if each.context.agent}
     return Failure(event=event, ancestors=above, agents=tuple(sorted(agents)))
 
 
 def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection[str] = ()) -> Comparison:
-    """The first difference of two chains, compared step by step, with the fields that differ.
+    """Compare two chains step by step and return the first step that differs, with the fields that differ.
 
-    Compared are name, origin, error, depth, agent, which earlier step is the parent, and data by its fields; not ids,
-    times and sessions, which differ in every run. `ignore` names more fields to skip, such as `data.duration_s`.
+    The comparison covers name, origin, error, depth, agent, the step number of the parent, and each field of the data.
+    Ids, times and sessions are not compared, because they differ in every run. `ignore` names further fields to skip,
+    such as `data.duration_s`.
     """
     steps = [_numbered(run) for run in (left, right)]
     for number in range(max(len(left), len(right))):
@@ -81,7 +82,7 @@ def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection
 
 
 def compared_fields(*runs: Iterable[Event]) -> set[str]:
-    """The names of the fields that are compared, as used in `ignore`."""
+    """The names of all fields that `compare` would compare in these runs; `ignore` accepts the same names."""
     return {field for run in runs for event in run for field in _facts(event, {})}
 
 
@@ -92,7 +93,7 @@ async def replay(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Event]:
-    """The events in order: at once, or at this multiple of the recorded speed."""
+    """Yield events in order: at once if `speed` is None, otherwise at this multiple of the recorded speed."""
     first: Event | None = None
     started = clock()
     for event in chain:
@@ -105,7 +106,7 @@ async def replay(
 
 
 def since(event: Event, chain: Iterable[Event]) -> list[Event]:
-    """The event and all later events of its chain."""
+    """The event itself and all later events of its chain."""
     return [other for other in chain if other.id == event.id or other.sort_key > event.sort_key]
 
 
@@ -143,6 +144,6 @@ def _differences(
 
 
 def _differ(left: object, right: object) -> bool:
-    """True if two JSON values differ; unlike in Python, true and 1 do."""
+    """True if two values differ as JSON: unlike in Python, `true` and `1` are different."""
     encoded = (msgspec.json.encode(value, order="deterministic") for value in (left, right))
     return len(set(encoded)) > 1

@@ -4,8 +4,8 @@ One ContextVar holds an immutable chain of frames, one frame for each open `with
 so that two memories in one task never see each other's context. Leaving a block removes only its own frame, at any
 position in the chain, so blocks of interleaved generators may close in any order.
 
-A carrier transports the same value to another process or host in three W3C fields: `traceparent`, `tracestate` (with
-the exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
+A carrier transports the current context to another process or host in three W3C fields: `traceparent`, `tracestate`
+(with the exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 class Here(msgspec.Struct, frozen=True, gc=False):
-    """The context and the parent that an event emitted now would get."""
+    """The context and the parent event that an event emitted at this point would get."""
 
     context: Context = EMPTY
     parent: Ref | None = None
@@ -44,11 +44,11 @@ class Here(msgspec.Struct, frozen=True, gc=False):
 class ContextFrame(msgspec.Struct, frozen=True, gc=False):
     """One open `with` block in the chain of frames."""
 
-    scope: Scope  # of the block, also after the frame was copied
+    scope: Scope  # identifies the block, even after the frame was copied
     space: str
     here: Here
     outer: ContextFrame | None
-    entered_s: float  # when its block was opened, by the monotonic clock
+    entered_s: float  # when the block was opened, by the monotonic clock
 
 
 _frames: ContextVar[ContextFrame | None] = ContextVar("mica_frames", default=None)
@@ -73,10 +73,10 @@ def age_s(space: str) -> float | None:
 
 
 class Scope(msgspec.Struct, eq=False):
-    """One `with` block, or a decorator that opens one for every call of a function, coroutine or generator.
+    """A context for a `with` block. As a decorator, it opens a block for every call of the function or generator.
 
-    A generator that opens a block by `with` shares it with its caller between two items, as all context variables do;
-    a generator decorated with a scope does not.
+    A `with` block inside a generator also applies to the caller while the generator is suspended, as for all context
+    variables. A generator decorated with a scope does not have this effect.
     """
 
     space: str
@@ -194,7 +194,10 @@ def narrow(  # noqa: PLR0917 - positional for speed
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """The current context, or `base`, with some fields replaced, labels added and optionally another parent."""
+    """The current context (`base` outside of every block) with fields replaced, labels added, or another parent.
+
+    Raises InvalidContext for an invalid value or parent.
+    """
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base
     context = here.context.with_(labels, session, agent, user, task, correlation)
@@ -211,7 +214,7 @@ def narrow(  # noqa: PLR0917 - positional for speed
 
 
 def carrier(here: Here, *, space: str) -> dict[str, str]:
-    """`here` as W3C fields for HTTP headers and MCP `_meta`. Raises InvalidContext if it is too large."""
+    """Encode `here` as W3C fields for HTTP headers or MCP `_meta`. Raises InvalidContext if it is too large."""
     fields: dict[str, str] = {}
     if here.parent is not None:
         chain = here.context.correlation or here.parent.root_id
@@ -230,15 +233,15 @@ def carrier(here: Here, *, space: str) -> dict[str, str]:
 
 
 def environment(here: Here, *, space: str) -> dict[str, str]:
-    """`here` as environment variables for a child process: `env=os.environ | environment(…)`."""
+    """Encode `here` as environment variables for a child process: `env=os.environ | environment(…)`."""
     return {name.upper(): value for name, value in carrier(here, space=space).items()}
 
 
 def received(fields: Mapping[str, str], *, space: str) -> Here:
-    """The context and parent of the sender of these headers, `_meta` fields or environment variables.
+    """Decode the sender's context and parent from headers, `_meta` fields or environment variables.
 
-    Foreign or damaged fields are ignored. A parent is used only within the same space; from another space only the
-    correlation is used.
+    Foreign or damaged fields are ignored. The parent is used only if the sender is in the same space. Otherwise the
+    trace id becomes the correlation, unless the baggage has one.
     """
     lowered = {name.lower(): value for name, value in fields.items()}
     context = _context_of(lowered.get("baggage", ""))

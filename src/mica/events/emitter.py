@@ -1,8 +1,8 @@
-"""`emit`: one encode, one copy into a mapped segment, one word that commits it.
+"""The implementation of `emit`: encode an event, copy it into a mapped segment, and commit it by writing one word.
 
 `emit` is the hot path, so its state is in one closure, and values shared by successive events are cached: the context
-block, the parent, and the context's number in the segment. Only the token holder refreshes this cache, in one
-uninterrupted step: no function is called in between, so no signal handler can run.
+block, the parent, and the context's number in the segment. Only the holder of the lock token refreshes this cache, in
+one uninterrupted step: no function is called in between, so no signal handler can run.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ from mica.model.mark import check_mark
 NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # names cached as valid; usually there are dozens
 LARGE_BYTES = 2**20  # larger data is encoded as JSON in `emit`, so that the fold does not block others with it
-LOCK_PATIENCE_S = 1.0  # the token is held for a microsecond, or while a segment is made
+LOCK_PATIENCE_S = 1.0  # the lock token is held for a microsecond, or while a segment is made
 LOCK_RETRY_S = 0.0001
-LOCK_CHECKS = 5  # before the token counts as lost
+LOCK_CHECKS = 5  # checks before the lock token counts as lost
 FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's float tag, and the next byte of NaN or infinity
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold
 RESERVED = (PURGED, REFUSED)
 NOTHING: Mapping[str, object] = {}
 AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
 
-NOWHERE = object()  # equals no context block, so that the cache is refreshed
+NOWHERE = object()  # differs from every context block, so that the cache is refreshed
 
-known_names: set[str] = set()  # valid names, without marks
+known_names: set[str] = set()  # names that were checked before; MARK is never added, because its data is checked too
 
 
 class Emit(Protocol):
-    """The signature of `emit`."""
+    """The signature of `emit`: record one event and return a reference to it."""
 
     def __call__(
         self,
@@ -96,21 +96,21 @@ class Writer(Protocol):
     written: Segment | None  # the segment in use
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
-        """A new segment with room for this frame, starting at sequence number `base`."""
+        """Make a new segment with room for a frame of this size, starting at sequence number `base`."""
 
     def within(self) -> Writer:
-        """Another writer, for an event that is emitted during an emit."""
+        """Another writer for events that are emitted while an `emit` of the same thread is running."""
 
     def wake(self) -> None:
-        """Notify the fold of the first event after an idle period."""
+        """Wake the background fold after the first event of an idle period."""
 
     emit: Emit
 
 
 def check_kind(name: str, data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent if the name is not valid, or a mark has invalid data.
+    """Raise InvalidEvent if the name is invalid or reserved, a key is not a string, or a mark has invalid data.
 
-    Keys are checked only until the name is cached: checking them for every event would cost a tenth of an emit.
+    `emit` skips this check once a name is cached: checking the keys of every event would cost a tenth of an emit.
     """
     check_name(name)
     check_keys(name, data)
@@ -123,7 +123,7 @@ def check_kind(name: str, data: Mapping[str, object]) -> None:
 
 
 def make_head(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
-    """The beginning of a frame: time, name and flags."""
+    """The first three fields of a frame: time, name and flags. Raises InvalidEvent for a bad origin or time."""
     flags = origin_number(name, origin) << ORIGIN_SHIFT | (ERROR if error else 0)
     if at is None:
         return time_ns(), name, flags
@@ -133,7 +133,7 @@ def make_head(name: str, origin: Origin, at: datetime | None, *, error: bool) ->
 
 
 def callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """A stack frame and its callers, innermost first."""
+    """Yield a stack frame and all its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -143,21 +143,21 @@ class Emitter(NamedTuple):
     """`emit` and the functions that control it."""
 
     emit: Emit
-    restart: Callable[[], None]  # continue as another writer
-    seal: Callable[[], None]  # continue in a new segment
-    set_idle: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
-    set_busy: Callable[[], None]  # events wait for the store
+    restart: Callable[[], None]  # continue as another writer, after a fork or close
+    seal: Callable[[], None]  # write later events into a new segment
+    set_idle: Callable[[], None]  # no event waits for the store, so the next event wakes the fold
+    set_busy: Callable[[], None]  # events wait for the store, so the fold need not be woken
 
 
 def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
-    """The emitter of one writer."""
-    # The lock: who pops the token may write; a list is the cheapest lock. The token is also the buffer for the frame:
-    # reusing one is a quarter cheaper.
+    """Make the `emit` of one writer, and the functions that control it."""
+    # The lock: a thread that pops the token may write; a list is the cheapest lock. The token is also the buffer for
+    # the frame: reusing one buffer is a quarter cheaper.
     tokens = [bytearray()]
     replacing = threading.Lock()  # held while a lost token is replaced
     writer = journal.writer
-    scopes: dict[Context, int] = {}  # shifted numbers of the contexts in the segment
-    scoped: tuple[Context | None, int] = None, 0  # the latest of them
+    scopes: dict[Context, int] = {}  # contexts written to the segment, with their shifted numbers
+    scoped: tuple[Context | None, int] = None, 0  # the entry of `scopes` used last
     # The cache. Key: the block or context, and the parent argument. Value: the shifted number of the context, the
     # lineage as it is written, and the lineage as a Ref holds it.
     block: object = NOWHERE
@@ -169,7 +169,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
     area: mmap | bytearray = bytearray()
     spine: memoryview | list[int] = []
     position = limit = ready = index = capacity = base = 0
-    is_idle = True  # nothing waits: the next event wakes the fold
+    is_idle = True  # no event waits for the store: the next event wakes the fold
 
     # Callers pass keywords, as `Emit` requires. Here the arguments are also positional, because filling in the
     # defaults of keyword-only arguments costs a tenth of an emit.
@@ -239,7 +239,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
             return ref
 
     def move(parent: Event | Ref | None, context: Context | Here | None, name: str) -> None:
-        """Refresh the cached context and lineage. Only the token holder may call it."""
+        """Refresh the cached context and lineage. Only the holder of the lock token may call it."""
         nonlocal block, above, scope, lineage, descent
         new_block: object = context
         cause = parent
@@ -273,7 +273,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
-        """The shifted number of a context in this segment; a new context is written first."""
+        """The shifted number of a context in this segment; a new context is first written to the segment."""
         nonlocal scoped
         try:
             if (scope := scopes.get(context)) is None:
@@ -306,7 +306,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         at: datetime | None,
         tried_bytes: int,
     ) -> Ref:
-        """The slow path: no room in the segment, or data that needs JSON. Only the token holder may call it."""
+        """Write an event when the segment is full or the data needs JSON. Only for the holder of the lock token."""
         try:
             head = make_head(name, origin, at, error=error)
             move(parent, context, name)
@@ -359,16 +359,16 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         is_idle = False
 
     def settle() -> None:
-        """Recover after an interruption: committed frames stay, an uncommitted one is overwritten."""
+        """Recover after an interruption: skip the committed frames; an uncommitted frame will be overwritten."""
         nonlocal position, index
         while index < capacity and (word := spine[index]):
             index += 1
             position = word & END_MASK
 
     def token() -> bytearray | None:
-        """Wait for the token; None inside an `emit` of the same thread, for example in a signal handler.
+        """Wait for the lock token; None inside an `emit` of the same thread, for example in a signal handler.
 
-        That is true even if the outer `emit` is still waiting: code that interrupts it must not wait for it.
+        The result is None even if the outer `emit` is itself still waiting: the interrupting code must not wait for it.
         """
         if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
             return None
@@ -378,7 +378,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
                 return tokens.pop()
 
     def wait() -> None:
-        """Wait until the token is returned."""
+        """Wait until the lock token is available; a lost token is replaced."""
         until = monotonic() + LOCK_PATIENCE_S
         while not tokens:
             sleep(LOCK_RETRY_S)
@@ -387,7 +387,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
                 replace_lost_token()
 
     def replace_lost_token() -> None:
-        """Make a new token if an interrupt lost it between taking and using it."""
+        """Make a new lock token if an interrupt lost it after it was taken and before it was used."""
         with replacing:
             for _ in range(LOCK_CHECKS):
                 sleep(LOCK_RETRY_S)
@@ -396,16 +396,17 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
             tokens.append(bytearray())
 
     def is_lost() -> bool:
-        """True if no thread holds the token. The stacks show it: it is taken and returned inside `emit` and `seal`.
+        """True if the stacks of all threads show that no thread holds the lock token.
 
-        Threads may pass it on during the check, so only a token that is lost at every check is really lost.
+        The token is taken and returned only inside `emit` and `seal`. Threads may pass it on during this check, so only
+        a token that is missing in several checks is really lost.
         """
         me = threading.get_ident()
         others = [frame for thread, frame in sys._current_frames().items() if thread != me]
         return not tokens and not any(map(may_have_token, others)) and not tokens
 
     def may_have_token(frame: FrameType) -> bool:
-        """True if the thread of this stack frame may hold it: it is in `emit` or `seal` and does not wait."""
+        """True if the thread of this stack frame may hold the lock token: it is in `emit` or `seal` and not waiting."""
         for caller in callers(frame):
             if caller.f_code is wait.__code__:
                 return False

@@ -1,4 +1,4 @@
-"""The fold: moves events from the journal into the store, in the background and before every read."""
+"""The fold: a background task that moves events from the journal into the store; reads trigger it too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOSE_S = 1.0  # time for events of dead writers on close; the next process that
 
 
 def _refusal(event: Event, reason: str) -> Event:
-    """The event that replaces one the store refuses, with its name, its data and the reason."""
+    """The event that is stored instead of a refused one, with the refused event's name and data, and the reason."""
     data: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
     return make_event(event.id, REFUSED, data, at=event.at, context=event.context, error=True)
 
@@ -58,7 +58,7 @@ class JournalFold:
 
     @property
     def is_here(self) -> bool:
-        """True if called in the event loop of this fold."""
+        """True if the caller runs in the event loop of this fold."""
         return asyncio.get_running_loop() is self._loop
 
     @property
@@ -76,7 +76,7 @@ class JournalFold:
             self._loop.call_soon_threadsafe(self._wakeup.set)
 
     async def flush(self) -> None:
-        """Store everything emitted before. Raises the error of the store, also for an event it refused earlier."""
+        """Store everything emitted before. Raises the store's error, also for an event that was refused earlier."""
         await self._claim()
         for leftover in list(self._leftovers):
             await self._fold(leftover)
@@ -94,24 +94,24 @@ class JournalFold:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """A block in which nothing is folded; its value are the stretches that are not stored yet."""
+        """Pause folding inside the block. Yields the segment ranges that are not stored yet."""
         await self._claim()  # may store some of it
         async with self._folding:
             yield self.unfolded
 
     async def waiting(self) -> list[Stretch]:
-        """The stretches that are not stored yet, of this process and of dead writers."""
+        """The segment ranges that are not stored yet, of this process and of dead writers, which are claimed first."""
         await self._claim()
         return self.unfolded
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The known stretches that are not stored yet."""
+        """The segment ranges that are not stored yet, without looking for further dead writers."""
         own = self._journal.unfolded() if self._journal is not None else []
         return [stretch for leftover in self._leftovers for stretch in leftover.unfolded()] + own
 
     async def close(self) -> None:
-        """Stop, after a last attempt to store everything; the rest stays on disk until the space is opened again."""
+        """Make a last attempt to store everything, then stop. Unstored events stay on disk for the next process."""
         self._task.cancel()
         await asyncio.wait([self._task, *([self._claiming] if self._claiming is not None else [])])
         try:
@@ -153,7 +153,7 @@ class JournalFold:
                 await self._fold(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
-        """Claim segments that are not claimed yet; True if there may be more than CLAIMED_MAX."""
+        """Claim up to CLAIMED_MAX unclaimed segments; True if there may be more of them."""
         unclaimed = leftovers(folder, known=known)
         while sum(leftover.open_segments for leftover in self._leftovers) < CLAIMED_MAX:
             if (leftover := await asyncio.to_thread(next, unclaimed, None)) is None:
@@ -163,7 +163,7 @@ class JournalFold:
         return True
 
     def _log_damage(self, leftover: Leftover) -> None:
-        """Log once which events of a dead writer cannot be read, because answers lack them."""
+        """Log each damaged segment of a dead writer once, because its events are missing from all answers."""
         for problem in leftover.damaged:
             if problem not in self.damaged:
                 self.damaged.append(problem)
@@ -180,13 +180,13 @@ class JournalFold:
             pass
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
-        """Store the next batch; False if there is none. A cancelled caller does not interrupt a batch."""
+        """Store the next batch; False if there is none. The batch is stored even if the caller is cancelled."""
         step = self._loop.create_task(self._step(waiting), name="mica-fold")
         self._steps.add(step)
-        step.add_done_callback(self._ended)
+        step.add_done_callback(self._on_step_done)
         return await asyncio.shield(step)
 
-    def _ended(self, step: asyncio.Task[bool]) -> None:
+    def _on_step_done(self, step: asyncio.Task[bool]) -> None:
         self._steps.discard(step)
         if not step.cancelled():
             step.exception()  # raised to a waiting caller; otherwise the next flush tries again
@@ -234,7 +234,7 @@ class JournalFold:
                 self._errors.insert(0, error)
 
     async def _flush_calmly(self) -> None:
-        """Flush in small steps that leave most of the time to other work."""
+        """Flush in small steps with pauses, so that other work gets most of the time."""
         await self._claim()
         if self._leftovers:
             await asyncio.sleep(REST_S)
@@ -242,7 +242,7 @@ class JournalFold:
             began = self._loop.time()
             await self._fold_some(self._leftovers[0])
             await asyncio.sleep(self._loop.time() - began)
-        await self._lull()
+        await self._wait_for_lull()
         while (journal := self._journal) is not None and journal.waiting > BATCH_MAX:
             began, before = self._loop.time(), journal.waiting
             await self._fold_some(journal)
@@ -253,8 +253,8 @@ class JournalFold:
         if journal is not None and await self._fold_some(journal):
             self._wakeup.set()
 
-    async def _lull(self) -> None:
-        """Wait until a burst of events is over; most bursts are short."""
+    async def _wait_for_lull(self) -> None:
+        """Wait until a burst of events is over, but not longer than LULL_S."""
         until = self._loop.time() + LULL_S
         while (journal := self._journal) is not None and (before := journal.waiting) > BATCH_MAX:
             if journal.size_bytes > HURRY_BYTES or self._loop.time() > until:

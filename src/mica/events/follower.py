@@ -1,4 +1,4 @@
-"""Following the log as it grows: every event after a position, in commit order, exactly once.
+"""Follow the log as it grows: every event after a position, in commit order, exactly once.
 
 A follower remembers one number, the position it has read to, and reads what comes after it from the store. Nothing is
 registered, delivered or acknowledged: a slow or interrupted follower continues from that number. If the store notifies
@@ -25,14 +25,14 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store restarts within seconds; a long
 
 
 class Bell:
-    """Notifies all current waiters. Waiters need not unregister."""
+    """Wakes all tasks that are waiting for the next append. Waiters need not unregister."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     @property
     def next(self) -> asyncio.Event:
-        """The event that the next ring sets. Get it before reading the store, so that no append is missed."""
+        """The asyncio event that the next `ring` sets. Get it before reading the store, so that no append is missed."""
         return self._next
 
     def ring(self) -> None:
@@ -41,10 +41,10 @@ class Bell:
 
 
 class Follower:
-    """An iterator over every matching event after a position, as soon as it is stored. It ends only with an error.
+    """An endless iterator over every matching event after a position, as soon as the event is stored.
 
-    It needs no cleanup, and a cancelled step may be repeated. While the store is unavailable it waits and retries;
-    when the memory is closed it raises StoreUnavailable.
+    It needs no cleanup, and `__anext__` may be called again after a cancellation. While the store is unavailable it
+    waits and retries; when the memory is closed it raises StoreUnavailable.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Follower:
                 self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
     async def _read_more(self) -> None:
-        """Read the next events; wait for a moment if there are none."""
+        """Read the next batch of events. If there is none, wait for a notification or one poll interval."""
         if self._after is None:
             self._after = await self._begin()
         ring = self._bell.next
@@ -112,7 +112,7 @@ class Follower:
 
 
 async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
-    """Every matching event after a position, in commit order, up to the end of the log."""
+    """Yield every matching event after a position, in commit order, up to the end of the log."""
     fits = matcher(query)
     while events := await log.read(after, limit=BATCH_EVENTS):
         for event in events:
@@ -124,7 +124,7 @@ async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncItera
 async def history_with_ancestors(
     log: EventLog, query: EventQuery, *, chains: ChainIndex, after: int
 ) -> AsyncIterator[Event]:
-    """Like `history`, with all ancestors of these events, even from before the position. Reads the log twice."""
+    """Like `history`, plus all ancestors of these events, even from before the position. Reads the log twice."""
     known: set[EventId] = set()
     positions: set[int | None] = set()
     parents: set[EventId] = set()

@@ -1,10 +1,10 @@
-"""Guards for functions and coroutines: required context, time limit, tags and sampling.
+"""Decorators for functions and coroutines: required context, time limit, tags and sampling.
 
     @requires(memory, fields=["session", "agent"], max_age_s=600)
     @timeout(memory, 30)
     async def deploy(): ...
 
-Each uses the caller's context at the time of the call; none changes the content of an event.
+Each decorator uses the caller's context at the time of the call. None of them changes the content of an event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIMED_OUT = "call.timed_out"
 
 
 class GuardedMemory(Protocol):
-    """The part of a memory that a guard uses."""
+    """The part of a memory that these decorators use."""
 
     @property
     def space(self) -> str: ...
@@ -45,10 +45,10 @@ class GuardedMemory(Protocol):
 def requires(
     memory: GuardedMemory, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator that raises InvalidContext unless the call is made in a matching context.
+    """A decorator that raises InvalidContext unless the function is called in a matching context.
 
-    `fields` are session, agent, user, task, correlation, `parent`, or names of labels; `max_age_s` is the
-    greatest age of the current block; `min_depth` is the least depth of an event emitted now.
+    `fields` must be set: session, agent, user, task, correlation, `parent`, or names of labels. `max_age_s` is the
+    maximum age of the current context block. `min_depth` is the minimum depth of an event emitted in the call.
     """
     if isinstance(fields, str):
         raise InvalidInput(f"fields is the string {fields!r}; pass a list of names")
@@ -100,16 +100,17 @@ def requires(
 
 
 def _suggest_field(name: str) -> str:
-    """A hint if the name of a label is close to the name of a field."""
+    """A hint for the error message if the name of a missing label is close to a field name; otherwise empty."""
     known = (*FIELDS, "parent")
     near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
     return f"; {name!r} is read as a label; did you mean {near[0]!r}?" if near else ""
 
 
 def timeout(memory: GuardedMemory, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """A decorator that cancels a coroutine after this time, records a failure and raises TimeoutError.
+    """A decorator that cancels a coroutine after this time, records a failure event and raises TimeoutError.
 
-    The failure is a child of the current parent. Plain functions cannot be cancelled and are refused.
+    The failure event is a child of the current parent. Raises InvalidInput for a plain function, which cannot be
+    cancelled.
     """
     if not (_is_number(seconds) and 0 < seconds < math.inf):
         raise InvalidInput(f"a timeout cannot be {seconds!r} seconds; use a number above 0")
@@ -150,7 +151,7 @@ def _record(memory: GuardedMemory, called: str, seconds: float, error: TimeoutEr
 
 
 def tagged(memory: GuardedMemory, *tags: str) -> Scope:
-    """A decorator or `with` block that adds these tags to the label `tags` of its events, separated by commas."""
+    """A decorator or `with` block that adds these tags to the comma-separated label `tags` of every event in it."""
     if strange := [tag for tag in tags if not isinstance(tag, str) or not tag or "," in tag]:
         raise InvalidInput(f"{strange[0]!r} is not a tag; use a string without commas")
 
@@ -163,10 +164,11 @@ def tagged(memory: GuardedMemory, *tags: str) -> Scope:
 
 
 def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-    """A decorator for sampling: the function runs for this share of all chains and returns None for the others.
+    """A decorator that runs the function for a share of all chains, and returns None for the other chains.
 
-    The correlation decides, else the session, else the root, so that a chain is sampled as a whole, even across
-    processes. Without any of them the function runs, unless the rate is 0. Its events carry the label `sample_rate`.
+    The decision is a hash of the correlation, else of the session, else of the root, so that a chain is sampled as a
+    whole, even across processes. Without any of them the function runs unless the rate is 0. Events emitted in the
+    call have the label `sample_rate`.
     """
     if not (_is_number(rate) and 0 <= rate <= 1):
         raise InvalidInput(f"{rate!r} is not a share; use a number from 0 to 1")
@@ -196,7 +198,7 @@ def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Ca
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """True if the current chain belongs to this share. All processes agree; a larger share contains a smaller one."""
+    """True if the current chain is in the sample. All processes decide alike; a larger rate includes a smaller one."""
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:

@@ -1,8 +1,8 @@
-"""Hot reads: events that still wait in segments can be read, so that no reader waits until they are stored.
+"""Read events that are still in segments, so that a reader need not wait until a long backlog is stored.
 
 `Hot` reads the segments alone; `LogWithPending` merges them with a store. The segments are read first and the store
-second: an event that is folded in between is in both, and recognized by its id. Purges in
-the store apply to waiting events at once.
+second: an event that is stored in between is in both results, and the duplicate is recognized by its id. Purges in the
+store also apply to events in segments.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from mica.store.protocol import PurgeLog
 from mica.store.purges import PurgeFilter
 from mica.store.query import matcher
 
-STORED_FIRST = 5_000  # up to so many events are stored before a read, in some 10 ms; more are read from segments
+STORED_FIRST = 5_000  # up to this many events are stored before a read, in some 10 ms; more are read from segments
 NEAR_NS = 2**58  # February 1979: a smaller value may be in microseconds, for times outside of 64-bit nanoseconds
-SPARSE = 8  # if fewer than one in so many frames is selected, each is decoded alone
+SPARSE = 8  # if fewer than one in 8 frames of a chunk is selected, the selected frames are decoded one by one
 
 
 class ReadLog(Protocol):
-    """The part of `EventLog` that needs no positions."""
+    """The read methods of `EventLog` that do not use positions."""
 
     async def get(self, identifier: EventId) -> Event | None: ...
     async def query(self, query: EventQuery) -> list[Event]: ...
 
 
 class ReadChains(Protocol):
-    """The part of `ChainIndex` that reads events."""
+    """The read methods of `ChainIndex`."""
 
     async def chain(self, correlation: str) -> list[Event]: ...
     async def ancestors(self, identifier: EventId) -> list[Event]: ...
@@ -65,7 +65,7 @@ class ReadChains(Protocol):
 
 
 class Reads(Protocol):
-    """The reads that work for a store and for events in segments. A `Store` implements it."""
+    """A reader of the log and its chains: a `Store` alone, or a store together with events in segments."""
 
     @property
     def log(self) -> ReadLog: ...
@@ -74,12 +74,12 @@ class Reads(Protocol):
 
 
 class HotMatch(NamedTuple):
-    """A matching event in a segment, sorted by time and order of writing."""
+    """A matching frame in a segment. Matches sort by time, then by the order in which they were written."""
 
     at: int
-    order: int  # of writing
+    order: int  # increases in the order of writing, across segments
     segment: Segment
-    place: int  # in the segment
+    place: int  # index of the frame in the segment
     frame: SegmentFrame
 
     @property
@@ -92,7 +92,7 @@ class HotMatch(NamedTuple):
 
 
 class FrameChunk:
-    """Some frames of a segment, and the selected contexts; decoded on demand."""
+    """Consecutive frames of a segment, decoded on demand, and the contexts whose events are selected."""
 
     def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], selected: set[int] | None) -> None:
         self._segment = segment
@@ -103,7 +103,7 @@ class FrameChunk:
 
     @cached_property
     def times(self) -> tuple[float, float]:
-        """The earliest and latest possible time of an event, in microseconds."""
+        """Bounds for the times of the events in this chunk, in microseconds; infinite if they are not known."""
         try:
             times = self._segment.times(self._first, self._first + len(self._scopes))
         except UNREADABLE:
@@ -113,7 +113,7 @@ class FrameChunk:
             return math.inf, -math.inf
         earliest = min(of_events)
         if earliest < NEAR_NS:
-            return -math.inf, math.inf  # rare: then each event is checked
+            return -math.inf, math.inf  # rare: the caller checks each event
         return earliest // 1_000, max(of_events) // 1_000
 
     def matches(self) -> Iterator[HotMatch]:
@@ -124,7 +124,7 @@ class FrameChunk:
                 yield HotMatch(frame.microseconds, self._order + place, self._segment, place, frame)
 
     def _frames(self) -> Sequence[SegmentFrame | None]:
-        """The frames; None for a damaged one, which the fold reports."""
+        """The decoded frames; None in place of a damaged frame, which the fold reports."""
         last = self._first + len(self._scopes)
         try:
             return self._segment.frames(self._first, last)
@@ -142,7 +142,7 @@ class FrameChunk:
 
 
 class Hot:
-    """The events in segments at the time of listing. Thread-safe; caches nothing."""
+    """The events in the given segment ranges, with purges applied. Thread-safe."""
 
     def __init__(self, stretches: Sequence[Stretch], purge_filter: PurgeFilter | None = None) -> None:
         self._stretches = list(stretches)
@@ -151,10 +151,11 @@ class Hot:
 
     @property
     def count(self) -> int:
-        """The number of events."""
+        """The number of events; frames of contexts are not counted."""
         return sum(last - first - segment.scopes(first, last).count(0) for segment, first, last in self._stretches)
 
     def event(self, identifier: EventId) -> Event | None:
+        """The event with this id; None if it is not in these segments or is damaged."""
         writer, sequence = split_id(identifier)
         for segment, first, last in self._stretches:
             index = sequence - segment.base
@@ -172,7 +173,7 @@ class Hot:
         until = math.inf if query.until is None else microseconds(query.until)
         is_dated = query.since is not None or query.until is not None
         checks_recalled = self._purge_filter.checks_recalled
-        latest: list[HotMatch] = []  # a heap: the oldest of them first
+        latest: list[HotMatch] = []  # a heap with the oldest match first
         for chunk in self._chunks(_context_matcher(query) if filters_context else None):
             is_full = limit is not None and len(latest) >= limit
             if is_full and not latest:
@@ -198,7 +199,7 @@ class Hot:
         return self._purge_filter.apply(match.event)
 
     def chain(self, correlation: str) -> list[Event]:
-        """The events with this correlation, or that descend from the root of this id, oldest first."""
+        """The events that have this correlation or whose root has this id, oldest first."""
         correlated = self._all(lambda context: context.correlation == correlation)
         matches = {each.order: each for each in correlated if self._event(each).context.correlation == correlation}
         with suppress(InvalidEvent):  # no root has this id
@@ -225,14 +226,14 @@ class Hot:
             yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """The events whose context matches, latest first, in chunks."""
+        """Chunks with the events whose context matches, the latest chunk first."""
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity
             scopes = segment.scopes(first, last)
             selected = None
             if fits_context is not None:
-                segment.learn(last)
+                segment.read_contexts(last)
                 selected = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
             for start in range((len(scopes) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
                 some = scopes[start : start + READ_FRAMES]
@@ -256,7 +257,7 @@ def _context_matcher(query: EventQuery) -> Callable[[Context], bool]:
 
 
 def _head_matcher(query: EventQuery) -> Callable[[HotMatch], bool]:
-    """A predicate: True if a frame matches a query, apart from context and text."""
+    """A predicate that checks a frame against the time, error flag and names of a query, not its context or text."""
     patterns = [name_pattern(pattern) for pattern in query.names]
     since = None if query.since is None else microseconds(query.since)
     until = None if query.until is None else microseconds(query.until)
@@ -281,7 +282,7 @@ def _root_of(match: HotMatch) -> tuple[WriterId, int]:
 
 
 class LogWithPending:
-    """`Reads` of a store together with the events that wait for it."""
+    """A reader of a store together with the events in segments that are not stored yet."""
 
     def __init__(self, store: Reads, hot: Hot) -> None:
         self.log = PendingLog(store.log, hot)
@@ -289,7 +290,7 @@ class LogWithPending:
 
 
 class PendingLog:
-    """The log of a store together with the events that wait for it."""
+    """The log of a store merged with the events in segments that are not stored yet."""
 
     def __init__(self, stored: ReadLog, hot: Hot) -> None:
         self._stored = stored
@@ -305,7 +306,7 @@ class PendingLog:
 
 
 class PendingChains:
-    """The chains of a store together with the events that wait for it."""
+    """The chains of a store merged with the events in segments that are not stored yet."""
 
     def __init__(self, stored: ReadChains, log: PendingLog, hot: Hot) -> None:
         self._stored = stored
@@ -345,7 +346,11 @@ class PendingChains:
 
 
 async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Reads:
-    """A reader of every event emitted before: the store, or the store with the waiting segments if there are many."""
+    """A reader of every event emitted before the call.
+
+    A few unstored events are stored first, and the store itself is returned. If there are many, the result reads both
+    the store and the segments.
+    """
     waiting = await folding.waiting()
     if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
         await folding.flush()

@@ -1,10 +1,11 @@
-"""The journal holds events until they are stored: on disk when `emit` returns, then folded into the store in batches.
+"""The journal: segment files that hold emitted events until they are folded into the store in batches.
 
-A writer owns a folder of segments. `emit` encodes once, copies the frame into the heap and stores one word in the
-spine. The word is the commit: before it nothing has happened, after it the bytes are in the kernel's page cache and
-survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it they survive power loss. Folding
-reads committed frames back as events, appends them to the store, and removes a segment when all of it is stored. The
-append is idempotent, so a fold may be repeated, even by the next process that opens the space after a kill.
+A writer owns a folder of segments. `emit` encodes an event once, copies the frame into the segment's heap and stores
+one word in its spine. The word is the commit: before it nothing has happened, after it the bytes are in the kernel's
+page cache and survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the events survive
+power loss. Folding reads committed frames back as events, appends them to the store, and removes a segment when all of
+it is stored. The append is idempotent, so a fold may be repeated, even by the next process that opens the space after a
+kill.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, about eight million ev
 
 
 class Journal:
-    """The segments of one writer, which is one process. Any thread may emit; one at a time may fold."""
+    """The segments of one writer; each process is a separate writer. Any thread may emit; one at a time may fold."""
 
     emit: Emit
 
@@ -42,7 +43,7 @@ class Journal:
         self._clock = clock
         self.wake = wake  # called for the first event after an idle period
         self._is_closed = False
-        self.is_forked = False  # in a child of the process that it was made in
+        self.is_forked = False  # True in a forked child of the process that made this journal
         self._start()
         own = make_emitter(self, space=space, base_here=base, clock=clock)
         self.emit, self._restart, self._seal, self._set_idle, self._set_busy = own
@@ -58,29 +59,29 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the segments that hold events for the store."""
+        """The total size of the segments with events that are not stored yet."""
         return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.count_committed())
 
     def unfolded(self) -> list[Stretch]:
-        """The frames that are not in the store yet."""
+        """The ranges of frames that are not in the store yet."""
         segments = [Stretch(each, each.folded, each.count_committed()) for each in list(self._segments)]
         own = [each for each in segments if each.first < each.last]
         return own + [each for inner in self._inners for each in inner.unfolded()]
 
     @property
     def waiting(self) -> int:
-        """The number of frames that are not folded yet."""
+        """The number of frames that are not in the store yet."""
         return sum(last - first for _, first, last in self.unfolded())
 
     @property
     def waiting_events(self) -> int:
-        """The number of events that are not folded yet; frames of contexts are not counted."""
+        """The number of events that are not in the store yet; frames of contexts are not counted."""
         return sum(segment.events_in(first, last) for segment, first, last in self.unfolded())
 
     def sync(self) -> None:
-        """Return when everything emitted before survives power loss. Concurrent callers share one sync.
+        """Sync to disk: after it, everything emitted before survives power loss. Concurrent callers share one sync.
 
-        Raises StoreUnavailable when the disk fails or the folder was removed; then only storing makes the events safe.
+        Raises StoreUnavailable if the disk fails or the folder was removed; the events are then safe only once stored.
         """
         with self._syncing:
             for segment in list(self._segments):
@@ -99,7 +100,7 @@ class Journal:
             inner.sync()
 
     def batch(self, limit: int) -> Batch | None:
-        """The next batch of events for the store, oldest first; None if nothing waits."""
+        """The next batch of unstored events, oldest first, from up to `limit` frames; None if all are stored."""
         self._set_idle()  # first, so that a later event wakes the fold again
         for segment in list(self._segments):
             if segment.folded < (count := segment.count_committed()):
@@ -112,18 +113,18 @@ class Journal:
         return next((batch for inner in self._inners if (batch := inner.batch(limit)) is not None), None)
 
     def stored(self, batch: Batch) -> None:
-        """Note that the events of a batch are stored."""
+        """Mark the events of a batch as stored."""
         batch.segment.mark_folded(batch.reached)
 
     def sweep(self) -> None:
-        """Remove every segment that is folded completely; may wait for a sync."""
+        """Remove every segment that is stored completely, except the one in use. May wait for a running sync."""
         for segment in list(self._segments):
             self._drop(segment, patient=True)
         for inner in self._inners:
             inner.sweep()
 
     def _drop(self, segment: Segment, *, patient: bool) -> None:
-        """Remove a segment that is folded completely, unless it is in use."""
+        """Remove a segment that is stored completely and not in use. Unless `patient`, do nothing during a sync."""
         if not self._syncing.acquire(blocking=patient):
             return
         try:
@@ -137,13 +138,13 @@ class Journal:
             self._syncing.release()
 
     def leave(self) -> None:
-        """Continue in a new segment, so that the earlier ones are removed as soon as they are folded."""
+        """Write later events into a new segment, so that the earlier ones can be removed once they are stored."""
         self._seal()
         for inner in self._inners:
             inner.leave()
 
     def close(self) -> None:
-        """Release all files; events that are not folded stay on disk until the space is opened again."""
+        """Release all files. Events that are not stored stay on disk until the space is opened again."""
         self._is_closed = True
         self._restart()
         for inner in self._inners:
@@ -161,14 +162,18 @@ class Journal:
         _living.discard(self)
 
     def within(self) -> Journal:
-        """The journal for events that are emitted during an emit, for example by a signal handler."""
+        """A separate journal for events that are emitted during an `emit`, for example by a signal handler."""
         if not self._inners:
             inner = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
             self._inners.append(inner)  # appended, because a signal handler may have made and used another meanwhile
         return self._inners[0]
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
-        """A new segment with room for this frame. Until `emit` switches to it, the previous one may be written."""
+        """Make a new segment with room for a frame of this size, starting at sequence number `base`.
+
+        Until `emit` switches to it, the previous one may still be written. Raises StoreUnavailable if the journal is
+        closed or the segment cannot be created, StoreFull if the disk is full, and Backlogged if too much is unstored.
+        """
         if self._is_closed:
             raise StoreUnavailable("this memory is closed; open it again")
         if self.size_bytes > JOURNAL_BYTES_MAX:
@@ -199,7 +204,7 @@ class Journal:
         return segment
 
     def after_fork(self) -> None:
-        """After a fork, in the child: continue as another writer; the segments belong to the parent."""
+        """Continue as a new writer in a forked child; the existing segments belong to the parent process."""
         if self._home is not None:
             self._home.forget()
         self.wake = _do_nothing
@@ -209,7 +214,7 @@ class Journal:
 
 
 def _do_nothing() -> None:
-    """Wake no fold in a forked child: the next process that opens the space stores the events."""
+    """The `wake` callback of a forked child, which has no fold: the next process stores its events."""
 
 
 _living: weakref.WeakSet[Journal] = weakref.WeakSet()

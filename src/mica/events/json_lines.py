@@ -1,4 +1,4 @@
-"""Files with one JSON record on each line, read one line at a time."""
+"""Read files with one JSON record per line, one line at a time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ LINE_BYTES_MAX = 512 * 2**20  # ten times the longest line observed in practice;
 
 
 class JsonLine(msgspec.Struct, frozen=True):
-    """One line of a file, with its line end."""
+    """One line of a file, including its line break."""
 
-    number: int
-    end: int  # the offset after it
+    number: int  # from 1
+    end: int  # the offset after the line, from where reading began
     text: bytes
-    whole: bool  # it has a line end
-    cut: bool  # it is longer than allowed, and the text is only its beginning
+    whole: bool  # True if the line ends with a line break
+    cut: bool  # True if the line is longer than allowed, so that `text` is only its beginning
 
 
 def read_lines(file: Path | IO[bytes]) -> Iterator[JsonLine]:
-    """The lines of a file, or of an open file from its current position. Raises OSError."""
+    """Yield the lines of a file, or of an open file from its current position. Raises OSError."""
     if isinstance(file, Path):
         with file.open("rb", buffering=2**20) as opened:
             yield from read_lines(opened)

@@ -1,4 +1,4 @@
-"""Folders of writers: locked while a writer is alive, then emptied by the next process that opens the space."""
+"""Segment folders of writers: locked while the writer is alive, and emptied by a later process after it has died."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process or machin
 
 
 class WriterFolder:
-    """The folder of a writer, locked while the writer lives."""
+    """A segment folder that this process has locked: that of its own writer, or of a dead one."""
 
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
@@ -28,7 +28,10 @@ class WriterFolder:
 
     @classmethod
     def make(cls, path: Path) -> WriterFolder:
-        """A new folder. It is renamed after it is locked, so that it never looks like a dead writer's."""
+        """Create and lock the folder of a new writer, or claim the folder if it exists. Raises StoreUnavailable.
+
+        A new folder gets its final name only after it is locked, so that it never looks like a dead writer's folder.
+        """
         unnamed = path.with_name(f".{path.name}")
         try:
             if not path.exists():
@@ -51,11 +54,11 @@ class WriterFolder:
 
     @classmethod
     def claim(cls, path: Path) -> WriterFolder | None:
-        """The folder of a dead writer; None if it is alive or another process has claimed it. Raises OSError."""
+        """Lock a dead writer's folder; None if the writer is alive or another process claimed it. Raises OSError."""
         try:
             lock = (path / LOCK).open("rb+")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
-            return None  # gone, or not ours: `closed_in` reports it
+            return None  # removed meanwhile, or owned by another user: `closed_in` reports the latter
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,7 +67,7 @@ class WriterFolder:
         return cls(path, lock)
 
     def release(self) -> None:
-        """Release the lock; an empty folder is removed."""
+        """Release the lock, and remove the folder if it has no segments."""
         with suppress(OSError):
             if not [file for file in self.path.iterdir() if file.name != LOCK]:
                 (self.path / LOCK).unlink()
@@ -72,19 +75,19 @@ class WriterFolder:
         self._lock.close()
 
     def forget(self) -> None:
-        """Close the lock in a forked child; the parent keeps it."""
+        """Close the lock file and leave the folder as it is. In a forked child, the parent still holds the lock."""
         self._lock.close()
 
 
 class Leftover:
-    """The segments of a dead writer, to be read, folded and removed."""
+    """The segments of a dead writer, claimed by this process so that it can store their events and remove them."""
 
     def __init__(self, home: WriterFolder) -> None:
         self._home = home
-        self.damaged: list[str] = []
+        self.damaged: list[str] = []  # descriptions of the segments that cannot be read completely
         self._segments: list[Segment] = []
-        self._spoiled: set[Path] = set()  # renamed after everything readable is stored
-        self._salvaging: set[Segment] = set()  # with an unreadable frame
+        self._spoiled: set[Path] = set()  # damaged files, to be renamed after everything readable is stored
+        self._salvaging: set[Segment] = set()  # segments with an unreadable frame, read frame by frame
         for path in home.path.glob(f"*{UNNAMED}"):
             path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
         for path in sorted(home.path.glob(f"*{SUFFIX}")):
@@ -94,7 +97,7 @@ class Leftover:
         try:
             segment = load_segment(path)
             problem = segment.recover() if segment is not None else None
-        except StoreUnavailable as error:  # of a newer version: it stays for a newer mica
+        except StoreUnavailable as error:  # written by a newer version of mica, which can read it later
             self.damaged.append(str(error))
             return
         except OSError as error:  # the content may be intact
@@ -116,7 +119,7 @@ class Leftover:
 
     @property
     def open_segments(self) -> int:
-        """The number of open segments."""
+        """The number of segments that this leftover keeps mapped; at least 1, because of its lock file."""
         return max(1, len(self._segments))
 
     @property
@@ -124,11 +127,11 @@ class Leftover:
         return self._home.path.name
 
     def unfolded(self) -> list[Stretch]:
-        """The frames that are not in the store yet."""
+        """The ranges of frames that are not in the store yet."""
         return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
 
     def batch(self, limit: int) -> Batch | None:
-        """The next batch of events for the store; None if all are stored."""
+        """The next batch of unstored events, from up to `limit` frames; None if all are stored."""
         for segment in self._segments:
             try:
                 if segment.folded < segment.count and segment not in self._salvaging:
@@ -141,7 +144,7 @@ class Leftover:
         return None
 
     def stored(self, batch: Batch) -> None:
-        """Note that the events of a batch are stored."""
+        """Mark the events of a batch as stored."""
         batch.segment.mark_folded(batch.reached)
 
     def _spoil(self, segment: Segment, problem: str) -> None:
@@ -150,7 +153,7 @@ class Leftover:
             self._spoiled.add(segment.path)
 
     def close(self) -> None:
-        """Remove folded segments; rename damaged ones."""
+        """Remove the stored segments, rename the damaged ones, and release the folder. Unstored segments stay."""
         for segment in self._segments:
             path = segment.path
             if segment.folded < segment.count:
@@ -164,7 +167,10 @@ class Leftover:
 
 
 def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[Leftover]:
-    """The segments of dead writers in a folder, except those already claimed; living writers are skipped."""
+    """Claim and yield the segments of each dead writer in a folder; the writers in `known` are skipped.
+
+    Raises StoreUnavailable if a segment cannot be opened.
+    """
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith(".") or path.name in known:
             continue
@@ -177,7 +183,7 @@ def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[L
 
 
 def _open_leftover(path: Path) -> Leftover | None:
-    """The segments in a dead writer's folder; None while the writer is alive. Raises OSError."""
+    """Claim the folder of a dead writer; None if the writer is alive. Raises OSError."""
     home = WriterFolder.claim(path)
     if home is None:
         return None
@@ -189,7 +195,7 @@ def _open_leftover(path: Path) -> Leftover | None:
 
 
 def has_others(folder: Path, *, known: Collection[str]) -> bool:
-    """True if there is a folder of a writer that is not in `known`, alive or not."""
+    """True if a folder contains another writer's folder, apart from those in `known`; that writer may be alive."""
     try:
         return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
     except FileNotFoundError:
@@ -199,7 +205,7 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
 
 
 def damaged_in(folder: Path | None) -> list[str]:
-    """The renamed segments in a folder that could not be read completely."""
+    """One message for each damaged segment file in a folder; these files were renamed to `*.damaged`."""
     paths = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
     return [
         f"{path} was damaged; its readable events are stored, and an event named {REFUSED} replaces each"
@@ -209,7 +215,7 @@ def damaged_in(folder: Path | None) -> list[str]:
 
 
 def closed_in(folder: Path | None) -> list[str]:
-    """The folders of writers that cannot be opened, with the reason; their events stay there."""
+    """One message for each writer's folder that cannot be opened, with the reason; its events stay there."""
     problems = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith("."):
@@ -225,9 +231,9 @@ def closed_in(folder: Path | None) -> list[str]:
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
-    """The number of waiting events of all writers in a folder, and the bytes of their segments.
+    """The number of unstored events of all writers in a folder, and the total size of the segments that hold them.
 
-    A segment without waiting events is not counted.
+    A segment that cannot be read adds only its size.
     """
     waiting = size = 0
     for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():

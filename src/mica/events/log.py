@@ -1,4 +1,4 @@
-"""The log of one open space: recording events, storing them, and notifying the parts that depend on them.
+"""The log of one open space: records events, stores them, and notifies listeners.
 
 Every package receives the `Log`. It owns the journal and the fold that moves the journal into the store. Other work
 around an append or a purge is done by listeners, which `memory.py` adds.
@@ -62,9 +62,9 @@ _SPACES: dict[WriterId, str] = {}  # the space of each writer of marks in this p
 class Log:
     """Records events in a journal, stores them, and calls listeners.
 
-    `before_read` runs before every read, `before_append` and `on_append` around every append, in the order in which
-    they were added. `on_purge` runs when this or another process has purged something. `on_withdrawal` runs when
-    something is still in the log but no longer holds, for example after a retraction.
+    Listeners run in the order in which they were added: `before_read` before every read, `before_append` and
+    `on_append` around every append, `on_purge` after this or another process has purged something, and `on_withdrawal`
+    when a recorded statement no longer holds, for example after a retraction.
     """
 
     def __init__(self, store: Store, *, carrier: Mapping[str, str], clock: Clock = utc_now) -> None:
@@ -81,8 +81,8 @@ class Log:
         self._store = store
         self._clock = clock
         self._generation = store.purges.generation
-        self._purges = PurgeFilter()  # the purges that this process knows of
-        self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # of marks made here: a Ref has no time
+        self._purges = PurgeFilter()  # the purges known when the list was last reloaded
+        self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # times of marks made here, since a Ref has no time
         self._folding = JournalFold(self.append, store.segments)
         self.journal = Journal(
             store.segments,
@@ -102,7 +102,7 @@ class Log:
 
     @property
     def emit(self) -> Emit:
-        """The journal's own `emit`. A fork replaces it, so do not cache it."""
+        """The `emit` function of the current journal."""
         return self.journal.emit
 
     def mark(
@@ -118,7 +118,7 @@ class Log:
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record an observation, with secrets redacted; returns its reference. `Memory.mark` has the details."""
+        """Record a mark with secrets redacted, and return its reference. See `Memory.mark` for the parameters."""
         marked_at = self._clock()
         if at is not None:
             check_mark_time(at, now=marked_at)
@@ -144,13 +144,13 @@ class Log:
         why: str | None = None,
         principles: str | Sequence[str] = (),
     ) -> None:
-        """Raise the error that `mark` would raise for this content, and record nothing."""
+        """Raise the error that `mark` would raise for this content. Nothing is recorded."""
         data = mark_data(text, tags, why, principles, check=self.check_asserted)
         check_mark(data)
         encode_data(MARK, data)
 
     def check_asserted(self, *texts: str) -> None:
-        """Raise InvalidInput if one of these texts repeats something that was purged."""
+        """Raise InvalidInput if one of these texts contains a purged value."""
         for text in texts:
             if (purge := self._purges.find_purge(text)) is not None:
                 value = purge.written_in(text) or text
@@ -161,7 +161,7 @@ class Log:
                 )
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store complete events, all or none, and call the listeners. An event stored before counts as repeated."""
+        """Store complete events, all or none, and call the listeners. Already stored events count as repeated."""
         for before in self.before_append:
             before(events)
         appended = await self._store.log.append(events)
@@ -177,7 +177,7 @@ class Log:
         return appended
 
     async def durable(self) -> None:
-        """Return when every event emitted before survives a power loss."""
+        """Sync the journal: after it, every event emitted before survives a power loss. Raises StoreUnavailable."""
         if self.journal.is_forked:  # its event loop and threads belong to the parent process
             self.journal.sync()
         else:
@@ -186,28 +186,28 @@ class Log:
     # -- Reading
 
     async def stored(self) -> None:
-        """Return when every event emitted before is stored and has a position. Raises the errors of the store."""
+        """Store every event emitted before, so that it has a position. Raises the errors of the store."""
         await self.collect()
         await self._folding.flush()
 
     async def reads(self) -> Reads:
-        """A reader of every event emitted before: the store, or the store and the segments that wait for it."""
+        """A reader that includes every event emitted before the call, stored or still in segments."""
         await self.collect()
         return await readable(self._store, self._store.purges, self._folding)
 
     async def query(self, query: EventQuery) -> list[Event]:
-        """The latest matching events, oldest first, of all that were emitted before."""
+        """The latest matching events, oldest first, including events that are not stored yet."""
         return await (await self.reads()).log.query(query)
 
     async def get(self, reference: Reference) -> Event:
-        """The event of this id or position. Raises UnknownEvent."""
+        """The event with this id or position. Raises UnknownEvent."""
         event = await self.find(reference, await self.reads())
         if event is None:
             raise UnknownEvent(str(reference))
         return event
 
     async def find(self, reference: Reference, reads: Reads) -> Event | None:
-        """The event of this id or position, or None."""
+        """The event with this id or position; None if there is none."""
         return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
 
     async def collect(self) -> None:
@@ -226,7 +226,7 @@ class Log:
             await prepare()
 
     async def flush(self) -> None:
-        """Store everything that was emitted, without `collect`. Raises the errors of the store."""
+        """Store everything that was emitted, without running the `before_read` listeners. Raises the store's errors."""
         await self._folding.flush()
 
     async def clear(self) -> None:
@@ -235,13 +235,13 @@ class Log:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """A block in which nothing is folded; its value are the stretches of segments that wait for the store."""
+        """Pause storing inside the block. Yields the segment ranges that are not stored yet."""
         async with self._folding.paused() as waiting:
             yield waiting
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The known stretches of segments that wait for the store."""
+        """The segment ranges that are not stored yet, without looking for further dead writers."""
         return self._folding.unfolded
 
     @property
@@ -255,15 +255,15 @@ class Log:
         """Call the `on_purge` listeners and reload the list of purges."""
         for listener in self.on_purge:
             listener()
-        await self.learn_purges()
+        await self.reload_purges()
 
     def notify_withdrawn(self) -> None:
         """Call the `on_withdrawal` listeners."""
         for listener in self.on_withdrawal:
             listener()
 
-    async def learn_purges(self) -> None:
-        """Reload the list of purges, so that no mark repeats a purged value. An unavailable store changes nothing."""
+    async def reload_purges(self) -> None:
+        """Reload the purged values that new marks must not repeat. If the store fails, the old list stays in use."""
         with suppress(StoreError):
             self._purges = PurgeFilter(await self._store.purges.all())
 
@@ -275,13 +275,13 @@ class Log:
         return self.journal.is_forked or self._folding.has_ended
 
     def start_closing(self) -> None:
-        """Mark the log as closed: followers end. Raises StoreUnavailable in another event loop than its own."""
+        """Mark the log as closed, which ends its followers. Raises StoreUnavailable if called in another event loop."""
         if not self.is_detached and not self._folding.is_here:
             raise StoreUnavailable("this memory was opened in another event loop; only that loop can close it")
         self.is_closed = True
 
     async def close(self) -> None:
-        """Store the waiting events. Those that the store does not accept stay on disk, and a warning counts them."""
+        """Store the remaining events. Events that cannot be stored stay on disk, and their number is logged."""
         await self._folding.close()
         if waiting := self.journal.waiting_events:
             LOG.warning(

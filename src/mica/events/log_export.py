@@ -1,4 +1,4 @@
-"""Files of exported events: written completely or not at all, and rewritten when a purge removes events in them."""
+"""Write files of exported events completely or not at all, and rewrite them when a purge removes events in them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DATABASE = b"SQLite format 3\0"
 
 
 class LogExportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an export."""
+    """The result of an export: the number of events, and whether the file was recorded for later purges."""
 
     events: int
-    unrecorded: str | None = None  # why the file was not recorded, so that no purge will find it
+    unrecorded: str | None = None  # why the file was not recorded, so that purges will not find it; None if it was
 
 
 def record_export(log: Log, path: Path, *, events: int) -> None:
-    """Record that a file holds events, so that a later purge can remove them from it."""
+    """Record in the log that a file holds exported events, so that a later purge can remove them from it."""
     if path.is_file():  # not a pipe
         data: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
         log.emit(EXPORTED, data, origin="user")
@@ -41,9 +41,10 @@ def record_export(log: Log, path: Path, *, events: int) -> None:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A block that writes a new file, which replaces the old one at the end.
+    """Yield a temporary file that replaces `path` when the block succeeds, and is removed when it fails.
 
-    Raises InvalidInput if the file cannot be written, or if the old one belongs to a store.
+    A device or pipe is written directly. Raises InvalidInput if the file cannot be written, or if `path` belongs to a
+    store.
     """
     try:
         if _belongs_to_store(path):
@@ -72,7 +73,7 @@ def _belongs_to_store(path: Path) -> bool:
     if _starts_with(path, DATABASE) or _starts_with(path, segment.MAGIC) or path.suffix == segment.SUFFIX:
         return True
     beside = next((ending for ending in BESIDE if path.name.endswith(ending)), "")
-    # A log may hold transactions that its database does not have yet, and SQLite deletes one that it does not know.
+    # A SQLite log may hold transactions that its database does not have yet; SQLite deletes an unknown log file.
     return bool(beside) and _starts_with(path.with_name(path.name.removesuffix(beside)), DATABASE)
 
 
@@ -84,7 +85,7 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 
 class ExportLine(msgspec.Struct):
-    """The fields of an exported line; missing ones are None or empty."""
+    """One line of an export, decoded; fields that were not exported are None or empty."""
 
     id: EventId
     name: str | None = None
@@ -93,7 +94,7 @@ class ExportLine(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:
-        """The event with the fields that a selection needs; None if the line lacks one."""
+        """The event with the fields that a purge selects by; None if one of them was not exported."""
         if self.name is None or self.at is None or self.context is None or not bytes(self.data):
             return None
         fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
@@ -101,29 +102,29 @@ class ExportLine(msgspec.Struct):
         return Event(id=self.id, name=self.name, at=self.at, body=bytes(self.data), context=context, root_id=self.id)
 
 
-_Stone: TypeAlias = Callable[[EventId, Event | None], Event | None]
+_TombstoneLookup: TypeAlias = Callable[[EventId, Event | None], Event | None]
 _line_decoder = msgspec.json.Decoder(ExportLine)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def rewrite(path: Path, stone_of: _Stone) -> int:
-    """Replace the lines of purged events with tombstones; all other lines stay byte for byte.
+def rewrite(path: Path, find_tombstone: _TombstoneLookup) -> int:
+    """Replace the lines of purged events in an export with tombstones; all other lines stay byte for byte.
 
-    `stone_of` receives an id, and the event if the line is complete, and returns the tombstone or None. Returns the
-    number of replaced lines; a file without any is not touched. Raises InvalidInput if the file is not an export with
-    ids, and OSError.
+    `find_tombstone` receives the id of each event, and the event if its line is complete; it returns the tombstone, or
+    None if the event was not purged. Returns the number of replaced lines; a file without purged events is not written.
+    Raises InvalidInput if the file is not an export with ids, and OSError.
     """
     path = path.resolve()  # replace the file itself, not a link to it
-    if not (count := sum(line is not replacement for line, replacement in _lines(path, stone_of))):
+    if not (count := sum(line is not replacement for line, replacement in _lines(path, find_tombstone))):
         return 0
     with atomic_writer(path) as stream:
-        for _, replacement in _lines(path, stone_of):
+        for _, replacement in _lines(path, find_tombstone):
             stream.write(replacement)
     return count
 
 
-def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
-    """Each line and its replacement, which is the line itself unless its event was purged."""
+def _lines(path: Path, find_tombstone: _TombstoneLookup) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each line with its replacement; the replacement is the same object unless the event was purged."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
@@ -131,9 +132,9 @@ def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
                 split_id(read.id)
             except (msgspec.DecodeError, InvalidEvent) as error:
                 raise InvalidInput(f"{path} is not an export of events with ids, see line {number}") from error
-            stone = None if read.name == PURGED else stone_of(read.id, read.event())
-            if stone is None:
+            tombstone = None if read.name == PURGED else find_tombstone(read.id, read.event())
+            if tombstone is None:
                 yield line, line
             else:
-                document = event_document(stone, tuple(_fields_decoder.decode(line)))
+                document = event_document(tombstone, tuple(_fields_decoder.decode(line)))
                 yield line, msgspec.json.encode(document) + b"\n"

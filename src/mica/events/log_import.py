@@ -1,8 +1,8 @@
-"""Import of logs of other programs and of our own exports: verified, and all or nothing.
+"""Import logs of other programs and mica's own exports. All lines are verified first; either all or none are imported.
 
 Every line of JSON is one event. The id of a foreign event is derived from its id in the log, so importing it again
-changes nothing. Its parent is looked up in the file and in the space; root and depth are computed. Fields that an event
-does not have are stored under `imported` in its data. If a line cannot be read, the error names it and nothing is
+changes nothing. Its parent is looked up in the file and in the space; root and depth are computed. Fields that mica's
+events do not have are stored under `imported` in the data. If a line cannot be read, the error names it and nothing is
 imported.
 """
 
@@ -60,11 +60,11 @@ Object: TypeAlias = dict[str, object]
 
 EVENTS_MAX = 200_000  # a file is held in memory and stored in one step: about 0.4 GB and 15 s at this size
 BYTES_MAX = 512 * 2**20
-AMBIGUOUS = -1
+AMBIGUOUS = -1  # in place of a number: several entries share this id
 PROBLEMS_SHOWN_MAX = 5  # lines named in one error message
 SPLIT = "split it into parts and import them in order: a parent in an earlier part is found"
 
-# Names that mica acts on: an event of another program must not pass for a person's statement or a record of mica.
+# Names with a meaning for mica. An event of another program must not pass for a person's statement or a record of mica.
 _RESERVED = re.compile(
     r"(brief|crystal|epoch|event|judgment|log|mark|quality|teaching|trail|transcript)(\..*)?"
     r"|defrag|offer|source\.tested|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
@@ -75,10 +75,10 @@ _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line as an event; its root and depth are not computed yet."""
+    """One parsed line of a log: an event whose root and depth are not computed yet."""
 
     line: int
-    key: str  # its id in the log
+    key: str  # the event's id in the log
     parent: str | None  # the parent's id in the log
     writer: WriterId
     name: str
@@ -87,23 +87,23 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     origin: Origin = "imported"
     error: bool = False
-    ref: Ref | None = None  # only in our own exports, which contain it
-    is_undated: bool = False  # the log has no time for it; `with_times` fills one in
+    ref: Ref | None = None  # the recorded id, root and depth; only lines of mica's own exports have it
+    is_undated: bool = False  # the log has no time for the event; `with_times` fills one in
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries of a file, and the parents they name that are not in it."""
+    """The parsed entries of a file, with their event ids and lookups by their ids in the log."""
 
     path: str
     format: Format
     entries: tuple[LogEntry, ...]
     ids: tuple[EventId, ...]  # of the entries, in order
-    by_key: Mapping[str, int]  # the first entry with each key
-    by_last: Mapping[str, int]  # the same by the id alone, if only one source uses it
-    reused: int  # entries whose key belongs to an earlier one with other content
+    by_key: Mapping[str, int]  # the number of the first entry with each key
+    by_last: Mapping[str, int]  # the same by id without the CloudEvents source; only ids that one source uses
+    reused: int  # number of entries whose key belongs to an earlier entry with other content
 
     def parent_id(self, entry: LogEntry) -> EventId | None:
-        """The id of an entry's parent, in this file or the space."""
+        """The event id of an entry's parent, which is in this file or should be in the space; None for a root."""
         if entry.parent is None:
             return None
         inside = self.by_key.get(entry.parent, self.by_last.get(_last(entry.parent)))
@@ -112,31 +112,31 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
         return EventId(entry.parent) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.parent)))
 
     def outside(self) -> set[EventId]:
-        """The ids of parents that are not in the file."""
+        """The event ids of all parents that are not in the file."""
         own = set(self.ids)
         return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
 
     def describe(self, identifier: EventId) -> str:
-        """The line of the event with this id, and its id in the log."""
+        """Name an event for an error message: its line, and its id in the log."""
         entry = self.entries[self.ids.index(identifier)]
         return f"line {entry.line}, event {_last(entry.key)!r},"
 
 
 class VerifiedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of a log, in the order of its lines."""
+    """The complete events of a log, in the order of its lines, and the number of entries with an unknown parent."""
 
     events: tuple[Event, ...]
-    orphans: int  # entries whose parent is unknown
+    orphans: int
 
 
 class LogImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of importing a log."""
+    """The numbers of events that an import of a log stored, skipped or changed."""
 
-    format: Format | None  # None: the file is empty
-    events: int
+    format: Format | None  # None if the file is empty
+    events: int  # newly stored
     repeated: int  # stored before
-    orphans: int  # without a parent; imported only with `allow_orphans`
-    reused: int  # shared their id with another event of the log and got a new one
+    orphans: int  # with an unknown parent; imported only with `allow_orphans`
+    reused: int  # had the id of another event of the log, and got a new id
     undated: int  # without a time in the log: they get the time of the event before them, or the current time
     purged: int  # purged before or during the import; stored as tombstones
 
@@ -151,7 +151,7 @@ async def import_log(
     source: str,
     allow_orphans: bool,
 ) -> LogImportResult:
-    """Store the events of a JSONL file, all or nothing. Raises InvalidInput."""
+    """Store the events of a JSONL file, all or none. `Events.import_log` describes the parameters and errors."""
     path = name_of(file)
     try:
         log = await asyncio.to_thread(read_log, file, format=format, source=source)
@@ -205,7 +205,7 @@ def _is_refused(event: Event) -> bool:
 
 
 def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> LogFile:
-    """The entries of a file or open file. Raises InvalidInput with the unreadable lines, or OSError."""
+    """Parse a log file or an open file. Raises InvalidInput naming the lines that cannot be read, or OSError."""
     entries: list[LogEntry] = []
     problems: list[tuple[int, str]] = []
     size = 0
@@ -234,7 +234,7 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
 
 
 def name_of(file: Path | IO[bytes]) -> str:
-    """The name of a file for messages."""
+    """The name of a file or open file, for messages."""
     name = str(file if isinstance(file, Path) else getattr(file, "name", "the open file"))
     return "standard input" if name == "<stdin>" else name
 
@@ -270,10 +270,10 @@ def _with_ids(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile
 
 
 def with_times(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> LogFile:
-    """The log with a time for every entry.
+    """Fill in the missing times of a log's entries.
 
-    A missing time is that of the entry before, else of the next entry with a time, else `now`. If the space already has
-    the event, its stored time is used, so that importing again changes nothing.
+    An entry without a time gets that of the entry before it, else of the next entry with a time, else `now`. If the
+    event is already stored, its stored time in `known` is used, so that importing again changes nothing.
     """
     times: dict[EventId, datetime] = {}
     last = next((entry.at for entry in log.entries if not entry.is_undated), now)
@@ -284,7 +284,7 @@ def with_times(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime
     return msgspec.structs.replace(log, entries=tuple(entries))
 
 
-_JSON_TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # in the words of JSON
+_JSON_TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # for error messages
 
 
 def _object(text: bytes) -> Object:
@@ -341,7 +341,7 @@ def _raise(path: str, problems: Sequence[tuple[int, str]]) -> None:
 
 
 class ExportedContext(msgspec.Struct):
-    """The context in a line of an export; missing fields are None or empty."""
+    """The context in a line of an export; fields that were not exported are None or empty."""
 
     session: str | None = None
     agent: str | None = None
@@ -352,7 +352,7 @@ class ExportedContext(msgspec.Struct):
 
 
 class StrictExportedContext(ExportedContext, forbid_unknown_fields=True):
-    """The same for an import, which refuses unknown fields so that none is lost."""
+    """The context in a line to import. Unknown fields are an error, because they would be lost."""
 
 
 class _Exported(msgspec.Struct, forbid_unknown_fields=True):
@@ -366,8 +366,8 @@ class _Exported(msgspec.Struct, forbid_unknown_fields=True):
     origin: Origin
     error: bool
     parent_id: str | None = None
-    position: int | None = None  # of the store it came from; this one gives its own
-    correlation: str | None = None  # follows from context and root
+    position: int | None = None  # ignored: the importing store assigns its own
+    correlation: str | None = None  # ignored: it follows from context and root
 
 
 _export_decoder = msgspec.json.Decoder(_Exported)
@@ -469,7 +469,7 @@ def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) 
 
 
 def _envelope(outer: Object, inner: Object) -> Object:
-    """Remove the system fields from a record, nested or flat, and return them."""
+    """Remove KSI's system fields from a record, nested or flat, and return them."""
     envelope: Object = {}
     for place in (inner, outer):
         context = place.pop(_KSI, None)
@@ -521,7 +521,7 @@ def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
 
 
 def _last(key: str) -> str:
-    """The key of a record within its writer; for a CloudEvent it includes the source."""
+    """The id of a record without its CloudEvents source."""
     return key.rpartition("\n")[2]
 
 
@@ -542,7 +542,7 @@ def _entry(
     remaining: Object,
     error: bool = False,
 ) -> LogEntry:
-    """An entry whose data holds all remaining fields of the record, with secrets redacted."""
+    """Build an entry. All remaining fields of the record go into its data, with secrets redacted."""
     if not name:
         raise ValueError("has no name: an event, event_name, name or type")
     usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
@@ -577,7 +577,7 @@ def _redacted(record: Object) -> Object:
 
 
 def _text(record: Object, field: str, *, label: bool = False) -> str | None:
-    """Remove a text field from a record and return it; with `label`, a value too long for a label stays."""
+    """Remove a text field from a record and return it; None if it is missing, or too long and `label` is set."""
     value = record.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -588,7 +588,7 @@ def _text(record: Object, field: str, *, label: bool = False) -> str | None:
 
 
 def _moment(value: object) -> datetime:
-    """A time from ISO 8601 (UTC by default) or from a number of seconds, milliseconds or microseconds."""
+    """Parse a time: ISO 8601 text (UTC by default), or a Unix time in seconds, milliseconds or microseconds."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
@@ -617,10 +617,12 @@ _READERS: Mapping[Format, _Reader] = {
 
 
 def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
-    """The complete events of a log. `known` has the references of parents that are in the space.
+    """Compute root and depth of every entry, and return the complete events.
 
-    Raises InvalidInput with the lines whose parent is unknown, descends from them or does not match. With
-    `allow_orphans`, foreign ones become roots with the parent's id in their data; our own stay unchanged.
+    `known` has the references of parents that are in the space. Raises InvalidInput naming the lines whose parent is
+    unknown or a descendant of the event, and exported lines whose root or depth does not fit their parent. With
+    `allow_orphans`, a foreign event without its parent becomes a root, with the parent's id in its data; an exported
+    event stays unchanged.
     """
     places = dict(known) | {
         identifier: entry.ref for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.ref
@@ -636,7 +638,7 @@ def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = 
 
 
 def _place_all(log: LogFile, places: dict[EventId, Ref]) -> set[int]:
-    """Compute root and depth of every entry; returns the entries with a missing or circular parent."""
+    """Add root and depth of each entry to `places`; return the numbers of entries with a missing or circular parent."""
     numbers = {identifier: number for number, identifier in reversed(list(enumerate(log.ids)))}
     cut: set[int] = set()
     for start, entry in enumerate(log.entries):
@@ -686,7 +688,7 @@ def _event(log: LogFile, number: int, places: Mapping[EventId, Ref], *, is_cut: 
 
 
 def _describe_misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
-    """A description of a wrong root or depth in a line of an export; None if both are right."""
+    """A message if the root or depth of an exported event does not fit its parent; None if both are right."""
     if event.parent_id is None:
         fits = event.root_id == event.id and event.depth == 0
     else:

@@ -1,4 +1,4 @@
-"""Checks of a mark before it is recorded: its time, its text, its parent, and its relation to the parent."""
+"""Check a mark before it is recorded: its time, its text, its parent, and its relation to the parent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AHEAD = timedelta(days=3_653)  # clocks differ and simulations run ahead, but no
 
 
 def check_mark_time(at: object, *, now: datetime) -> None:
-    """Raise InvalidInput unless this is a plausible time of an observation."""
+    """Raise InvalidInput unless `at` is an aware datetime between 1970 and ten years after `now`."""
     if not isinstance(at, datetime):
         raise InvalidInput(f"a mark cannot be dated {at!r}; use an aware datetime")
     if at.tzinfo is None:
@@ -36,9 +36,10 @@ def mark_data(
     *,
     check: Callable[..., None],
 ) -> dict[str, object]:
-    """The data of a mark, with secrets redacted. Raises InvalidInput for an empty text. `check` receives all texts.
+    """Build the data of a mark's event, with secrets redacted. Raises InvalidInput for an empty text.
 
-    `#milestone` in the text is a tag too. Other words after a `#` are not: they are mostly numbers, colours and code.
+    `check` is called with all texts and may raise. `#milestone` in the text also becomes a tag. Other words after a `#`
+    do not: they are mostly numbers, colours and code.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"a mark needs a text, not {text!r}")
@@ -57,7 +58,7 @@ def mark_data(
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:
-    """Raise InvalidInput for an unknown relation, or one without a parent."""
+    """Raise InvalidInput for an unknown relation, or a relation other than `causes` without a parent."""
     if relation not in RELATIONS:
         raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
     if relation != "causes" and not has_parent:
@@ -72,10 +73,11 @@ def check_parent(
     space: str,
     spaces: Mapping[WriterId, str],
 ) -> None:
-    """Raise unless a mark of this time may follow from this parent.
+    """Raise if a mark made at this time cannot have this parent.
 
-    `times` are those of marks made here, by writer and sequence; `spaces` are those of the writers in this process. A
-    parent that is known to be of another space raises InvalidInput.
+    `times` has the times of the marks made in this process, by writer and sequence number; `spaces` has the space of
+    each writer in this process. Raises InvalidEvent if the parent is not an event, and InvalidInput if it is later than
+    the mark or known to belong to another space.
     """
     if not isinstance(parent, Event | Ref):
         raise InvalidEvent(f"parent {parent!r} of a mark is not an event; pass the result of emit, mark or event")

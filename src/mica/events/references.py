@@ -26,7 +26,7 @@ class ResolvedEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_list(references: Reference | Iterable[Reference]) -> list[Reference]:
-    """One or several references as a list. Raises InvalidInput if there are too many."""
+    """Turn one or several references into a list. Raises InvalidInput for more than 100."""
     listed = [references] if isinstance(references, str | int | Event | Ref) else list(references)
     if len(listed) > REFERENCES_MAX:
         raise InvalidInput(f"{len(listed):,} references at once; pass {REFERENCES_MAX} or fewer, or use a query")
@@ -34,13 +34,13 @@ def as_list(references: Reference | Iterable[Reference]) -> list[Reference]:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise InvalidInput unless this is a whole number of 0 or more."""
+    """Raise InvalidInput unless the value is a whole number, 0 or more, with at most 18 digits."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**POSITION_DIGITS_MAX:
         raise InvalidInput(f"{name} is {value!r:.80}; use a whole number, 0 or more")
 
 
 def match_references(references: Sequence[Reference], events: Sequence[Event | None]) -> ResolvedEvents:
-    """The references matched with the events that were read for them."""
+    """Split the results of lookups into the events and the references without an event, both in order."""
     return ResolvedEvents(
         events=tuple(event for event in events if event is not None),
         missing=tuple(_as_text(each) for each, event in zip(references, events, strict=True) if event is None),
@@ -50,7 +50,7 @@ def match_references(references: Sequence[Reference], events: Sequence[Event | N
 async def find_event(
     reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
 ) -> Event | None:
-    """The event of a reference. For a position, waiting events are stored first."""
+    """Look up a reference; None if there is no such event. For an unknown position, pending events are stored first."""
     text = _as_text(reference)
     if not text.isdecimal():
         return await reads.log.get(EventId(text))

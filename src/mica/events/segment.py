@@ -3,10 +3,11 @@
     header | spine | heap
     spine[i] = scope << 32 | end of frame i; 0 = not written
 
-One word of the spine is the commit mark, the offset and the context number. A frame is a MessagePack array: time, name,
-flags, data and, for a child, its lineage. A context is written once, as a frame with scope 0: its number and itself.
-Frames lie end to end, so that a thousand of them are read as one array. Two slots of the header hold the last sync
-marks with a checksum of the heap: if power loss damages one, the other is used.
+Each word of the spine commits one frame: it holds the frame's end offset and the number of its context (`scope`). A
+frame is a MessagePack array: time, name, flags, data and, for a child event, its lineage. A context is written once, as
+a frame with scope 0 that holds the context's number and the context. Frames lie end to end, so that a thousand of them
+are read as one array. Two slots of the header hold the last sync marks with a checksum of the heap: if power loss
+damages one, the other is used.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ Body = dict[str, object]
 
 
 class FrameLineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The depth, parent and root of an event."""
+    """The depth, parent and root of an event, as stored in a frame."""
 
     depth: int = 0
     parent: int = 0  # sequence number, of the same writer unless `parent_writer` names another
@@ -84,7 +85,7 @@ class FrameLineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class SegmentFrame(msgspec.Struct, array_like=True, gc=False):
-    """An event with its data still encoded, or a context with its number."""
+    """A frame with its data still encoded: an event, or a context with its number."""
 
     at: int  # nanoseconds since 1970, or microseconds before 1678 and after 2262 (see flags); or a context's number
     name: str | Context
@@ -102,7 +103,7 @@ class SegmentFrame(msgspec.Struct, array_like=True, gc=False):
 
 
 class DecodedFrame(msgspec.Struct, array_like=True, gc=False):
-    """A frame with its data decoded, which works for nearly every frame."""
+    """A frame with its data decoded. Decoding fails for the few frames whose data has keys other than strings."""
 
     at: int
     name: str | Context
@@ -112,23 +113,23 @@ class DecodedFrame(msgspec.Struct, array_like=True, gc=False):
 
 
 class FrameHead(msgspec.Struct, array_like=True, gc=False):
-    """The time of a frame; the rest is not decoded."""
+    """Only the first field of a frame, its time; the rest is not decoded."""
 
     at: int
 
 
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
 check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises if a field has a wrong type
-_bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
+_bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes are data that is already JSON
 _frames = msgspec.msgpack.Decoder(list[SegmentFrame])
-_wholes = msgspec.msgpack.Decoder(list[DecodedFrame])
+_decoded_frames = msgspec.msgpack.Decoder(list[DecodedFrame])
 _heads = msgspec.msgpack.Decoder(list[FrameHead])
 _as_lines = msgspec.json.Encoder().encode_lines
 _at = attrgetter("at")
 
 
 class Segment:
-    """One segment file, or anonymous memory for a space that ends with its process."""
+    """One mapped segment file, or anonymous memory for a space that exists only in its process."""
 
     def __init__(self, area: mmap.mmap, descriptor: int, path: Path | None) -> None:
         self.area = area
@@ -142,7 +143,7 @@ class Segment:
         self.count = 0  # frames known to be committed
         self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
         self.contexts: dict[int, Context] = {}  # read so far
-        self._line = FrameLineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
+        self._line = FrameLineage(), EventId(""), EventId("")  # the lineage used last, and the ids of root and parent
         self.ready: int = self.heap_at  # pages up to here are allocated
         self._piece = min(max((len(area) - self.heap_at) // PIECE_SHARE, PIECE_BYTES[0]), PIECE_BYTES[1])
         self._preparing = threading.Lock()  # held while pages are allocated
@@ -156,13 +157,14 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset of the end of the last frame."""
+        """The end offset of the last frame that is known to be committed."""
         return self.spine[self.count - 1] & END_MASK if self.count else self.heap_at
 
     def prepare(self, end: int) -> int:
-        """Allocate pages for frames up to this offset and some more; returns the new end. They must not be in use yet.
+        """Allocate pages up to this offset and some more, and return the end of the allocated pages.
 
-        Allocating and mapping pages in one piece costs a quarter of touching each one.
+        The new pages must not be in use yet. Allocating and mapping pages in one piece costs a quarter of touching each
+        one.
         """
         with self._preparing:
             while self.ready < end <= self.size_bytes:
@@ -175,10 +177,10 @@ class Segment:
             return self.ready
 
     def _prepare_again(self, before: int) -> None:
-        """After a sync of the frames behind `before`, prepare the pages for writes until the next sync.
+        """Make the pages after the last frame writable again after a sync, whose first frame began at `before`.
 
-        A sync write-protects its pages and those ahead, so that the next write to each page faults. In `emit` that
-        happens page by page; here it is one call, and no caller waits for it.
+        A sync write-protects its pages and those ahead, so that the next write to each page causes a page fault. In
+        `emit` that would happen page by page; here it is one call, and no caller waits for it.
         """
         count = self.count_committed()
         end = self.spine[count - 1] & END_MASK
@@ -193,7 +195,7 @@ class Segment:
                 self.area.madvise(POPULATE_WRITE, start, last - start)
 
     def events_in(self, first: int, last: int) -> int:
-        """The number of frames that are events; the others are contexts."""
+        """The number of events in a range of frames; the other frames are contexts."""
         return sum(1 for word in self.spine[first:last] if word >> SCOPE_SHIFT)
 
     def count_committed(self) -> int:
@@ -209,12 +211,12 @@ class Segment:
         return first
 
     def batch(self, limit: int, count: int) -> Batch:
-        """The events of up to `limit` frames that are not folded. Raises UNREADABLE if one cannot be read."""
+        """A batch of the events in the next `limit` unfolded frames. Raises one of UNREADABLE for a damaged frame."""
         last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
 
     def salvage(self, limit: int, count: int) -> Batch:
-        """Like `batch`, frame by frame; an unreadable frame becomes an event with the reason and its bytes."""
+        """Like `batch`, but an unreadable frame is replaced by a `REFUSED` event with the reason and its bytes."""
         last = min(count, self.folded + limit)
         events: list[Event] = []
         for index in range(self.folded, last):
@@ -231,7 +233,7 @@ class Segment:
         return Batch(self, events, last)
 
     def _time_before(self, index: int) -> datetime:
-        """The time of the nearest readable event before a frame, so that every reading gives the same result."""
+        """The time of the nearest readable event before a frame; unlike the current time, it is the same every time."""
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -239,7 +241,7 @@ class Segment:
         return EPOCH
 
     def read(self, first: int, last: int) -> list[Event]:
-        """The events of some frames, without contexts. Raises ValueError if a frame is damaged."""
+        """The events in a range of frames; context frames are skipped. Raises one of UNREADABLE for a damaged frame."""
         try:
             return self._read_together(first, last)
         except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or has data that JSON cannot hold
@@ -250,18 +252,18 @@ class Segment:
     def _event_or_context(self, index: int, scope: int, frame: SegmentFrame) -> Event | None:
         if scope:
             return self.event(index, frame)
-        self._learn(frame)
+        self._cache_context(frame)
         return None
 
     def _read_together(self, first: int, last: int) -> list[Event]:
-        """The fast form of `read` for usual frames: one call decodes all, one encodes all as JSON."""
-        frames = _wholes.decode(self._array(first, last))
+        """The fast path of `read`: one call decodes all frames, and one call encodes all their data as JSON."""
+        frames = _decoded_frames.decode(self._array(first, last))
         lines = iter(_as_lines([frame.data for frame in frames if type(frame.data) is dict]).split(b"\n"))
         events = []
         writer, base, contexts, known = self.writer, self.base, self.contexts, self._line
         for index, (scope, frame) in enumerate(zip(self.scopes(first, last), frames, strict=True), first):
             if not scope:
-                self._learn(frame)
+                self._cache_context(frame)
                 continue
             name, data, line, flags = frame.name, frame.data, frame.lineage, frame.flags
             if type(name) is not str:
@@ -295,15 +297,15 @@ class Segment:
         return events
 
     def scopes(self, first: int, last: int) -> list[int]:
-        """The numbers of the contexts of some frames; 0 for a frame that is a context."""
+        """The context number of each frame in a range; 0 for a frame that is itself a context."""
         return self._halves[2 * first + _HIGH : 2 * last : 2].tolist()
 
     def frames(self, first: int, last: int) -> list[SegmentFrame]:
-        """Some frames, decoded in one call. Raises ValueError if one is damaged."""
+        """The frames of a range, decoded in one call. Raises ValueError if one of them is damaged."""
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """The times of some frames, or the numbers of contexts; nothing else is decoded."""
+        """The time of each frame in a range (for a context frame, its number); nothing else is decoded."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:
@@ -312,7 +314,10 @@ class Segment:
         return _ARRAY + (last - first).to_bytes(4) + self.area[start:end]
 
     def event(self, index: int, frame: SegmentFrame) -> Event:
-        """The event of a frame; if JSON cannot hold its data, a refusal with its name and the reason."""
+        """Convert a frame to its event; if JSON cannot hold its data, to a `REFUSED` event with the reason.
+
+        Raises one of UNREADABLE for a damaged frame.
+        """
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
             raise ValueError("a frame with a context is not an event")
@@ -344,22 +349,22 @@ class Segment:
         )
 
     def context(self, index: int) -> Context:
-        """The context of an event."""
+        """The context of the event at this index. Raises ValueError if the context cannot be read."""
         scope = self.spine[index] >> SCOPE_SHIFT
         if scope not in self.contexts:
-            self.learn(index)  # this reader started in the middle
+            self.read_contexts(index)  # this reader started in the middle
         if scope not in self.contexts:
             raise ValueError(f"its context, number {scope}, cannot be read")
         return self.contexts[scope]
 
-    def learn(self, before: int) -> None:
-        """Read the contexts before this frame; events of a damaged context cannot be read."""
+    def read_contexts(self, before: int) -> None:
+        """Cache all contexts that are written before this frame; damaged ones are skipped."""
         for index, scope in enumerate(self.scopes(0, before)):
             if scope == 0:
                 with suppress(*UNREADABLE):
-                    self._learn(*self.frames(index, index + 1))
+                    self._cache_context(*self.frames(index, index + 1))
 
-    def _learn(self, frame: SegmentFrame | DecodedFrame) -> None:
+    def _cache_context(self, frame: SegmentFrame | DecodedFrame) -> None:
         if not isinstance(frame.name, Context):
             raise ValueError("a frame without a context is not a context")
         self.contexts[frame.at] = frame.name
@@ -369,7 +374,7 @@ class Segment:
         _FOLDED.pack_into(self.area, _FOLDED_AT, index)
 
     def sync(self) -> None:
-        """Write every committed frame to disk, with a sync mark."""
+        """Sync every committed frame to disk, together with a sync mark that holds a checksum."""
         count = self.count_committed()
         if self.descriptor < 0 or count == self.synced:
             return
@@ -394,9 +399,10 @@ class Segment:
         self._synced_at = monotonic()
 
     def recover(self) -> str | None:
-        """Count the frames committed before a crash. Returns a description of visible damage, if any.
+        """Count the frames committed before a crash. Returns a description of the damage, or None if none is visible.
 
-        A killed process leaves whole frames. Frames damaged by power loss are detected when they are read: see `cut`.
+        A killed process leaves complete frames. Frames damaged by power loss are detected when they are read; then
+        `cut` is called.
         """
         ends = [self.heap_at, *self._halves[_LOW::2].tolist()]
         self.count = (ends.index(0) if 0 in ends else len(ends)) - 1
@@ -419,7 +425,10 @@ class Segment:
         return problem
 
     def cut(self) -> str:
-        """Truncate the segment after the last readable frame. Returns the unreadable frames before it, with reasons."""
+        """Drop the unreadable frames at the end of the segment. Returns a description of all damage.
+
+        At least one frame must be unreadable.
+        """
         damaged: dict[int, Exception] = {}
         for index in range(self.folded, self.count):
             try:
@@ -451,7 +460,7 @@ class Segment:
 
 
 class Batch(NamedTuple):
-    """A batch of events for the store, and the number of folded frames once it is stored."""
+    """A batch of events for the store; `reached` is the number of folded frames once it is stored."""
 
     segment: Segment
     events: list[Event]
@@ -459,7 +468,7 @@ class Batch(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A range of frames of a segment."""
+    """A range of consecutive frames in a segment."""
 
     segment: Segment
     first: int
@@ -467,7 +476,10 @@ class Stretch(NamedTuple):
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
-    """A new segment. Its file is renamed when it is complete, so a file with the final name is a segment or damaged."""
+    """Create a segment; without a folder, in memory. The file gets its final name only when it is complete.
+
+    Raises StoreFull if the disk is full, and StoreUnavailable if the file cannot be created.
+    """
     size = HEADER_BYTES + 8 * capacity + heap_bytes
     header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
     if folder is None:
@@ -500,7 +512,7 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
 
 
 def load_segment(path: Path) -> Segment | None:
-    """A segment of another process; None if power was lost before anything reached the disk.
+    """Open a segment that another process wrote; None if a power loss left it empty.
 
     Raises StoreUnavailable for another version, and OSError or ValueError if it is not a segment.
     """
@@ -528,7 +540,7 @@ def load_segment(path: Path) -> Segment | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder, so that its file names survive power loss."""
+    """Sync a folder to disk, so that the names of its files survive power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

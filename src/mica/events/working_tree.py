@@ -1,4 +1,4 @@
-"""The working tree of a space: the directory of its latest session, if files there may be read."""
+"""Find the working tree of a space on this machine, if its files may be read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mica.store.space import Space, space_of
 
 
 class WorkingTrees:
-    """Finds working trees on this machine.
+    """Finds the working trees of spaces and sessions on this machine.
 
-    `is_ours` returns True if files of a directory may be read. A server needs it, because its clients do not own its
-    files; without it every directory may be read.
+    `is_ours` returns True if files of a directory may be read; without it, every directory may be read. A server needs
+    it, because its clients must not read the server's own files.
     """
 
     def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:
@@ -34,11 +34,14 @@ class WorkingTrees:
         return self._is_ours is None or self._is_ours(directory)
 
     def latest_directory(self, events: Iterable[Event]) -> Path | None:
-        """The directory of the latest session among these events; None if it has none, or if it may not be read."""
+        """The directory of the latest session in these events.
+
+        None without a session, or if the directory does not exist or may not be read.
+        """
         directory = latest_directory(events)
         return directory if directory is not None and self.is_readable(directory) and directory.is_dir() else None
 
     def latest(self, events: Iterable[Event]) -> Path | None:
-        """The root of the working tree around `latest_directory`."""
+        """The root of the working tree around `latest_directory`; None if there is no such directory."""
         directory = self.latest_directory(events)
         return None if directory is None else self.around(directory)

@@ -29,7 +29,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The mapping from values to positions in the picture."""
+    """The ranges of values on both axes, which `place` maps to positions in the picture."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -42,7 +42,7 @@ class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(title: str, series: Sequence[Series], *, across: str, up: str) -> str:
-    """A chart of lines or points. Without points it shows a note instead."""
+    """Return an SVG chart of lines or points; without any point it shows a note instead."""
     points = [point for each in series for point in each.points]
     if not points:
         return _svg(title, [_text(WIDTH / 2, HEIGHT / 2, "nothing to show yet", "middle")])
@@ -65,7 +65,7 @@ def lines(title: str, series: Sequence[Series], *, across: str, up: str) -> str:
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], *, unit: str) -> str:
-    """A chart of horizontal bars, each with its name and value."""
+    """Return an SVG chart of horizontal bars, each with its name and value."""
     if not values:
         return _svg(title, [_text(WIDTH / 2, HEIGHT / 2, "nothing to show yet", "middle")])
     most = max(value for _, value in values) or 1.0
@@ -89,7 +89,7 @@ LETTER = 6.3  # average width of a letter at 11 px; a label that is too long is 
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One label of a column chart: its stacked parts, and the value of the line above it."""
+    """One column of a chart: its label, the sizes of its stacked parts, and the value of the line at this place."""
 
     label: str
     parts: Sequence[int]
@@ -127,7 +127,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def columns(title: str, values: Sequence[Column], *, parts: Sequence[tuple[str, str]], line: tuple[str, str]) -> str:
-    """Stacked columns on the right axis and a line on the left axis.
+    """Return an SVG chart with stacked columns on the right axis and a line on the left axis.
 
     `parts` and `line` give the name and the class of each series, for the legend.
     """
@@ -173,7 +173,7 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Points by seconds, one row for each name in `rows`, the first at the top."""
+    """Return an SVG timeline: dots placed by their seconds, with one row per name in `rows`, the first at the top."""
     left, right, top = 64.0, width - 24.0, 20.0
     height = 54 + 46 * len(rows)
     bottom = height - 28.0
@@ -194,7 +194,7 @@ def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int
 
 
 def treemap(title: str, tiles: Sequence[Tile], *, height: int = TILES_HEIGHT) -> str:
-    """Rectangles whose areas are their values, grouped as the tiles are."""
+    """Return an SVG treemap: nested rectangles with areas proportional to the values of the tiles."""
     return _part(title, _tiles(tiles, Box(0.0, 0.0, float(PART_WIDTH), float(height))), height=height)
 
 
@@ -209,7 +209,7 @@ def _tiles(tiles: Sequence[Tile], box: Box) -> list[str]:
 
 
 def _group(tile: Tile, box: Box) -> str:
-    """A folder: its name above its children. One that is too flat for a header shows the children alone."""
+    """Draw a group: its name above its children, or only the children if it is too flat for a header."""
     size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
     shapes = [f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" {size} rx="3"/>']
     header = TILE_HEADER if box.height > 2 * TILE_HEADER else 0
@@ -233,7 +233,7 @@ def _leaf(tile: Tile, box: Box) -> str:
 
 
 def squarify(values: Sequence[float], box: Box) -> list[Box]:
-    """One rectangle for each value, in order, that together fill the box; each as square as the order allows."""
+    """Divide a box into one rectangle per value, in order, with proportional areas and as square as possible."""
     total = sum(values)
     if not values or total <= 0 or min(box.width, box.height) <= 0:
         return [Box(box.x, box.y, 0.0, 0.0) for _ in values]
@@ -250,7 +250,7 @@ def squarify(values: Sequence[float], box: Box) -> list[Box]:
 
 
 def _worst(row: Sequence[float], short: float) -> float:
-    """The largest ratio of sides in a row of areas along the short side."""
+    """Return the largest ratio of sides if these areas form one row along the short side."""
     total = sum(row)
     if total <= 0 or min(row) <= 0 or short <= 0:
         return math.inf
@@ -258,7 +258,7 @@ def _worst(row: Sequence[float], short: float) -> float:
 
 
 def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
-    """Place a row along the short side of the box; return the rest of the box."""
+    """Append the rectangles of a row along the short side of the box to `placed`; returns the rest of the box."""
     is_column = box.width >= box.height
     short, long = (box.height, box.width) if is_column else (box.width, box.height)
     total = sum(row)
@@ -278,13 +278,13 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
 
 
 def _fit(text: str, width: float) -> str:
-    """The text cut to a width; empty if not even three letters fit."""
+    """Return the text cut to a width; empty if not even three letters fit."""
     room = int(width / LETTER)
     return _short(text, room) if room >= min(3, len(text)) else ""
 
 
 def _top(values: Iterable[int]) -> float:
-    """The end of an axis for these values: a round number whose quarters are whole."""
+    """Return the end of an axis for these values: a round number whose quarters are whole numbers."""
     most = max(values, default=0)
     quarters = (factor * 10.0**power for power in count() for factor in (1, 2, 3, 4, 5, 6, 8))
     return next(4 * quarter for quarter in quarters if 4 * quarter >= most)
@@ -329,7 +329,7 @@ def _axes(frame: ChartFrame, *, across: str, up: str) -> list[str]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """A few round values within a span."""
+    """Return a few round values from `low` to `high`."""
     rough = (high - low) / TICKS
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)

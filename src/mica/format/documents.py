@@ -39,14 +39,14 @@ QUIET = b": quiet\n\n"  # keeps a connection alive
 
 
 def server_sent(data: bytes, *, id: str | int | None = None, event: str | None = None) -> bytes:
-    """One server-sent event. The data must be a single line."""
+    """Encode one server-sent event. The data must be a single line."""
     named = b"" if event is None else b"event: %b\n" % event.encode()
     numbered = b"" if id is None else b"id: %b\n" % str(id).encode()
     return b"%b%bdata: %b\n\n" % (named, numbered, data)
 
 
 def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
-    """The fields of a bundle and a list together; all fields if neither is given. Raises InvalidInput."""
+    """Return the fields of a bundle plus `fields`, by default all. Raises InvalidInput for an unknown name."""
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; the bundles are {', '.join(BUNDLES)}")
     bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
@@ -57,9 +57,9 @@ def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> F
 
 
 def event_document(event: Event, fields: Fields = FULL) -> Document:
-    """The selected fields of an event; missing ones are left out.
+    """Return the selected fields of an event as a document; fields that the event lacks are left out.
 
-    With all fields, `mica events import-log` restores an equal event from it.
+    From a document with all fields, `mica events import-log` restores an equal event.
     """
     whole: Document = {name: getattr(event, name) for name in OWN}
     whole["context"] = _context(event)
@@ -81,18 +81,18 @@ def event_documents(events: Sequence[Event], fields: Fields = FULL) -> list[Docu
 
 
 def event_line(event: Event, fields: Fields = FULL) -> bytes:
-    """An event as one line of JSON, without a line break."""
+    """Encode an event as one line of JSON, without a line break."""
     return msgspec.json.encode(event_document(event, fields))
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """A crystal as a document, with its insight as one text."""
+    """Return a crystal as a document, with its insight as one text under `text`."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def trail_document(trail: Trail) -> Document:
-    """A trail as a document, with its computed properties."""
+    """Return a trail as a document, with its computed properties."""
     document: Document = msgspec.to_builtins(trail)
     return document | {
         "name": trail.name,
@@ -104,7 +104,7 @@ def trail_document(trail: Trail) -> Document:
 
 
 def choice_document(choice: Choice) -> Document:
-    """A chosen trail as a document, with match, score and reason."""
+    """Return a chosen trail as a document, with match, score and reason."""
     return {
         "match": choice.match,
         "score": choice.score,
@@ -128,7 +128,7 @@ def _check(field: str) -> None:
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
-    """Copy the value at a dotted path; names that contain dots themselves work too."""
+    """Copy the value at a dotted path into a document; names that contain dots themselves work too."""
     if field in value:
         into[field] = value[field]
         return

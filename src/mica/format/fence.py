@@ -24,33 +24,33 @@ _FOLDERS = re.compile(
 
 
 def neutralize(text: str) -> str:
-    """The text without fence tags, control characters and invisible letters; blanks and line ends stay."""
+    """Return the text with fence tags, control and invisible characters made harmless; blanks and line ends stay."""
     if text.isascii():
         return _FENCE.sub("‹", _CONTROL.sub(" ", text))
     return _FENCE.sub("‹", _CONTROL.sub(" ", _INVISIBLE.sub("", text)))
 
 
 def neutralize_entry(text: str) -> str:
-    """The neutralized text as one entry of a list: stripped, its further lines indented."""
+    """Return the neutralized text as one entry of a list: stripped, with further lines indented."""
     return neutralize(text).strip().replace("\n", "\n  ")
 
 
 def strip_remedy(reason: str) -> str:
-    """The reason without its remedy and without folders: those are for the person who runs mica, not for an agent."""
+    """Return a reason without the advice after "; " and without folders, which only the person running mica needs."""
     return _FOLDERS.sub("", reason.partition("; ")[0])
 
 
 def truncate_reason(reason: str) -> str:
-    """The reason cut to REASON_CHARACTERS_MAX, so that one verbose source leaves room for the others."""
+    """Return the reason cut to REASON_CHARACTERS_MAX, so that one verbose source leaves room for the others."""
     return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[:REASON_CHARACTERS_MAX]} …"
 
 
 def bound_tokens(text: str, *, estimated: int | None = None) -> int:
-    """An upper bound of the tokens that a real tokenizer counts. `estimated` is used if the caller has it already."""
+    """Return an upper bound of the tokens of a text in a real tokenizer. Pass `estimated` to reuse a known estimate."""
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
     return math.ceil((estimate(text) if estimated is None else estimated) / SAFE_SHARE) + beyond
 
 
 def fence(entries: Iterable[str]) -> str:
-    """The entries as recalled text within its fence."""
+    """Return the neutralized entries, one below the other, between the opening and closing tags of the fence."""
     return "\n".join([OPENING, *map(neutralize_entry, entries), CLOSING])

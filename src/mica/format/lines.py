@@ -13,17 +13,17 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plural(number: int, noun: str) -> str:
-    """A number with its noun: "1 task", "2 tasks"."""
+    """Return a number with its noun: "1 task", "2 tasks"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def strip_control(text: str) -> str:
-    """The text with control characters replaced by blanks; its length stays the same."""
+    """Return the text with control characters replaced by blanks; its length stays the same."""
     return CONTROL.sub(" ", text)
 
 
 def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line, without control characters."""
+    """Return a text on one line, cut to a width, without control characters."""
     flat = " ".join(strip_control(text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
@@ -32,7 +32,7 @@ ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for s
 
 
 def to_user_zone(at: datetime) -> datetime:
-    """Convert a time to the user's zone, which a surface sets once. The last day of the calendar stays unchanged."""
+    """Convert a time to the user's zone, set once by a surface. A time that would overflow is returned unchanged."""
     try:
         return at.astimezone(ZONE.get())
     except OverflowError:
@@ -40,12 +40,12 @@ def to_user_zone(at: datetime) -> datetime:
 
 
 def format_time(at: datetime) -> str:
-    """Date and time in the user's time zone."""
+    """Format a date and time in the user's time zone."""
     return to_user_zone(at).strftime("%Y-%m-%d %H:%M")
 
 
 def format_bytes(number_of_bytes: int) -> str:
-    """A number of bytes with a unit, such as "1.5 MB"."""
+    """Format a number of bytes with a unit, such as "1.5 MB"."""
     amount = float(number_of_bytes)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:

@@ -19,7 +19,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """The crystals as trees, highest level and latest first; the roots are not the source of another crystal."""
+    """Return the crystals as trees, highest level and latest first. A root is not a source of any other crystal."""
     known = {crystal.id: crystal for crystal in crystals}
     covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
     return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
@@ -35,7 +35,7 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """The descendants of an event in depth-first order; siblings keep their order. None is the parent of roots."""
+    """Return the events of `below` that descend from `top`, depth first; siblings keep their order. None: all trees."""
     children: dict[str | None, list[Event]] = {}
     for event in below:
         children.setdefault(event.parent_id, []).append(event)
@@ -60,7 +60,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
 
 
 def flowchart(chain: Sequence[Event]) -> str:
-    """A chain as a Mermaid flowchart, top down, failures marked. A last node counts the events beyond the limits."""
+    """Return a chain as a top-down Mermaid flowchart, failures marked. A last node counts events beyond the limits."""
     numbers = {event.id: f"n{number}" for number, event in enumerate(chain, start=1)}
     lines = ["flowchart TD", "    classDef failed stroke:#c00,stroke-width:2px"]
     size = sum(map(len, lines))
@@ -78,7 +78,7 @@ def flowchart(chain: Sequence[Event]) -> str:
 
 
 def node_label(event: Event) -> str:
-    """The label of a node: position, name, and agent, user or origin."""
+    """Return the label of a node: the event's position and name, and its agent, user or origin."""
     who = event.context.agent or event.context.user or event.origin
     text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))

@@ -1,8 +1,8 @@
 """Costs of model calls by agent, tier and model, and budgets that no call may exceed.
 
 Before a call its highest possible cost is reserved; after it the real cost is settled. Both are passed to `record`, so
-that they can be logged. A ledger restored from these records counts a call without a recorded end, because the process
-died, at its highest possible cost.
+that they can be logged. If a process dies during a call, its reservation has no recorded end; a ledger restored from
+the records counts such a call at its highest possible cost.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Reservation:
         self.settled: tuple[ModelUsage, float | None] | None = None
 
     def settle(self, usage: ModelUsage, dollars: float | None) -> None:
-        """Record the real cost of the call. If it is never called, nothing counts as spent."""
+        """Set the real cost of the call. If this method is never called, nothing counts as spent."""
         self.settled = (usage, dollars)
 
 
@@ -85,26 +85,27 @@ class Ledger:
 
     @contextmanager
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
-        """Reserve this cost in the budgets for the duration of a `with` block, even if the block fails.
+        """Reserve a cost while a `with` block runs; the block settles the real cost on the yielded reservation.
 
-        Raises BudgetExceeded, before the block begins, if a budget has not enough left.
+        The reservation ends with the block, even if it fails. Raises BudgetExceeded, before the block begins, if a
+        budget has not enough left.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
-        held = Reservation(payer, worst, self._now())
+        reservation = Reservation(payer, worst, self._now())
         with self._lock:
             for budget in self._budgets:
-                self._check(budget, held, is_priced=dollars is not None)
-            self._open[held.id] = (held.at, payer, worst)
+                self._check(budget, reservation, is_priced=dollars is not None)
+            self._open[reservation.id] = (reservation.at, payer, worst)
         try:
-            self._record_event(RESERVED, held, tokens=tokens, dollars=dollars)
-            yield held
+            self._record_event(RESERVED, reservation, tokens=tokens, dollars=dollars)
+            yield reservation
         finally:
-            self._close(held)
+            self._close(reservation)
 
     def spent(
         self, *, agent: str | None = None, tier: Tier | None = None, model: str | None = None, since: date | None = None
     ) -> ModelCost:
-        """The total cost of the calls of this agent, tier and model, since a day in UTC. None matches every call."""
+        """Return the total cost of the calls of an agent, tier and model since a UTC day. None matches every call."""
         total = ModelCost()
         with self._lock:
             for (day, payer), cost in self._spent.items():
@@ -114,7 +115,7 @@ class Ledger:
         return total
 
     def by_payer(self) -> dict[Payer, ModelCost]:
-        """The total cost of all calls by agent, tier and model."""
+        """Return the total cost of all calls, by agent, tier and model."""
         totals: defaultdict[Payer, ModelCost] = defaultdict(ModelCost)
         with self._lock:
             for (_, payer), cost in self._spent.items():
@@ -122,7 +123,7 @@ class Ledger:
         return dict(totals)
 
     def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
-        """Add a reservation or cost that an earlier run recorded.
+        """Add a reservation or cost from an event that an earlier run recorded.
 
         Call it with the oldest first; other events are ignored.
         """
@@ -140,51 +141,51 @@ class Ledger:
                 key = (begun_at.date(), payer)
                 self._spent[key] = self._spent[key].plus(cost)
 
-    def _check(self, budget: BudgetSettings, held: Reservation, *, is_priced: bool) -> None:
-        if not _applies(budget, held.payer):
+    def _check(self, budget: BudgetSettings, reservation: Reservation, *, is_priced: bool) -> None:
+        if not _applies(budget, reservation.payer):
             return
         if budget.dollars is not None and not is_priced:
             raise BudgetExceeded(
-                f"no price is known for {held.payer.model}, and {_describe(budget)} counts dollars; "
-                f'set dollars_in and dollars_out in [models.known."{held.payer.model}"]',
-                payer=held.payer.agent,
+                f"no price is known for {reservation.payer.model}, and {_describe(budget)} counts dollars; "
+                f'set dollars_in and dollars_out in [models.known."{reservation.payer.model}"]',
+                payer=reservation.payer.agent,
             )
-        taken = held.cost
+        taken = reservation.cost
         for at, payer, cost in [*self._entries(), *self._open.values()]:
-            if _applies(budget, payer) and _same_period(budget.per, at, held.at):
+            if _applies(budget, payer) and _same_period(budget.per, at, reservation.at):
                 taken = taken.plus(cost)
         for what, limit, amount, unit in (
-            ("tokens", budget.tokens, taken.tokens, held.cost.tokens),
-            ("dollars", budget.dollars, taken.dollars, held.cost.dollars),
+            ("tokens", budget.tokens, taken.tokens, reservation.cost.tokens),
+            ("dollars", budget.dollars, taken.dollars, reservation.cost.dollars),
         ):
             if limit is not None and amount > limit:
                 raise BudgetExceeded(
                     f"{_describe(budget)} is {limit:,} {what}, {amount - unit:,.6g} are spent or reserved, and this "
-                    f"call to {held.payer.model} may take {unit:,.6g}; raise it in [[models.budgets]] or wait "
+                    f"call to {reservation.payer.model} may take {unit:,.6g}; raise it in [[models.budgets]] or wait "
                     f"for the next {budget.per}",
-                    payer=held.payer.agent,
+                    payer=reservation.payer.agent,
                 )
 
     def _entries(self) -> Iterator[tuple[date, Payer, ModelCost]]:
         for (day, payer), cost in self._spent.items():
             yield day, payer, cost
 
-    def _close(self, held: Reservation) -> None:
-        usage, dollars = held.settled or (ModelUsage(input_tokens=0, output_tokens=0), 0.0)
+    def _close(self, reservation: Reservation) -> None:
+        usage, dollars = reservation.settled or (ModelUsage(input_tokens=0, output_tokens=0), 0.0)
         tokens = usage.input_tokens + usage.output_tokens
         with self._lock:
-            self._open.pop(held.id, None)
-            if held.settled:
-                key = (held.at.date(), held.payer)
+            self._open.pop(reservation.id, None)
+            if reservation.settled:
+                key = (reservation.at.date(), reservation.payer)
                 self._spent[key] = self._spent[key].plus(ModelCost(tokens, dollars or 0.0, 1, int(dollars is None)))
         details: dict[str, object] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         if usage.is_estimated:
             details["is_estimated"] = True
-        self._record_event(SPENT, held, tokens=tokens, dollars=dollars, **details)
+        self._record_event(SPENT, reservation, tokens=tokens, dollars=dollars, **details)
 
-    def _record_event(self, name: str, held: Reservation, **more: object) -> None:
+    def _record_event(self, name: str, reservation: Reservation, **more: object) -> None:
         if self._record is not None:
-            self._record(name, {"call": held.id, **held.payer._asdict(), **more})
+            self._record(name, {"call": reservation.id, **reservation.payer._asdict(), **more})
 
 
 class SpendData(msgspec.Struct):

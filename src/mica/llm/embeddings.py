@@ -40,16 +40,16 @@ class Encoder(Protocol):
         """The name and version of the embedding model, stored with every vector."""
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """One vector of length 1 per text. It takes milliseconds per text, so do not call it in an event loop."""
+        """Return one vector of length 1 per text. It takes milliseconds per text, so call it in a thread."""
 
 
 def is_installed() -> bool:
-    """True if the extra `semantic` and the weights of the model are installed."""
+    """Return True if the extra `semantic` and the weights of the model are installed."""
     return all(find_spec(name) is not None for name in NEEDED) and _weights() is not None
 
 
 def _weights() -> Path | None:
-    """The path of the file with the model's weights; None if it is not installed."""
+    """Return the path of the file with the model's weights; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -62,7 +62,7 @@ def _weights() -> Path | None:
 
 
 def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
-    """The encoder for the setting `semantic`; None if it is "off", or "auto" and the extra is not installed.
+    """Return the encoder for the setting `semantic`; None for "off", or for "auto" without the extra installed.
 
     Raises InvalidSettings if it is "on" and the extra is not installed.
     """
@@ -89,14 +89,14 @@ class MiniLM:
         for number, text in enumerate(texts):
             pieces = numpy.array([tokenizer.encode(text).ids], dtype=numpy.int64)
             seen = numpy.ones_like(pieces)
-            given = {"input_ids": pieces, "attention_mask": seen, "token_type_ids": numpy.zeros_like(pieces)}
-            mean = session.run(None, given)[0][0].mean(axis=0)
+            inputs = {"input_ids": pieces, "attention_mask": seen, "token_type_ids": numpy.zeros_like(pieces)}
+            mean = session.run(None, inputs)[0][0].mean(axis=0)
             found[number] = mean / (numpy.linalg.norm(mean) or 1.0)
         return found
 
 
 def _load() -> tuple[Any, Any]:
-    """The ONNX session and the tokenizer. Raises InvalidSettings if a file is missing or has an unexpected hash."""
+    """Load the ONNX session and the tokenizer. Raises InvalidSettings if a file is missing or has the wrong hash."""
     weights = _weights()
     if weights is None or not is_installed():
         raise InvalidSettings(f"semantic search is not installed; {REMEDY}")
@@ -125,9 +125,9 @@ def _check(content: bytes, expected: str, path: Path) -> None:
 
 
 def pack(matrix: Matrix) -> list[bytes]:
-    """The vectors as bytes for the store, one per row, in half precision.
+    """Convert vectors to bytes for the store, one item per row, in half precision.
 
-    The ranking does not suffer from the rounding.
+    The rounding does not affect the ranking.
     """
     import numpy
 
@@ -135,7 +135,7 @@ def pack(matrix: Matrix) -> list[bytes]:
 
 
 def unpack(vectors: Sequence[bytes]) -> Matrix:
-    """The matrix of vectors from the bytes in the store, one row each."""
+    """Convert the bytes of vectors from the store back to a matrix, one row each."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

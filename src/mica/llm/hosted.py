@@ -1,6 +1,6 @@
 """Models behind an API, called through pydantic-ai.
 
-Each request is one call: errors become mica's, and nothing is retried.
+Each request is one call. Errors are translated to those of mica; nothing is retried.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HostedModel:
         )
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """The dollars for this usage and the price table's name, by genai-prices; None if unknown or self-hosted."""
+        """Return the dollars and the name of the price table, from genai-prices; None if unknown or self-hosted."""
         if self._access.base_url:
             return None
         import genai_prices
@@ -109,9 +109,9 @@ class HostedModel:
         except ImportError as error:
             raise NoModel(self.name, f"{self.name} needs pydantic-ai-slim; install it with mica[llm]") from error
         name = self.name.partition(":")[0]
-        given = {"api_key": self._secret(name), "base_url": self._access.base_url}
+        options = {"api_key": self._secret(name), "base_url": self._access.base_url}
         try:
-            made = providers.infer_provider_class(name)(**{key: value for key, value in given.items() if value})
+            made = providers.infer_provider_class(name)(**{key: value for key, value in options.items() if value})
             return models.infer_model(self.name, provider_factory=lambda _: made)
         except ImportError as error:
             raise NoModel(
@@ -212,14 +212,14 @@ class HostedModel:
         return ModelUnavailable(f"{self.name} sent an unreadable answer: {detail}", model=self.name)
 
     def _clean(self, text: str) -> str:
-        """A provider's error message, shortened and without the API key, which some providers repeat."""
+        """Return a provider's error message, shortened and without the API key, which some providers repeat."""
         if self._key is not None:
             text = text.replace(self._key.reveal(), "[key]")
         text = " ".join(redact(text).split())
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
     def _safe_cause(self, error: BaseException | None) -> BaseException | None:
-        """The error, if it may be shown as a cause; None if it or one of its own causes contains the API key."""
+        """Return the error to use as a cause; None if it or one of its own causes contains the API key or a secret."""
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

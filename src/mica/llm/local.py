@@ -35,7 +35,7 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """JSON by a grammar, but no tools and no images: models of this size do not call tools reliably."""
+        """JSON by a grammar, but neither images nor tools: models of this size do not call tools reliably."""
         return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
@@ -45,11 +45,11 @@ class LocalModel:
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
-        given_up = threading.Event()
+        is_cancelled = threading.Event()
 
         def on_chunk(chunk: dict[str, Any]) -> bool:
             loop.call_soon_threadsafe(arrived.put_nowait, chunk)
-            return given_up.is_set()  # True stops the model
+            return is_cancelled.is_set()  # True stops the model
 
         def run() -> None:
             try:
@@ -75,7 +75,7 @@ class LocalModel:
                         yield piece
             await running
         finally:
-            given_up.set()
+            is_cancelled.set()
         counted = usage or {"prompt_tokens": request.input_tokens(), "completion_tokens": estimate(text)}
         yield ModelUsage(
             input_tokens=counted["prompt_tokens"],
@@ -109,10 +109,10 @@ class LocalModel:
     def _load(self) -> Any:  # noqa: ANN401 the library has no types
         with self._loading:
             if self._server is None:
-                self._server = self._loaded()
+                self._server = self._start_server()
             return self._server
 
-    def _loaded(self) -> Any:  # noqa: ANN401
+    def _start_server(self) -> Any:  # noqa: ANN401
         try:
             import xllamacpp
         except ImportError as error:

@@ -64,14 +64,14 @@ class Models:
         every = [self._capabilities(model) for model in self._chain(tier)]
         windows = [each.window_tokens for each in every if each.window_tokens is not None]
         return Capabilities(
-            json=_all(each.json for each in every),
-            tools=_all(each.tools for each in every),
-            images=_all(each.images for each in every),
+            json=_all_true(each.json for each in every),
+            tools=_all_true(each.tools for each in every),
+            images=_all_true(each.images for each in every),
             window_tokens=min(windows, default=None),
         )
 
     def state(self) -> dict[str, str]:
-        """The state of the circuit breaker of every model that was called: `closed`, `open` or `half-open`."""
+        """Return the state of the circuit breaker of each model called so far: `closed`, `open` or `half-open`."""
         return {name: breaker.state for name, breaker in self._breakers.items()}
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class Models:
 
     async def _run(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Answer, None]:
         _check(request)
-        made = CallTotals()
+        totals = CallTotals()
         failures: list[ModelError] = []
         for model in self._chain(request.tier):
             if model.name not in self._ready:  # this may import a large library
@@ -98,8 +98,8 @@ class Models:
                 self._ready.add(model.name)
             for shaped in self._shapes(model, request):
                 try:
-                    self._fits(model, shaped)
-                    async with aclosing(self._one(model, shaped, made, streamed=streamed)) as pieces:
+                    self._check_fits(model, shaped)
+                    async with aclosing(self._ask_model(model, shaped, totals, streamed=streamed)) as pieces:
                         async for piece in pieces:
                             yield piece
                     return
@@ -109,12 +109,12 @@ class Models:
                         self._no_schema.add(model.name)  # try again with the schema in the prompt
                         continue
                     failures.append(error)
-                    made.passed_over.append(str(error))
+                    totals.passed_over.append(str(error))
                     break
         raise _summarize(request.tier, failures)
 
-    async def _one(
-        self, model: Model, request: Request, made: CallTotals, *, streamed: bool
+    async def _ask_model(
+        self, model: Model, request: Request, totals: CallTotals, *, streamed: bool
     ) -> AsyncGenerator[str | Answer, None]:
         key = key_of(request, space=self._space, model=model.name)
         if cached := self.cache.get(key):
@@ -124,43 +124,43 @@ class Models:
         worst = self._worst(model, request)
         payer = Payer(request.agent, request.tier, model.name)
         tokens = worst.input_tokens + worst.output_tokens
-        with self.ledger.reserved(payer, tokens=tokens, dollars=worst.dollars) as held:
-            came: list[str] = []
+        with self.ledger.reserved(payer, tokens=tokens, dollars=worst.dollars) as reservation:
+            received: list[str] = []
             try:
-                async with aclosing(self._tries(model, request, made, came, streamed=streamed)) as pieces:
+                async with aclosing(self._attempts(model, request, totals, received, streamed=streamed)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, str):
                             yield piece
                         else:
-                            answer = self._answered(model, piece, "".join(came), made, held)
+                            answer = self._to_answer(model, piece, "".join(received), totals, reservation)
                             self.cache.put(key, answer)
                             yield answer
             finally:
-                if came and held.settled is None:  # broken off or cancelled: the part that arrived is charged
-                    self._settle_partial(model, request, "".join(came), held)
+                if received and reservation.settled is None:  # broken off or cancelled: charge the part that arrived
+                    self._settle_partial(model, request, "".join(received), reservation)
 
-    async def _tries(
-        self, model: Model, request: Request, made: CallTotals, came: list[str], *, streamed: bool
+    async def _attempts(
+        self, model: Model, request: Request, totals: CallTotals, received: list[str], *, streamed: bool
     ) -> AsyncGenerator[str | ModelUsage, None]:
-        """The texts, then the usage, of a model's first successful attempt. Texts are also appended to `came`."""
+        """Yield the texts, then the usage, of the first successful attempt. Texts are also appended to `received`."""
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
             try:
                 with breaker.call():
                     await limit.turn()
-                    made.attempts += 1
+                    totals.attempts += 1
                     async with aclosing(model.pieces(request, streamed=streamed)) as pieces:
-                        while isinstance(piece := await self._next(model, pieces), str):
-                            came.append(piece)
+                        while isinstance(piece := await self._next_piece(model, pieces), str):
+                            received.append(piece)
                             yield piece
                     if piece is None:
                         raise ModelUnavailable(f"the answer of {model.name} broke off", model=model.name)
                 yield piece
                 return
             except ModelUnavailable as error:
-                if came and streamed:
-                    raise StreamBroken(model.name, "".join(came), str(error)) from error
-                came.clear()
+                if received and streamed:
+                    raise StreamBroken(model.name, "".join(received), str(error)) from error
+                received.clear()
                 delay_s = backoff(attempt, error.retry_after_s, self._timing.chance())
                 if error.retry_after_s:
                     limit.pause(error.retry_after_s)
@@ -168,7 +168,9 @@ class Models:
                     raise
                 await self._timing.sleep(delay_s)
 
-    async def _next(self, model: Model, pieces: AsyncGenerator[str | ModelUsage, None]) -> str | ModelUsage | None:
+    async def _next_piece(
+        self, model: Model, pieces: AsyncGenerator[str | ModelUsage, None]
+    ) -> str | ModelUsage | None:
         timeout_s = self._settings.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -187,7 +189,7 @@ class Models:
         return self._chains[tier]
 
     def _capabilities(self, model: Model) -> Capabilities:
-        """The capabilities of a model, as detected, then corrected by the settings and by refusals of a schema."""
+        """Return the detected capabilities of a model, corrected by the settings and earlier refusals of a schema."""
         able = model.capabilities
         known = self._settings.known.get(model.name)
         if known is not None:
@@ -197,7 +199,7 @@ class Models:
         return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
 
     def _shapes(self, model: Model, request: Request) -> list[Request]:
-        """The forms of a request to try in turn: with a schema if the model supports one, then with it as text."""
+        """Return the forms of a request to try in turn: with its schema if supported, then with the schema as text."""
         if request.schema is None:
             return [request]
         words = (
@@ -207,7 +209,7 @@ class Models:
         in_words = msgspec.structs.replace(request, schema=None, system=f"{request.system}\n\n{words}".strip())
         return [request, in_words] if self._capabilities(model).json else [in_words]
 
-    def _fits(self, model: Model, request: Request) -> None:
+    def _check_fits(self, model: Model, request: Request) -> None:
         able = self._capabilities(model)
         if request.images and able.images is False:
             raise ModelRefused(f"{model.name} cannot see images; name a model that can in the tier", model=model.name)
@@ -222,7 +224,7 @@ class Models:
         return self._priced(model, usage)
 
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
-        """The usage with its cost in dollars, which stays None if no price is known.
+        """Return the usage with its cost in dollars, which stays None if no price is known.
 
         Prices in the settings come first, then the cost that the provider reported, then the model's price table.
         """
@@ -235,9 +237,11 @@ class Models:
             return msgspec.structs.replace(usage, dollars=found[0], price=found[1])
         return usage
 
-    def _answered(self, model: Model, usage: ModelUsage, text: str, made: CallTotals, held: Reservation) -> Answer:
+    def _to_answer(
+        self, model: Model, usage: ModelUsage, text: str, totals: CallTotals, reservation: Reservation
+    ) -> Answer:
         usage = self._priced(model, usage)
-        held.settle(usage, usage.dollars)
+        reservation.settle(usage, usage.dollars)
         return Answer(
             text=text,
             model=model.name,
@@ -246,15 +250,15 @@ class Models:
             dollars=usage.dollars,
             price=usage.price,
             is_estimated=usage.is_estimated,
-            attempts=made.attempts,
-            passed_over=tuple(made.passed_over),
+            attempts=totals.attempts,
+            passed_over=tuple(totals.passed_over),
             finish=usage.finish,
         )
 
-    def _settle_partial(self, model: Model, request: Request, text: str, held: Reservation) -> None:
+    def _settle_partial(self, model: Model, request: Request, text: str, reservation: Reservation) -> None:
         usage = ModelUsage(input_tokens=request.input_tokens(), output_tokens=estimate(text), is_estimated=True)
         usage = self._priced(model, usage)
-        held.settle(usage, usage.dollars)
+        reservation.settle(usage, usage.dollars)
 
     def _breaker(self, model: Model) -> ModelBreaker:
         return self._breakers.setdefault(model.name, ModelBreaker(model.name, self._timing))
@@ -275,8 +279,8 @@ class CallTotals:
         self.passed_over: list[str] = []
 
 
-def _all(answers: Iterable[bool | None]) -> bool | None:
-    """False if any answer is False, else None if any is None, else True."""
+def _all_true(answers: Iterable[bool | None]) -> bool | None:
+    """Return False if any answer is False, else None if any is None, else True."""
     every = set(answers)
     return False if False in every else None if None in every else True
 
@@ -292,7 +296,7 @@ def _check(request: Request) -> None:
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """The only failure itself, or one error that names all failures."""
+    """Return the failure if there is only one, else one error that names all failures."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)
@@ -310,7 +314,7 @@ _NOT_SEEN_BY_THE_MODEL = {"tier": "routine", "agent": None}
 
 
 def key_of(request: Request, *, space: str, model: str) -> str:
-    """The cache key of a request to one model in one space. Requests that differ only in agent or tier share a key."""
+    """Return the cache key of a request to a model in a space. Requests that differ only in agent or tier share one."""
     seen = msgspec.structs.replace(request, **_NOT_SEEN_BY_THE_MODEL)
     content = msgspec.json.encode([space, model, seen], order="deterministic")
     return hashlib.sha256(content).hexdigest()
@@ -327,7 +331,7 @@ class AnswerCache:
         self._size_bytes = 0
 
     def get(self, key: str) -> Answer | None:
-        """The answer under this key, marked as cached and with a cost of 0; None if there is none or it is too old."""
+        """Return the answer under this key, marked as cached and with a cost of 0; None if absent or too old."""
         if key not in self._entries:
             return None
         at, answer = self._entries[key]

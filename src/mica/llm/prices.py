@@ -17,8 +17,8 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a model in US dollars per million tokens.
 
-    Where long prompts cost more, it is the lower price. Where writing to the cache is free, `cache_write` is the price
-    of reading.
+    `read` and `written` are for input and output. If long prompts cost more, it is the lower price. If writing to the
+    cache costs nothing extra, `cache_write` equals `read`.
     """
 
     read: float
@@ -27,11 +27,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_write: float
 
     def of_cached_tokens(self, tokens: int, *, requests: int) -> float:
-        """Dollars for tokens that are written to the cache once and read from it by this many later requests."""
+        """Return the dollars for tokens that are written to the cache once and read by `requests` later requests."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
-        """Dollars for a call with these token counts."""
+        """Return the dollars for a call with these token counts."""
         costs = (read * self.read, written * self.written, cache_read * self.cache_read, cache_write * self.cache_write)
         return math.fsum(costs) / MILLION
 
@@ -44,12 +44,12 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     models: dict[str, Price]
 
     def of(self, model: str | None) -> Price | None:
-        """The price of a model; None if it is not in the table. A dated snapshot has the price of its model."""
+        """Return the price of a model; None if it is not in the table. A dated snapshot has the price of its model."""
         name = (model or "").rpartition("/")[2].lower()
         return self.models.get(_SNAPSHOT.sub("", name))
 
 
 @cache
 def prices() -> Prices:
-    """The price table that is shipped with mica."""
+    """Return the price table that is shipped with mica."""
     return msgspec.json.decode(files("mica.llm").joinpath("prices.json").read_bytes(), type=Prices)

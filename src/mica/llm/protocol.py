@@ -1,7 +1,7 @@
 """Requests to and answers of language models, and two protocols: one model, and all models of a space.
 
 A provider implements `Model`: one call to one model, without retries or budgets. The rest of mica uses `LLM`: the
-caller names a tier, and the answer says which model gave it, what it cost and which failures came before.
+caller names a tier, and the answer says which model gave it, what it cost and which models failed before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None  # None: the model's default
 
     def input_tokens(self) -> int:
-        """The estimated tokens of the whole input: messages, system prompt, schema and images."""
+        """Estimate the tokens of the whole input: messages, system prompt, schema and images."""
         texts = [self.system, *(message.text for message in self.messages)]
         if self.schema is not None:
             texts.append(msgspec.json.encode(self.schema).decode())
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def question(text: str, **more: Any) -> Request:  # noqa: ANN401 the fields of Request, checked by it
-    """A request with one user message."""
+    """Return a request with one user message; `more` are further fields of the request."""
     return Request(messages=(ModelMessage(text=text),), **more)
 
 
@@ -117,7 +117,7 @@ class Model(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """The dollars for this usage and the name of the price table; None if the price is unknown."""
+        """Return the dollars for this usage and the name of the price table; None if the price is unknown."""
 
     def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         """Yield the text of the answer in one or more pieces, then the usage.
@@ -133,7 +133,7 @@ class LLM(Protocol):
     """All models of a space. Callers name a tier, not a model."""
 
     async def ask(self, request: Request) -> Answer:
-        """The answer of the first model of the tier that succeeds. Raises ModelError if none does."""
+        """Return the answer of the first model of the tier that succeeds. Raises ModelError if none does."""
 
     def stream(self, request: Request) -> AsyncGenerator[str | Answer, None]:
         """Yield the text of the answer in pieces, then the whole answer.
@@ -143,4 +143,4 @@ class LLM(Protocol):
         """
 
     def capabilities(self, tier: Tier) -> Capabilities:
-        """The abilities that all models of the tier share, and their smallest window."""
+        """Return the abilities that all models of the tier share, and their smallest window."""

@@ -29,9 +29,9 @@ class Timing(NamedTuple):
 
 
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
-    """Seconds to wait before the next attempt, after `failed` failures in a row.
+    """Return the seconds to wait before the next attempt, after `failed` failures in a row.
 
-    None means to give up, because the provider asked to wait longer than BACKOFF_S_MAX.
+    Returns None if the provider asked to wait longer than BACKOFF_S_MAX: then do not retry.
     """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
@@ -61,9 +61,9 @@ class ModelBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Wrap one call in a `with` block and count its failure.
+        """Make one call inside this `with` block: ModelUnavailable counts as a failure, success resets the count.
 
-        Raises ModelUnavailable if the breaker rejects calls.
+        Raises ModelUnavailable before the block if the breaker rejects calls.
         """
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):
@@ -102,7 +102,7 @@ class RateLimit:
         self._next = float("-inf")
 
     async def turn(self) -> None:
-        """Wait until the next call may be made."""
+        """Wait until the next call may be made, and reserve its time slot."""
         now = self._timing.monotonic()
         at = max(now, self._next)
         self._next = at + self._interval_s

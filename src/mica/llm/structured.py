@@ -52,7 +52,7 @@ async def ask_for(
 
 
 def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
-    """The value of this type in an answer. Raises InvalidAnswer, with a description of the text that came instead."""
+    """Parse an answer as a value of this type. Raises InvalidAnswer, which describes the text that came instead."""
     text = answer.text.strip()
     found = _json_in(text)
     try:
@@ -65,7 +65,7 @@ def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """The JSON schema of a type. References are replaced by their content, because small models do not follow them."""
+    """Return the JSON schema of a type, with references replaced by their content: small models do not follow them."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 
@@ -83,7 +83,7 @@ def schema_of(kind: type[object]) -> dict[str, Any]:
 
 
 def _json_in(text: str) -> str | None:
-    """The JSON in an answer's text, without a code fence or remarks around it; None if the text has no JSON."""
+    """Return the JSON in an answer's text, without code fence and remarks around it; None if there is none."""
     if fenced := _FENCED.search(text):
         return fenced[1]
     start, end = text.find("{"), text.rfind("}")

@@ -19,7 +19,7 @@ LOCAL = "local"
 def open_models(
     settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
 ) -> Models:
-    """The models that the settings name, not yet loaded.
+    """Return the models that the settings name, not yet loaded.
 
     `record` is called with every reservation and cost; `Models.ledger.restore` reads such records of earlier runs.
     Raises InvalidSettings for a name that is not of the form `provider:model`.
@@ -37,9 +37,9 @@ def open_models(
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """The model of this name: `local:<path of a GGUF file>`, or `provider:model`.
+    """Return the model of a name such as `local:<path of a GGUF file>` or `provider:model`, not yet loaded.
 
-    Raises InvalidSettings for another form.
+    Raises InvalidSettings for a name of another form.
     """
     provider, _, model = name.partition(":")
     if not provider or not model:

@@ -1,1 +1,1 @@
-"""Values and the five laws: events, marks, crystals, teachings, trails and walks."""
+"""The value types (events, marks, crystals, teachings, trails, walks) and the five laws of crystals."""

@@ -1,4 +1,4 @@
-"""A brief and its passages."""
+"""A brief (the text that an agent receives) and the passages it consists of."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime
     source: str  # the name of the source that returned it
     kind: str = MARK  # shown to the reader: prompt, commit, files …
-    handle: str = ""  # by which a person can look it up
+    handle: str = ""  # a short reference that a person can look up
     stands_for: frozenset[EventId] = frozenset()  # events that it makes redundant; if empty, the first of `sources`
-    origins: tuple[tuple[str, str], ...] = ()  # of statements from other systems: source and place in it
+    origins: tuple[tuple[str, str], ...] = ()  # for statements from other systems: the source and the place in it
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that one agent receives, within a budget, and what is missing from it."""
+    """The text that one agent receives within a token budget, its passages, and what is missing from it."""
 
     query: str
     text: str
     passages: tuple[Passage, ...]
-    tokens: int  # of the text, by the estimator of `mica.tokens`
+    tokens: int  # of the text, as estimated by `mica.tokens`
     budget_tokens: int
     left_out: int = 0  # number of passages that did not fit
     missing: dict[str, str] = {}  # sources that could not answer, and why
     receipt: EventId | None = None  # the event that records this brief
     concepts: tuple[str, ...] = ()  # concepts with statements from other systems in this brief
     coherence: float | None = None  # how far those statements agree, from 0 to 1
-    conflicts: tuple[str, ...] = ()  # descriptions of statements that another one overruled
+    conflicts: tuple[str, ...] = ()  # descriptions of the statements that another statement overruled
     lost: tuple[Passage, ...] = ()  # the overruled statements as passages
     is_compressed: bool = False
-    is_off: bool = False  # nothing was sent: a control for comparison
+    is_off: bool = False  # True if the brief was withheld, as a control for comparison

@@ -1,12 +1,12 @@
-"""Crystals: summaries of many marks, or of many crystals of the level below, and the five laws they obey.
+"""Crystals (summaries of many marks, or of many crystals of the level below) and the five laws that they obey.
 
 A crystal is recorded as an event and never changed; a later one may supersede it. The laws, by name:
 
-immutability  a mark or crystal never changes through crystallization
-provenance    its sources exist; every statement cites marks beneath them; sources that are not cited are listed
-levels        a session's crystal has marks as sources, every other one crystals of the level below
-time          its time contains the times of its sources
-compression   it has fewer tokens than its sources
+immutability  crystallization never changes a mark or crystal
+provenance    the sources exist; every statement cites marks beneath them; sources that are not cited are listed
+levels        the sources of a session's crystal are marks; those of any other crystal are crystals of the level below
+time          the period of a crystal contains the times of its sources
+compression   a crystal has fewer tokens than its sources
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mica.tokens import ESTIMATOR, estimate
 
 Level = Literal["session", "day", "week", "epoch"]
 LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
-OF_MARKS = -1  # the level of a mark, below all others
-TREE = "tree:"  # prefix of the period of a crystal over a causal tree, outside the hierarchy of time
+OF_MARKS = -1  # the level of a mark, below all levels of crystals
+TREE = "tree:"  # prefix of the period of a crystal that summarizes a causal tree, not a time span
 
 _PERIODS: dict[Level, tuple[str, ...]] = {
     "session": ("session:", "pool:", TREE),
@@ -45,7 +45,7 @@ def check_period(level: Level, period: str) -> None:
         raise InvalidInput(f"a {level} crystal is not about {period!r}; its period is called {known}")
 
 
-NEUTRAL = 0.5  # the value of a mood's quality without evidence
+NEUTRAL = 0.5  # the value of each quality of a mood if there is no evidence
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Period = Annotated[str, msgspec.Meta(min_length=3, max_length=600)]
@@ -61,23 +61,23 @@ class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A source that no statement cites, and the reason."""
+    """A source of a crystal that no statement cites, and the reason."""
 
     id: EventId
     reason: Text
-    similar_to: EventId | None = None  # a cited source that says the same
+    similar_to: EventId | None = None  # a cited source with the same content
 
 
 class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Seven qualities, each between 0 and 1."""
+    """The mood of the work that a crystal summarizes: seven qualities between 0 and 1, computed from its marks."""
 
-    warmth: Share = NEUTRAL  # commits
-    weight: Share = NEUTRAL  # tests
-    tempo: Share = NEUTRAL  # how many marks
-    texture: Share = NEUTRAL  # failures: smooth or rough
-    brightness: Share = NEUTRAL  # successes against failures
-    saturation: Share = NEUTRAL  # how many marks, against a full session
-    complexity: Share = NEUTRAL  # kinds of marks
+    warmth: Share = NEUTRAL  # from the commits
+    weight: Share = NEUTRAL  # from the tests
+    tempo: Share = NEUTRAL  # from the number of marks
+    texture: Share = NEUTRAL  # from the failures: smooth or rough
+    brightness: Share = NEUTRAL  # from successes compared with failures
+    saturation: Share = NEUTRAL  # from the number of marks, compared with a full session
+    complexity: Share = NEUTRAL  # from the kinds of marks
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -85,23 +85,23 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def dominant(self) -> str | None:
-        """The quality furthest from neutral; None if all are neutral."""
+        """The name of the quality that is furthest from neutral; None if all are neutral."""
         furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
         return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
 def join_statements(texts: Iterable[str]) -> str:
-    """Distinct statements as one text, each ending with a punctuation mark."""
+    """Join distinct statements into one text; all but the last get a full stop if they have no final punctuation."""
     distinct = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
     ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in distinct[:-1]]
     return " ".join([*ended, *distinct[-1:]])
 
 
 class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A crystal before it is recorded: without id and time of making."""
+    """A crystal before it is recorded; it has no id and no time of recording yet."""
 
     level: Level
-    period: Period  # what it is about: session:s1, day:2026-11-03, week:2026-W45, epoch:first release, tree:<id>
+    period: Period  # what it summarizes: session:s1, day:2026-11-03, week:2026-W45, epoch:first release, tree:<id>
     insight: tuple[Statement, ...]
     sources: tuple[EventId, ...]  # marks, or crystals of the level below
     start_at: datetime
@@ -114,13 +114,13 @@ class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     topics: tuple[Topic, ...] = ()
     mood: Mood = Mood()
     confidence: Share = 0.5
-    marks: int = 0  # number of marks beneath it
+    marks: int = 0  # number of marks beneath it, at all levels
     dropped: tuple[Dropped, ...] = ()
     open: tuple[EventId, ...] = ()  # problems, questions and tasks that no mark fulfills
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
     supersedes: tuple[EventId, ...] = ()
     label: Annotated[str, msgspec.Meta(max_length=200)] | None = None  # the name of an epoch
-    estimator: str = ESTIMATOR  # that counted the tokens
+    estimator: str = ESTIMATOR  # the name of the method that counted the tokens
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -128,7 +128,7 @@ class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def text(self) -> str:
-        """Its insight as one text."""
+        """The statements of the insight as one text."""
         return join_statements(statement.text for statement in self.insight)
 
     @property
@@ -137,17 +137,17 @@ class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def number(self) -> int:
-        """The level as a number, 0 for a session."""
+        """The level as a number: 0 for a session, 3 for an epoch."""
         return LEVELS.index(self.level)
 
     @property
     def compression(self) -> float:
-        """Tokens of the sources per token of the crystal."""
+        """The compression ratio: tokens of the sources per token of the crystal."""
         return self.source_tokens / self.tokens
 
 
 class Crystal(CrystalDraft, frozen=True, kw_only=True):
-    """A recorded summary of marks or crystals, with its sources and what it left out."""
+    """A recorded summary of marks or crystals, with its sources and the sources that it does not cite."""
 
     id: EventId
     made_at: datetime
@@ -156,18 +156,18 @@ class Crystal(CrystalDraft, frozen=True, kw_only=True):
 
 
 def count_tokens(statements: Iterable[Statement]) -> int:
-    """The tokens of distinct statements, one per line."""
+    """The estimated number of tokens of the distinct statements, written one per line."""
     return estimate("\n".join(dict.fromkeys(statement.text for statement in statements)))
 
 
 def crystal_data(draft: CrystalDraft) -> dict[str, object]:
-    """The data of the event that records a crystal."""
+    """Build the data of the event that records a crystal."""
     data: dict[str, object] = msgspec.to_builtins(draft)
     return {"text": draft.text, **data}
 
 
 def crystal_of(event: Event) -> Crystal:
-    """The crystal that an event records. Raises InvalidEvent if it does not record one."""
+    """Decode the crystal that an event records. Raises InvalidEvent if the event does not record a crystal."""
     try:
         recorded = _decode(event.body)
     except msgspec.ValidationError as error:
@@ -177,7 +177,7 @@ def crystal_of(event: Event) -> Crystal:
 
 
 class CrystalData(CrystalDraft, frozen=True, kw_only=True):
-    """The data of a crystal's event; `text` repeats the insight for readers of that field."""
+    """The data of a crystal's event: the crystal, and a `text` that repeats the insight for search and display."""
 
     text_copy: object = msgspec.field(name="text", default=None)
 
@@ -186,7 +186,7 @@ _decode = msgspec.json.Decoder(CrystalData).decode
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A period whose marks or crystals no crystal covers yet, and the reason."""
+    """A period that has not been crystallized yet: the number of its marks or crystals, and the reason."""
 
     period: str
     count: int
@@ -197,9 +197,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The facts about a source that the laws are checked against."""
+    """The properties of a source (mark or crystal) that are needed to check the laws."""
 
-    level: int  # OF_MARKS, or that of a crystal
+    level: int  # OF_MARKS, or the number of the crystal's level
     start_at: datetime
     end_at: datetime
     tokens: int
@@ -208,7 +208,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
-    """The facts about a mark or crystal as a source; None for other events and for recalled text."""
+    """The properties of a mark or crystal as a source; None if the event cannot be a source, such as recalled text."""
     if event.name == MARK and event.origin != "recalled":
         return Fact(
             level=OF_MARKS,
@@ -232,7 +232,7 @@ def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
 
 
 def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
-    """Raise LawBroken, with the name of the law, if a crystal breaks one. `facts` has the sources that exist."""
+    """Raise LawBroken, naming the law, if a crystal breaks one. `facts` has the properties of its existing sources."""
     _check_provenance(crystal, facts)
     for identifier, fact in facts.items():
         if fact.level != crystal.number - 1:
@@ -287,13 +287,13 @@ def _check_provenance(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> N
 
 
 def no_source(identifier: str) -> LawBroken:
-    """The error for an id that cannot be a source."""
+    """Make the error for an id that cannot be a source."""
     why = "there is no such event, it is of another kind, it only repeats recalled text, or it was purged"
     return LawBroken("provenance", f"{identifier} cannot be a source: {why}")
 
 
 def overlap(crystal: CrystalDraft) -> LawBroken:
-    """The error for a source that already has a live crystal in the hierarchy of time."""
+    """Make the error for a source that already belongs to another live crystal (crystals of causal trees excepted)."""
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 
@@ -306,7 +306,7 @@ class _Retraction(msgspec.Struct):
 
 
 def retraction_target(event: Event) -> EventId:
-    """The id of the mark or crystal that a retraction names. Raises InvalidEvent if it names none."""
+    """The id of the mark or crystal that a retraction event ends. Raises InvalidEvent if it has no valid id."""
     try:
         retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:
@@ -319,13 +319,16 @@ def retraction_target(event: Event) -> EventId:
 
 
 class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals to read: all given fields must match; the `limit` that end last are returned, oldest first."""
+    """A filter for crystals. All fields that are not None must match; the `limit` latest are returned, oldest first.
+
+    Raises InvalidInput for an unknown level, a negative limit, or a time without a time zone.
+    """
 
     level: Level | None = None
     period: str | None = None
-    since: datetime | None = None  # ends at this time or later
-    until: datetime | None = None  # begins before this time
-    is_live: bool | None = True  # neither superseded nor retracted; None for all
+    since: datetime | None = None  # the crystal ends at this time or later
+    until: datetime | None = None  # the crystal begins before this time
+    is_live: bool | None = True  # neither superseded nor retracted; None for all crystals
     is_sealed: bool | None = None  # is a source of a live crystal of the next level
     is_stale: bool | None = None  # has a source that was retracted or superseded
     positions: frozenset[int] | None = None  # has one of these positions

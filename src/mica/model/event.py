@@ -1,6 +1,7 @@
 """Events and their contexts: frozen values without I/O.
 
-A context is where an event came from, an event is something that happened. Values from outside are checked here, once.
+An event is something that happened; its context is where it came from (session, agent, user …). Values from outside
+are checked here, once.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ EPOCH_OPENED = "epoch.opened"  # points to a mark that is a milestone, so that m
 MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
 PURGED = "event.purged"  # replaces an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a kind of event; a longer one is data in the wrong place
-KNOWN_MAX = 4_096  # labels and fields cached as valid,
-KNOWN_BYTES_MAX = 512  # of contexts up to this size: two megabytes in all
+KNOWN_MAX = 4_096  # number of labels and fields cached as valid
+KNOWN_BYTES_MAX = 512  # contexts up to this size are cached: two megabytes in all
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge; every tombstone contains it
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
@@ -60,12 +61,12 @@ def utc_now() -> datetime:
 
 
 def microseconds(at: datetime) -> int:
-    """A time as it is stored: microseconds since 1970."""
+    """The number of microseconds since 1970, as times are stored."""
     return (at - EPOCH) // MICROSECOND
 
 
 def decay(age: timedelta, *, half_life_days: float) -> float:
-    """The factor by which a value decays with age: one half for every half-life; 1 for a time in the future."""
+    """The decay factor for an age: 0.5 after one half-life, 0.25 after two; 1 for a negative age."""
     return float(0.5 ** (max(age, timedelta(0)) / timedelta(days=half_life_days)))
 
 
@@ -73,17 +74,17 @@ def decay(age: timedelta, *, half_life_days: float) -> float:
 
 
 def new_writer() -> WriterId:
-    """A new writer id: 48 bits of time, so that ids sort by age, and 80 random bits."""
+    """Make a new writer id: 48 bits of time, so that ids sort by age, and 80 random bits."""
     return WriterId(_base32(time.time_ns() // 1_000_000 << 80 | secrets.randbits(80)))
 
 
 def writer_named(name: str) -> WriterId:
-    """The writer id derived from a name: the same on every machine, so that a repeated import makes the same ids."""
+    """Derive a writer id from a name: the same on every machine, so that a repeated import makes the same ids."""
     return WriterId(_base32(int.from_bytes(blake2b(name.encode(), digest_size=16).digest())))
 
 
 def sequence_named(name: str) -> int:
-    """The sequence number derived from a name: 63 bits of its hash."""
+    """Derive a sequence number from a name: 63 bits of its hash."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) >> 1
 
 
@@ -93,7 +94,7 @@ def event_id(writer: WriterId, sequence: int) -> EventId:
 
 @remember_texts(16_384)
 def split_id(identifier: str) -> tuple[WriterId, int]:
-    """The writer and sequence number in an event id. Raises InvalidEvent if the id is not valid."""
+    """Split an event id into writer id and sequence number. Raises InvalidEvent if the id is not valid."""
     match = _EVENT_ID.fullmatch(str(identifier))
     if match is None:
         raise InvalidEvent(f"{identifier!r} is not an event id; ids look like {event_id(new_writer(), 1)!r}")
@@ -101,7 +102,7 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
 
 
 def split_ids(identifiers: Iterable[str]) -> list[tuple[WriterId, int]]:
-    """`split_id` for many ids, without its cache: twice as fast for ids that are used once."""
+    """Split many event ids. Unlike `split_id` it does not cache, which is twice as fast for ids that are used once."""
     parts = []
     for identifier in identifiers:
         match = _EVENT_ID.fullmatch(str(identifier))
@@ -133,7 +134,10 @@ class Context(
     gc=False,
     cache_hash=True,
 ):
-    """Where an event came from. Stored once, identified by its content, shared by many events."""
+    """Where an event came from: session, agent, user, task, correlation and labels.
+
+    A context is identified by a hash of its content, stored once and shared by many events.
+    """
 
     session: Label | None = None
     agent: Label | None = None
@@ -149,7 +153,7 @@ class Context(
     def check(self) -> None:
         """Raise InvalidContext if a field has a wrong type or length."""
         try:
-            _decode_context(_encode_context(self))  # the quickest way to check all of it
+            _decode_context(_encode_context(self))  # the fastest way to check all fields
         except (TypeError, ValueError):
             for name in FIELDS:
                 if (value := getattr(self, name)) is not None:
@@ -167,7 +171,7 @@ class Context(
         task: str | None = None,
         correlation: str | None = None,
     ) -> Context:
-        """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
+        """A copy of this context with some fields replaced and labels added. Raises InvalidContext for a bad value."""
         if self is not EMPTY:
             session = self.session if session is None else session
             agent = self.agent if agent is None else agent
@@ -196,7 +200,7 @@ class Context(
 
 
 def _as_text(value: object) -> str:
-    """An instance of a subclass of `str` as plain `str`."""
+    """Convert an instance of a `str` subclass to plain `str`. Raises TypeError for anything else."""
     if isinstance(value, str):
         return str.__str__(value)
     raise TypeError(f"a {type(value).__name__} is not a string")
@@ -220,7 +224,7 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
-    """A valid context with these labels and fields. Raises InvalidContext on a bad value."""
+    """Build a context from labels and fields, and cache them as valid. Raises InvalidContext for a bad value."""
     session, agent, user, task, correlation = fields
     unchecked = Context(
         session=session, agent=agent, user=user, task=task, correlation=correlation, labels=tuple(sorted(labels))
@@ -262,7 +266,7 @@ def _check_label(name: str, value: object) -> None:
 
 
 class Descent(msgspec.Struct, frozen=True, gc=False):
-    """The depth and root of an event; siblings share it."""
+    """The depth and root of an event in its tree. Siblings share one value."""
 
     depth: int = 0
     root_writer: WriterId | None = None  # None: the event itself is the root
@@ -273,7 +277,7 @@ ROOT = Descent()
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """A reference to an event: enough to be a parent, in this or another process."""
+    """A reference to an event: its id, root and depth. It can be used as a parent in this or another process."""
 
     writer: WriterId
     sequence: int
@@ -298,14 +302,14 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 def ref_of(identifier: EventId, root_id: EventId, depth: int) -> Ref:
-    """The reference to an event with this id, root and depth."""
+    """Build a reference from an event's id, root id and depth."""
     if root_id == identifier:
         return Ref(*split_id(identifier), Descent(depth) if depth else ROOT)
     return Ref(*split_id(identifier), Descent(depth, *split_id(root_id)))
 
 
 def descent_from(parent: Ref) -> Descent:
-    """The depth and root of an event's children."""
+    """The depth and root that the children of `parent` have."""
     above = parent.descent
     if above.root_writer is None:
         return Descent(above.depth + 1, parent.writer, parent.sequence)
@@ -313,7 +317,7 @@ def descent_from(parent: Ref) -> Descent:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Something that happened. Never changed. Made by `make_event`, which checks it."""
+    """Something that happened, recorded and never changed. Use `make_event`, which checks the fields."""
 
     id: EventId
     name: str
@@ -325,11 +329,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     depth: int = 0
     origin: Origin = "agent"
     error: bool = False
-    position: int | None = None  # its place in the store's log, in commit order; None until it is stored
+    position: int | None = None  # its number in the store's log, in commit order; None until it is stored
 
     @property
     def data(self) -> dict[str, object]:
-        """The decoded data; a new dictionary at each call, so changing it changes no event."""
+        """The decoded data, as a new dictionary on each access: changing it does not change the event."""
         return decode_data(self.body)
 
     @property
@@ -338,12 +342,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def sort_key(self) -> tuple[datetime, bool, int, str]:
-        """By time, then by position; events that are not stored yet come last."""
+        """A key for sorting events by time, then by position. At equal times, events not stored yet come last."""
         return self.at, self.position is None, self.position or 0, self.id
 
     @property
     def number(self) -> str:
-        """The position for people, such as `#12`; `#…` until it is stored."""
+        """The position as shown to people, such as `#12`; `#…` until the event is stored."""
         return f"#{self.position or '…'}"
 
     @property
@@ -363,7 +367,7 @@ def make_event(
     origin: Origin = "agent",
     error: bool = False,
 ) -> Event:
-    """A checked event; its data is a copy. Raises InvalidEvent."""
+    """Check the fields and build an event. Its data is a copy. Raises InvalidEvent."""
     split_id(identifier)
     check_name(name)
     check_time(name, at)
@@ -407,7 +411,7 @@ def check_time(name: str, at: datetime) -> None:
 
 
 def origin_number(name: str, origin: Origin) -> int:
-    """The number that stores an origin. Raises InvalidEvent for an unknown one."""
+    """The number under which an origin is stored. Raises InvalidEvent for an unknown origin."""
     try:
         return ORIGINS.index(origin)
     except ValueError:
@@ -416,7 +420,7 @@ def origin_number(name: str, origin: Origin) -> int:
 
 
 def encode_data(name: str, data: Mapping[str, object]) -> bytes:
-    """The data of an event as JSON. Raises InvalidEvent if JSON would lose or change something."""
+    """Encode the data of an event as JSON. Raises InvalidEvent if JSON cannot represent it without loss."""
     if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; pass a mapping with string keys")
     check_keys(name, data)
@@ -434,7 +438,7 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
 
 
 def _describe_bad_unicode(error: UnicodeEncodeError) -> str:
-    """A description of the character that cannot be encoded, with advice."""
+    """Describe the character that cannot be encoded, with advice, for an error message."""
     code = ord(error.object[error.start])
     byte = f"the byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"half of a character, U+{code:04X},"
     return f"a text with {byte} at character {error.start + 1:,}, which is not UTF-8; decode it correctly first"
@@ -448,7 +452,7 @@ def check_keys(name: str, data: Mapping[str, object]) -> None:
 
 
 def check_encoded(name: str, data: Mapping[str, object], encoded: bytes) -> None:
-    """Raise InvalidEvent if encoding lost a number, or the data is too large or too deeply nested."""
+    """Raise InvalidEvent if encoded data lost a NaN or infinity, or is too large or too deeply nested."""
     if b"null" in encoded and (path := not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
             f"data of event {name!r} has a number that JSON cannot hold at {path}; pass it as a string or leave it out"
@@ -486,7 +490,7 @@ def check_nesting(name: str, data: Mapping[str, object]) -> None:
 
 
 def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
-    """The path of the first NaN or infinity in a value; None if there is none."""
+    """The path of the first NaN or infinity in nested data, such as `$.a.0`; None if there is none."""
     for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
         if isinstance(child, float):
             if child - child != 0:
@@ -498,20 +502,20 @@ def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$"
 
 @remember_texts(1_024)
 def name_pattern(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a pattern for event names, in which `*` matches anything and `?` one character."""
+    """Compile a pattern for event names, in which `*` matches any characters and `?` a single one."""
     return re.compile(
         "".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", pattern))
     )
 
 
 def check_several(field: str, value: object) -> None:
-    """Raise InvalidInput for one string where a collection is expected; its letters would count as elements."""
+    """Raise InvalidInput if a single string is passed instead of a list, since its letters would count as elements."""
     if isinstance(value, str | bytes):
         raise InvalidInput(f"{field} is {value!r:.80}, a single string; pass a list: {field}=[{value!r:.80}]")
 
 
 def check_unicode(field: str, text: str) -> None:
-    """Raise InvalidInput if a text cannot be encoded as UTF-8, such as command-line bytes in another encoding."""
+    """Raise InvalidInput if a text cannot be encoded as UTF-8, for example an argument in another encoding."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -525,13 +529,13 @@ def check_reason(reason: str) -> None:
 
 
 def check_budget(what: str, budget_tokens: object) -> None:
-    """Raise InvalidInput unless this is a positive whole number of tokens."""
+    """Raise InvalidInput unless a token budget is a whole number, 1 or more. `what` names its use in the message."""
     if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
         raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; use a whole number, 1 or more")
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to read: all given fields must match; the latest `limit` are returned, oldest first.
+    """A filter for events. All fields that are not None must match; the latest `limit` are returned, oldest first.
 
     Raises InvalidInput for a field of the wrong type, or a time without a time zone.
     """
@@ -539,7 +543,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     agent: str | None = None
     user: str | None = None
-    names: tuple[str, ...] = ()  # patterns; one must match
+    names: tuple[str, ...] = ()  # patterns, one of which must match; empty for all names
     since: datetime | None = None
     until: datetime | None = None  # exclusive
     text: str | None = None  # every word must occur in the event's text
@@ -566,7 +570,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The result of an append. Repeated events were stored before, with the same content."""
+    """The result of an append: how many events are new, and how many were stored before with the same content."""
 
     stored: int = 0
     repeated: int = 0
@@ -576,7 +580,7 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The data of a tombstone: which purge, why, and what the purged event had superseded or retracted."""
+    """The data of a tombstone: the purge, its reason, and the events that the purged event superseded or retracted."""
 
     purge: EventId  # the event that records the purge
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
@@ -589,13 +593,13 @@ def is_tombstone(event: Event) -> bool:
 
 
 def make_tombstone(event: Event, tombstone: Tombstone) -> Event:
-    """The event that replaces a purged one: same id, time and position, no content."""
+    """Make the event that replaces a purged one: with the same id, time and position, and without its content."""
     body = msgspec.json.encode(_without_content(event, tombstone))
     return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
 
 
 def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
-    """The tombstone's data with the ids that the event superseded or retracted; nothing else of its content."""
+    """Add the ids that the event superseded or retracted to the tombstone's data; its other content is dropped."""
     ended = EndedData()
     if event.name in (CRYSTAL, RETRACTED, PURGED):
         with suppress(msgspec.DecodeError):  # an invalid event supersedes nothing
@@ -609,7 +613,7 @@ def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
 
 
 def tombstone_of(event: Event) -> Tombstone:
-    """The decoded data of a tombstone. Raises InvalidEvent if the event is not a tombstone, or has content."""
+    """Decode the data of a tombstone. Raises InvalidEvent if the event is not a tombstone, or has content."""
     try:
         tombstone = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:
@@ -622,11 +626,11 @@ def tombstone_of(event: Event) -> Tombstone:
 
 
 class EndedData(msgspec.Struct):
-    """The fields by which an event ends others."""
+    """The fields of an event's data that name the events it supersedes or retracts."""
 
     supersedes: tuple[EventId, ...] = ()
-    mark: EventId | None = None
-    retracts: EventId | None = None
+    mark: EventId | None = None  # the mark or crystal that a retraction ends
+    retracts: EventId | None = None  # the same, in the tombstone of a retraction
 
 
 _tombstone_decoder = msgspec.json.Decoder(Tombstone)

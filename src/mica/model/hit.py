@@ -1,4 +1,4 @@
-"""The hits of a search: a mark or a crystal with its score."""
+"""Search results: a mark or a crystal with its score."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from mica.model.mark import Mark
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A matching mark with its score.
+    """A mark that matches a search, with its score.
 
-    Of the parts, `own`, `learned`, `neighbours`, `session` and `meaning` are added and the others multiply.
+    `parts` explains the score: it is the sum of `own`, `learned`, `neighbours`, `session` and `meaning`, multiplied by
+    all other parts.
     """
 
     mark: Mark
     score: float
     parts: dict[str, float]
-    corrected_by: EventId | None = None  # another of the hits
+    corrected_by: EventId | None = None  # another hit of the same search that corrects this mark
 
     @property
     def id(self) -> EventId:
@@ -41,12 +42,12 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A matching crystal with its score. Of the parts, `own` and `whole` are added and the others multiply."""
+    """A crystal that matches a search, with its score: the sum of the parts `own` and `whole` times all other parts."""
 
     crystal: Crystal
     score: float
     parts: dict[str, float]
-    in_place_of: tuple[EventId, ...] = ()  # matching marks and crystals that it covers, best first
+    in_place_of: tuple[EventId, ...] = ()  # the matching marks and crystals beneath it that it replaces, best first
 
     @property
     def id(self) -> EventId:

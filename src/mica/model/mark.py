@@ -1,4 +1,4 @@
-"""Marks, and the values that the text index of a store returns for them."""
+"""Marks (observations in words), and the values that a store's text index and caches return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from mica.errors import InvalidEvent
 from mica.model.event import CRYSTAL, MARK, Event, EventId, Origin
 
-SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a longer one is stored whole, but only its beginning is indexed
+SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a longer text is stored in full, but only its beginning is indexed
 
 Relation = Literal["causes", "continues", "branches", "fulfills"]
 RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # the default first
@@ -36,7 +36,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mark_of(event: Event) -> Mark:
-    """The mark that an event records. Raises InvalidEvent if it does not record one."""
+    """Decode the mark that an event records, with its context. Raises InvalidEvent if the event is not a mark."""
     body = decode_mark(event)
     return Mark(
         id=event.id,
@@ -55,7 +55,7 @@ def mark_of(event: Event) -> Mark:
 
 
 def decode_mark(event: Event) -> _MarkData:
-    """The data of a mark's event. Raises InvalidEvent if it is not a mark."""
+    """Decode only the data of a mark's event. Raises InvalidEvent if the event is not a mark."""
     try:
         return _mark_decoder.decode(event.body)
     except msgspec.DecodeError as error:
@@ -63,7 +63,7 @@ def decode_mark(event: Event) -> _MarkData:
 
 
 def check_mark(data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent if this is not the data of a mark."""
+    """Raise InvalidEvent if `data` is not valid as the data of a mark."""
     try:
         msgspec.convert(data, _MarkData)
     except msgspec.ValidationError as error:
@@ -94,9 +94,9 @@ _mark_decoder = msgspec.json.Decoder(_MarkData)
 
 
 def searchable_text(event: Event) -> str | None:
-    """The text that the full-text index holds for an event; None if it has no text or was only recalled.
+    """The text of an event for the full-text index; None if it has no text, or only repeats recalled text.
 
-    It is the beginning of `text`, followed by the other texts of a mark or crystal.
+    It consists of `text` and the other texts of a mark or crystal, cut to SEARCHABLE_CHARACTERS_MAX.
     """
     if event.origin == "recalled" or b'"text":' not in event.body:
         return None
@@ -108,7 +108,7 @@ def searchable_text(event: Event) -> str | None:
 
 
 class _SearchableData(msgspec.Struct):
-    """The fields of an event's data that are searched."""
+    """The fields of an event's data that the full-text index covers."""
 
     text: object = None
     why: object = None
@@ -122,7 +122,7 @@ _searchable_decoder = msgspec.json.Decoder(_SearchableData)
 
 
 def _additional_texts(name: str, data: _SearchableData) -> list[str]:
-    """The reason and principles of a mark; everything but the insight of a crystal."""
+    """The further searchable texts: a mark's reason and principles, or all of a crystal except its insight."""
     if name == MARK:
         if data.why is None and data.principles is None:
             return []
@@ -137,10 +137,10 @@ def _additional_texts(name: str, data: _SearchableData) -> list[str]:
 
 
 class Posting(msgspec.Struct, frozen=True, gc=False):
-    """One term in one mark, with the facts that a first ranking needs."""
+    """An entry of the text index: one term in one mark, with the numbers that a first ranking needs."""
 
-    position: int
-    count: int
+    position: int  # of the mark in the log
+    count: int  # occurrences of the term in the mark
     length: int  # words in the mark
     session: str | None
 
@@ -152,40 +152,40 @@ class Postings(msgspec.Struct, frozen=True, kw_only=True):
     marks: int
     mean_length: float
     length_spread: float  # variance of the natural logarithm of the lengths
-    containing: dict[str, int] = {}  # number of marks with a term, if not all are listed
+    containing: dict[str, int] = {}  # number of marks with a term, for terms whose list in `by_term` is incomplete
 
     def count_marks(self, term: str) -> int:
         """The number of marks that contain a term."""
         return self.containing.get(term, len(self.by_term.get(term, ())))
 
     def with_postings(self, by_term: dict[str, tuple[Posting, ...]]) -> Postings:
-        """The same statistics with these postings."""
+        """A copy with the same statistics and other postings."""
         return msgspec.structs.replace(self, by_term=by_term)
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """Vectors of marks, in the encoding of their model."""
+    """Embedding vectors of marks, encoded by their model."""
 
-    count: int  # of all vectors that the store has of this model
-    rows: tuple[tuple[int, bytes], ...]  # in order of position
+    count: int  # of all vectors of this model in the store
+    rows: tuple[tuple[int, bytes], ...]  # (position of the mark, encoded vector), in order of position
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A mark with what the ranker needs: its length and its place in its session."""
+    """A mark with the numbers that the ranker needs: its length and its place in its session."""
 
     mark: Mark
     position: int
-    length: int
-    ordinal: int  # its number in its session, from 0; neighbours differ by one
+    length: int  # words in the mark
+    ordinal: int  # its number within its session, from 0; neighbours differ by one
     session_length: int  # words in all marks of its session
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A source's reply about a concept, cached in the store."""
+    """A cached reply of a source to a query about a concept."""
 
     concept: str
     source: str
-    at: datetime  # of the query
-    position: int  # end of the log at that time
-    declared: str  # the source's declaration at that time
-    body: bytes  # its fragments as JSON
+    at: datetime  # the time of the query
+    position: int  # the end of the log at that time
+    declared: str  # the declaration (configuration) of the source at that time
+    body: bytes  # the fragments of the reply as JSON

@@ -1,8 +1,8 @@
-"""Teachings: crystals that a person or a rule promoted; briefs include them until they are withdrawn.
+"""Teachings: crystals that a person or a rule promoted. Every brief includes them until they are withdrawn.
 
-A teaching is an event with the statements of its crystal and the marks they cite. It ends when it is withdrawn, or
-when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching still holds, because
-its marks do, and names the successor.
+A teaching is recorded as an event with the statements of its crystal and the marks they cite. It ends when it is
+withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching stays
+valid, because its marks are still valid; it then names the crystal's successor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIDENCE_MIN = 0.85
 MARKS_MIN = 5
 SHARE_MIN = 0.85  # of the highest score of a crystal's level
 AUTO_MAX = 3  # in one run: a person should be able to read what a rule promoted
-MARKS_ENOUGH = 20  # more marks do not raise the score
+MARKS_ENOUGH = 20  # marks beyond this number do not raise the score
 LEVEL_BONUS = {"session": 0.0, "day": 0.0, "week": 0.1, "epoch": 0.2}
 
 
@@ -58,7 +58,7 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cites(self) -> frozenset[EventId]:
-        """The ids of its crystal and of every mark it cites."""
+        """The ids of the teaching's crystal and of every mark it cites."""
         return frozenset([self.crystal, *(mark for statement in self.statements for mark in statement.sources)])
 
 
@@ -77,15 +77,15 @@ class _Promotion(msgspec.Struct):
 
 
 class Withdrawal(msgspec.Struct, frozen=True):
-    """The end of a teaching, and the reason."""
+    """The recorded withdrawal of a teaching, with the reason."""
 
     teaching: EventId
     reason: str = ""
-    successor: EventId | None = None  # the teaching that takes its place
+    successor: EventId | None = None  # the teaching that replaces it
 
 
 def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object]:
-    """The data of the event that records a promotion."""
+    """Build the data of the event that promotes a crystal to a teaching."""
     promotion = _Promotion(
         content=crystal.insight + crystal.significance,
         principles=crystal.principles,
@@ -103,7 +103,7 @@ def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object
 
 
 def teaching_of(event: Event) -> Teaching:
-    """The teaching that an event records. Raises InvalidEvent if it does not record one."""
+    """Decode the teaching that an event records. Raises InvalidEvent if the event does not record a teaching."""
     try:
         promotion = msgspec.json.decode(event.body, type=_Promotion)
     except msgspec.DecodeError as error:
@@ -113,7 +113,7 @@ def teaching_of(event: Event) -> Teaching:
 
 
 def withdrawal_of(event: Event) -> Withdrawal:
-    """The withdrawal that an event records. Raises InvalidEvent if it names no teaching."""
+    """Decode the withdrawal that an event records. Raises InvalidEvent if it does not name a teaching."""
     try:
         return msgspec.json.decode(event.body, type=Withdrawal)
     except msgspec.DecodeError as error:
@@ -127,7 +127,10 @@ def resolve_teachings(
     retracted: frozenset[EventId] = frozenset(),
     successors: Mapping[EventId, EventId] | None = None,
 ) -> list[Teaching]:
-    """The teachings with `ended` and `superseded_by` filled in."""
+    """Fill in `ended` and `superseded_by` of each teaching.
+
+    `retracted` are the ids of retracted marks and crystals; `successors` maps superseded crystals to their successors.
+    """
     reasons = {each.teaching: each.reason for each in withdrawals}
     resolved = []
     for teaching in teachings:
@@ -147,15 +150,15 @@ def resolve_teachings(
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal that is good enough to be promoted by rule."""
+    """A crystal that is good enough to be promoted by rule, with its score."""
 
     crystal: Crystal
     score: float
-    share: float  # of the highest score of its level
+    share: float  # the score divided by the highest possible score of its level
 
 
 def score(crystal: Crystal) -> float:
-    """How suitable a crystal is as a teaching, by confidence, number of marks, level, principles and topics."""
+    """Rate how suitable a crystal is as a teaching, by confidence, number of marks, level, principles and topics."""
     return round(
         0.3 * crystal.confidence
         + 0.2 * min(crystal.marks / MARKS_ENOUGH, 1)
@@ -173,9 +176,9 @@ def score_max(level: Level) -> float:
 
 
 def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
-    """The crystals that are good enough, best first, except those of the (level, period) pairs in `besides`.
+    """The crystals that are good enough to be promoted, best first, except those with a (level, period) in `besides`.
 
-    MARKS_MIN counts the marks beneath a crystal at every level, because a week has at most seven direct sources.
+    All marks beneath a crystal count towards MARKS_MIN, not only direct sources, of which a week has at most seven.
     """
     known = set(besides)
     scored = [

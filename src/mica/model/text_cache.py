@@ -1,4 +1,4 @@
-"""Caches of pure functions over texts that people or agents wrote, and the one place that empties them.
+"""Cache the results of pure functions of texts, and empty all of these caches at once.
 
 A purge must leave no copy of a text in the process, so every cache that is keyed by texts is registered here.
 """
@@ -16,11 +16,11 @@ from mica.words import forget_terms
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # re caches patterns built from texts
+_clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # `re` caches patterns built from texts
 
 
 def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a pure function: its latest results are cached until `forget_texts` is called."""
+    """A decorator that caches up to `size_max` results of a pure function until `forget_texts` is called."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         cached = lru_cache(maxsize=size_max)(function)
@@ -36,6 +36,6 @@ def clear_on_forget(clear: Callable[[], None]) -> None:
 
 
 def forget_texts() -> None:
-    """Empty all caches of this process that are keyed by texts."""
+    """Empty every cache of this process whose keys may contain texts."""
     for clear in _clear:
         clear()

@@ -1,7 +1,7 @@
-"""Trails: files and line ranges that proved useful together for a kind of task, with success and age.
+"""Trails: files and line ranges that proved useful together for a kind of task, with their success rate and age.
 
-A trail is a projection of the log: learned from walks and from events about trails. It holds references, never
-contents. `with_state` fills in what depends on the time: state and score.
+A trail is computed from the log: from walks, and from events about trails. It holds references to files, never their
+contents. `with_state` fills in the two fields that depend on the current time: state and score.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = Literal["observed", "hot", "crystallized", "cooling", "archived"]
 STATES: tuple[State, ...] = ("observed", "hot", "crystallized", "cooling", "archived")
 By = Literal["rule", "user"]
 Match = Literal["exact", "shape", "words"]  # same name or same files; similar files; words in common
-MATCHES: tuple[Match, ...] = ("exact", "shape", "words")  # the surest first
+MATCHES: tuple[Match, ...] = ("exact", "shape", "words")  # the most certain first
 
 CREATED = "trail.created"  # by a person: {"slug", "description", "shape", "steps"}
 CRYSTALLIZED = "trail.crystallized"  # by a rule or a person: {"key", "slug", "version", "exact", "steps", …}
@@ -44,13 +44,13 @@ TRAIL_EVENTS = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASUR
 
 PREFIX = "nav:"
 SLUG_CHARACTERS_MAX = 60  # it is the name of a command, a folder and a file
-STEPS_MAX = 12  # of a trail; longer lists are not read
+STEPS_MAX = 12  # of a trail; agents do not read longer lists
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of runs of a trail, and of those with a known outcome."""
+    """The number of runs of a trail by one agent, and how many of them are known to have succeeded or failed."""
 
     runs: int = 0
     successes: int = 0
@@ -58,24 +58,24 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured savings of a trail, from a replay or a logged comparison; never from a formula (TA-05, TA-06)."""
+    """The measured tokens of tasks with and without a trail, from a replay or a comparison of tasks (TA-05, TA-06)."""
 
     method: str
-    sample: int  # tasks compared
+    sample: int  # number of tasks compared
     baseline_tokens: int
     tokens: int
 
     @property
     def saving(self) -> int:
-        """Tokens saved; negative if the trail wasted some."""
+        """Average tokens saved per task; negative if the trail costs more than it saves."""
         return self.baseline_tokens - self.tokens
 
 
 class Trail(msgspec.Struct, frozen=True, kw_only=True):
     """Files and line ranges in reading order, with statistics of their use."""
 
-    key: str  # hash of its paths in order; later walks are matched by it
-    exact: str  # hash of paths, ranges and contents; it changes when one of them does
+    key: str  # hash of its paths in order, used to match later walks
+    exact: str  # hash of paths, ranges and contents; changes whenever one of them changes
     slug: str
     shape: str  # the kind of task, as in fix-login
     description: str
@@ -85,13 +85,13 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     successes: int = 0
     failures: int = 0
     sessions: int = 0
-    walks: tuple[EventId, ...] = ()  # the latest that it was learned from
+    walks: tuple[EventId, ...] = ()  # the latest walks that it was learned from
     agents: dict[str, Figures] = {}
     first_at: datetime
     last_at: datetime  # of its last use
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
-    drifted: bool = False  # later walks differ; the next evolution makes a new version
+    drifted: bool = False  # True if later walks used other lines; the next evolution makes a new version
     suspended: str | None = None  # the reason, if it is not suggested
     merged: tuple[str, ...] = ()  # keys of trails that were merged into it
     measured: Measurement | None = None
@@ -104,29 +104,29 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entry(self) -> str:
-        """The file to begin with."""
+        """The path of the first file to read."""
         return self.steps[0].path
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Its files and patterns, each once, in order."""
+        """The trail's files and patterns, each once, in reading order."""
         return tuple(dict.fromkeys(step.pattern or step.path for step in self.steps))
 
     @property
     def tokens(self) -> int | None:
-        """The known tokens of its steps; None if no step has a count."""
+        """The total tokens of the steps whose count is known; None if no step has a count."""
         known = [step.tokens for step in self.steps if step.tokens is not None]
         return sum(known) if known else None
 
     @property
     def success(self) -> float | None:
-        """The share of known outcomes that were successes; None while there are none (TA-09)."""
+        """The share of successes among the runs with a known outcome; None without such runs (TA-09)."""
         known = self.successes + self.failures
         return self.successes / known if known else None
 
     @property
     def is_offered(self) -> bool:
-        """True if it may be suggested without a request."""
+        """True if the trail may be suggested to agents without a request."""
         return self.state in ("hot", "crystallized") and self.suspended is None
 
 
@@ -135,23 +135,23 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     trail: Trail
     match: Match
-    score: float  # 0 to 1 within its tier
+    score: float  # 0 to 1, comparable only within one kind of match
     reason: str
 
 
 class LearnedUpTo(msgspec.Struct, frozen=True, kw_only=True):
-    """The position and the purge generation up to which a log was learned."""
+    """The log position and the number of purges up to which trails were learned."""
 
     position: int = 0
     generation: int = 0
 
 
 class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which trails to read; all given fields must match."""
+    """A filter for trails; all fields that are not None must match. Raises InvalidInput for a negative limit."""
 
     shape: str | None = None
     slug: str | None = None
-    order: Literal["runs", "last_at"] = "runs"  # the most first
+    order: Literal["runs", "last_at"] = "runs"  # sort key, highest or latest first
     limit: int | None = 100
 
     def __post_init__(self) -> None:
@@ -163,12 +163,12 @@ class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(paths: Iterable[str]) -> str:
-    """The key of a trail: a hash of its distinct paths in order."""
+    """Compute the key of a trail: a hash of its distinct paths in order."""
     return _hash(dict.fromkeys(paths))
 
 
 def exact_key(steps: Iterable[Step]) -> str:
-    """A hash of paths, ranges and content hashes."""
+    """Hash the paths, line ranges and content hashes of steps; any change of them changes the result."""
     return _hash(
         f"{each.pattern or each.path}\t{each.start_line}\t{each.end_line}\t{each.content_hash}" for each in steps
     )
@@ -179,7 +179,7 @@ def _hash(lines: Iterable[str]) -> str:
 
 
 def check_slug(slug: str) -> str:
-    """The name of a trail without `nav:`. Raises InvalidInput if it cannot be the name of a command."""
+    """Return the name of a trail without `/` and `nav:`. Raises InvalidInput if it cannot be the name of a command."""
     slug = slug.removeprefix("/").removeprefix(PREFIX)
     if len(slug) > SLUG_CHARACTERS_MAX or not _SLUG.fullmatch(slug):
         raise InvalidInput(
@@ -194,12 +194,12 @@ def _step_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def matches_step(step: str, path: str) -> bool:
-    """True if a file matches a path or pattern of a trail; `*` does not cross a folder."""
+    """True if a file matches a path or pattern of a trail. `*` matches any characters except `/`."""
     return step == path or ("*" in step and _step_pattern(step).fullmatch(path) is not None)
 
 
 def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
-    """The share of a trail's paths and patterns that these files cover."""
+    """The share of a trail's paths and patterns that match at least one of these files."""
     files = set(paths)
     covered = sum(step in files or ("*" in step and any(matches_step(step, path) for path in files)) for step in trail)
     return covered / len(trail) if trail else 0.0
@@ -209,11 +209,11 @@ def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
 
 
 def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
-    """The share of successes, smoothed towards the suspension limit while few outcomes are known; 0 without any.
+    """A cautious success rate: smoothed towards the suspension limit while few outcomes are known, 0 without outcomes.
 
-    A trail starts with as many virtual tasks at the limit as a candidate needs, and never exceeds the observed share.
-    So 3 of 3 gives 0.90, which is just hot, 9 of 9 gives 0.95, and one failure among four is below 0.80. A true 95 %
-    bound would need 35 successes in a row before anything is hot.
+    A trail starts with `gates.runs` virtual tasks whose success rate is the suspension limit, and never exceeds the
+    observed rate. By default, 3 of 3 gives 0.90, which is just hot, 9 of 9 gives 0.95, and one failure among four is
+    below 0.80. A true 95 % bound would need 35 successes in a row before any trail is hot.
     """
     known = successes + failures
     if not known:
@@ -223,19 +223,19 @@ def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
 
 
 def trust(trail: Trail, gates: TrailSettings, *, agent: str | None = None) -> float:
-    """The success bound of a trail; for an agent with known outcomes, by its own figures (K-09)."""
+    """The success bound of a trail; for an agent with known outcomes, only its own runs count (K-09)."""
     own = trail.agents.get(agent) if agent is not None else None
     figures = own if own is not None and own.successes + own.failures else trail
     return success_bound(figures.successes, figures.failures, gates)
 
 
 def is_candidate(trail: Trail, gates: TrailSettings) -> bool:
-    """True if it has enough runs, sessions and successes to be hot."""
+    """True if a trail has enough runs, sessions and successes to be hot."""
     return trail.runs >= gates.runs and trail.sessions >= gates.sessions and trust(trail, gates) >= gates.hot
 
 
 def passes(trail: Trail, gates: TrailSettings) -> bool:
-    """True if the rule crystallizes it."""
+    """True if a trail is good enough to be crystallized automatically."""
     return is_candidate(trail, gates) and trust(trail, gates) >= gates.crystallize and trail.suspended is None
 
 
@@ -243,7 +243,7 @@ def passes(trail: Trail, gates: TrailSettings) -> bool:
 
 
 def freshness(last_at: datetime, *, now: datetime, gates: TrailSettings) -> float:
-    """The factor for the time since the last use: one half for every half-life."""
+    """The decay factor for the time since the last use: halved with each half-life."""
     return decay(now - last_at, half_life_days=gates.half_life_days)
 
 
@@ -253,7 +253,7 @@ def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
 
 
 def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
-    """The trail with its state and score at a moment. Without use it becomes cooling, then archived."""
+    """Fill in the trail's state and score at the time `now`. An unused trail becomes cooling, then archived."""
     state: State = "observed"
     suspended = trail.suspended
     remaining, unused = freshness(trail.last_at, now=now, gates=gates), now - trail.last_at
@@ -272,12 +272,12 @@ def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
 
 
 def rank_trails(trails: Iterable[Trail]) -> list[Trail]:
-    """The trails by score, highest first; ties by number of runs, then by last use."""
+    """Sort trails by score, highest first; ties by number of runs, then by last use."""
     return sorted(trails, key=lambda each: (-each.score, -each.runs, -each.last_at.timestamp(), each.key))
 
 
 def resolve(reference: str, trails: Iterable[Trail]) -> Trail | None:
-    """The trail with this name, slug or key, merged keys included; None if no trail matches."""
+    """Find the trail with this name, slug or key, including keys of merged trails; None if no trail matches."""
     slug = reference.removeprefix("/").removeprefix(PREFIX)
     candidates = list(trails)
     by: Mapping[str, Trail] = {key: each for each in candidates for key in (*each.merged, each.key)}

@@ -1,7 +1,7 @@
 """Walks: the files that an agent opened, searched or changed for one prompt, in order of access.
 
 A walk is computed from the log and never stored. Trails, the training of `navigate` and replays all use walks, so they
-see the same steps (K-03).
+all work with the same steps (K-03).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TURN = "turn.started"  # a turn without a typed prompt
 COMMAND = "command.run"  # a slash command in the place of a prompt
 SHELL = "shell.run"
 ANSWER = "model.answer"
-OFFER = "offer"  # paths that were suggested for a prompt, or held out: {"paths", "tokens", "held_out"}
+OFFER = "offer"  # paths that were suggested for a prompt, or withheld for comparison: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # the reported outcome of a task: {"outcome": "success", "reason": …}
 # The events that walks are computed from.
 WALK_EVENTS = (MARK, RETRACTED, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)
@@ -46,24 +46,24 @@ _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One access to one file, with its lines and tokens."""
+    """One access to one file: the operation, the lines and the tokens."""
 
     path: str
     operation: Operation
-    start_line: int | None = None  # None: the whole file, or unknown
+    start_line: int | None = None  # None for the whole file, or if unknown
     end_line: int | None = None
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
-    pattern: str | None = None  # of a trail's step: any file that matches; `path` is the latest
+    pattern: str | None = None  # in a trail: any matching file fits; `path` is the one used last
     failed: bool = False
-    call: str | None = None  # the tool call that it was a part of
+    call: str | None = None  # the id of its tool call; one call may access several files
     at: datetime
     event: EventId
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply of a model, and the tokens in its window."""
+    """One reply of a model, and the number of tokens in its context window."""
 
     at: datetime
     model: str | None = None
@@ -71,7 +71,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths that mica suggested for a prompt; if held out, they were not shown, for comparison."""
+    """Paths that mica suggested for a prompt. If `held_out`, they were withheld as a control for comparison."""
 
     paths: tuple[str, ...]
     tokens: int = 0
@@ -79,7 +79,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt and the accesses, replies and commits that followed from it."""
+    """A prompt, and the file accesses, model replies and commits that followed from it."""
 
     id: EventId  # of the prompt
     prompt: str  # empty for a turn without a typed prompt
@@ -104,19 +104,19 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The files it read or changed, each once, in order of first access; searches do not count."""
+        """The files that were read or changed, each once, in order of first access; searches do not count."""
         steps = (step for step in self.steps if step.operation in ("read", "edit", "create") and not step.failed)
         return tuple(dict.fromkeys(step.path for step in steps))
 
 
 def workflow_task(name: str) -> str:
-    """The task name of a build workflow: `adw_` and the kind of workflow."""
+    """The task name of a build workflow: `adw_` followed by the normalized kind of workflow."""
     kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
     return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
 
 def step_of(event: Event) -> Step | None:
-    """The file access that an event records; None for other events and without a path."""
+    """The file access that an event records; None for other events and for events without a path."""
     operation = STEPS.get(event.name)
     if operation is None:
         return None
@@ -140,7 +140,7 @@ def step_of(event: Event) -> Step | None:
 
 
 def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
-    """The event name, data and failure flag that record a step. Raises InvalidInput if it is not a step."""
+    """Convert a step to the event name, data and failure flag that record it. Raises InvalidInput for anything else."""
     if isinstance(step, Step):
         step = {name: getattr(step, name) for name in _STEP_FIELDS}
     if not isinstance(step, Mapping):
@@ -158,7 +158,7 @@ def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, objec
 
 
 class StepData(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A step as another program reports it."""
+    """A step as reported by another program; unknown or invalid fields are errors."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     operation: Operation
@@ -190,9 +190,10 @@ def _offer(event: Event) -> Offer:
 
 
 def walks_of(events: Iterable[Event]) -> list[Walk]:
-    """The walks in these events, oldest first; the events must be in order of time.
+    """Group events into walks, oldest first. The events must be in order of time.
 
-    Events without a prompt are left out, and so are walks of a retracted prompt: read RETRACTED events too.
+    Events that do not descend from a prompt are ignored. Walks of retracted prompts are left out, so the input must
+    include RETRACTED events.
     """
     retracted: set[EventId] = set()
     prompts: dict[EventId, tuple[Event, str]] = {}
@@ -261,7 +262,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
 
 
 def _prompt(event: Event) -> str | None:
-    """The prompt of an event that begins a turn; None for other events."""
+    """The prompt text of an event that begins a turn, "" if the turn has none; None for other events."""
     data = event.data
     if event.name == MARK:
         return str(data.get("text", "")) if "prompt" in _tags(event) else None

@@ -1,1 +1,1 @@
-"""Files: predict those a task will need, learn trails from real work, and measure whether that helps."""
+"""Predict the files that a task will need, learn trails from real work, and measure whether that saves tokens."""

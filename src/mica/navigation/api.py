@@ -1,4 +1,4 @@
-"""`memory.trails`: learned paths through a project, the walks they are learned from, and reports on their use."""
+"""The public class behind `memory.trails`: learned trails, the walks they are learned from, and reports."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ PublishedFiles = list[PublishedFile]
 
 
 class Trails:
-    """The trails of one space. Every method sees all events that were emitted before it was called."""
+    """The trails of one space: `await memory.trails.list()`, `.load`, `.record`, `.replay` …
+
+    Every method includes all events that were emitted before the call.
+    """
 
     def __init__(
         self,
@@ -104,9 +107,9 @@ class Trails:
         home: Path | None,
         append_named: Callable[[Sequence[Event]], Awaitable[Appended]],
     ) -> None:
-        """`home` is the data folder, None for a store that ends with the process.
+        """`home` is the data folder, None for a store that exists only in this process.
 
-        `append_named` stores events that already have ids, and skips those that are stored already.
+        `append_named` stores events that already have ids, and skips events that are already stored.
         """
         self._events = events
         self._log = log
@@ -128,7 +131,10 @@ class Trails:
         with_archived: bool = False,
         limit: int | None = 20,
     ) -> ListOfTrails:
-        """The trails, most valuable first. Archived ones are included only on request."""
+        """The trails with this state or shape, highest score first.
+
+        Archived trails are included only with `with_archived`, or if their state is requested.
+        """
         await self._library.refresh()
         trails = [
             trail
@@ -138,16 +144,16 @@ class Trails:
         return rank_trails(trails)[:limit]
 
     async def known(self) -> ListOfTrails:
-        """Every trail, archived ones included, most valuable first, for a caller that must not wait.
+        """Every trail, including archived ones, highest score first, for a caller that must not wait.
 
-        New events are learned first only if that is quick. A long log that was never learned from has no trails until
-        the daily evolution or another method has learned from it.
+        New events are learned first only if that is quick. For a long log that was never learned from, the result is
+        empty until the daily evolution or another method has learned from it.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())
 
     async def show(self, reference: str) -> Trail:
-        """The trail with this name or key; a merged key leads to its trail. Raises UnknownTrail."""
+        """The trail with this name or key, including keys of merged trails. Raises UnknownTrail."""
         await self._library.refresh()
         return await self._library.get(reference)
 
@@ -161,16 +167,20 @@ class Trails:
     async def choose(
         self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
     ) -> Choices:
-        """The hot and crystallized trails that fit a task, surest first; empty if none fits."""
+        """The hot and crystallized trails that match a task, the most certain match first; empty if none matches.
+
+        `paths` are the files that the task names or has touched, in order.
+        """
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
         who = agent or self._log.here.context.agent
         return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
 
     async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
-        """The trails that lead to a path or fit a task, best first, including those that are only observed.
+        """The trails that lead to a path or match a task, best first, including those that are only observed.
 
-        The result is recorded as offered. If it is empty, search as usual: trails are learned from the files opened.
+        The result is recorded as offered. If it is empty, search as usual: new trails are learned from the files that
+        are opened.
         """
         await self._library.refresh()
         trails = [trail for trail in await self._library.trails() if trail.suspended is None]
@@ -196,9 +206,9 @@ class Trails:
     ) -> Trail:
         """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths (K-03).
 
-        With a working tree at `root`, the files must exist there with these lines, which are followed as the files
-        change. Raises InvalidInput if they do not, if the name is taken or invalid, if the files already have a name,
-        or if there are no steps or too many.
+        With a working tree at `root`, the files must exist there with these lines, so that the lines can be found again
+        after later changes. Raises InvalidInput if they do not exist, if the name is taken or invalid, if the same
+        files are already a crystallized trail, or if there are no steps or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
@@ -230,7 +240,10 @@ class Trails:
         return await self._library.get(slug)
 
     async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
-        """Give a trail a permanent name, or its next version. A person may do so even if it does not pass the gate."""
+        """Give a trail a permanent name, or make its next version. The conditions of the rule are not checked.
+
+        Raises UnknownTrail, and InvalidInput if the name is invalid or taken.
+        """
         trail = await self.show(reference)
         if slug is not None and check_slug(slug) != trail.slug:
             await self._library.check_free(check_slug(slug))
@@ -241,7 +254,7 @@ class Trails:
         return await self._library.get(trail.key)
 
     async def rename(self, reference: str, slug: str) -> Trail:
-        """Rename a crystallized trail. Raises InvalidInput if the name is taken."""
+        """Rename a crystallized trail. Raises UnknownTrail, and InvalidInput if the name is invalid or taken."""
         trail = await self._crystallized(reference)
         await self._library.check_free(check_slug(slug))
         return await self._change(trail, RENAMED, {"slug": check_slug(slug)})
@@ -255,13 +268,13 @@ class Trails:
         return await self._change(await self._crystallized(reference), RESUMED, {})
 
     async def chosen_names(self) -> dict[str, str]:
-        """The names that people chose, by the keys of their trails."""
+        """The trail names that people chose, by trail key."""
         await self._library.refresh()
         records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
         return {named.key: named.slug for named in named_trails(records) if named.is_chosen}
 
     async def restore_names(self, names: Mapping[str, str], *, without: str | None) -> None:
-        """Restore chosen names that trails lost in a purge, unless the name contains the purged text."""
+        """Restore chosen names that trails lost in a purge, unless the name contains the purged text `without`."""
         await self.learn()
         trails = {trail.key: trail for trail in await self._library.trails()}
         used = {trail.slug for trail in trails.values() if trail.version}
@@ -285,10 +298,10 @@ class Trails:
     async def load(
         self, reference: str, *, root: Path, budget_tokens: int = LOADED_TOKENS, outcome: Outcome = "unknown"
     ) -> LoadedTrail:
-        """The current text of a trail's ranges, in its order, within a budget. Records its use (A-16, TA-11, TA-13).
+        """Load the current text of a trail's line ranges, in order, within a token budget (A-16, TA-11, TA-13).
 
-        Ranges are found again in the working tree at `root`. The result lists the ranges that have moved and those
-        that are omitted because they no longer exist.
+        The ranges are found again in the working tree at `root`. The result lists the ranges that have moved, and those
+        that are omitted because they no longer exist or do not fit. The use of the trail is recorded.
         """
         check_budget("loaded trail", budget_tokens)
         trail = await self.show(reference)
@@ -299,7 +312,7 @@ class Trails:
     async def track(
         self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
     ) -> EventId:
-        """Record in the current block that a trail was used, with the outcome of the task if known (A-07)."""
+        """Record in the current context that a trail was used, with the task's outcome if known (A-07)."""
         _check_outcome(outcome)
         trail = reference.trail if isinstance(reference, Choice) else reference
         trail = await self.show(trail) if isinstance(trail, str) else trail
@@ -320,12 +333,12 @@ class Trails:
         agent: str | None = None,
         at: datetime | None = None,
     ) -> Ref:
-        """Record the files that were opened and changed for a task, in order; returns the reference of the walk.
+        """Record a walk: the files that were opened and changed for a task, in order. Returns its reference.
 
         This is for orchestrators and build workflows that observe an agent's work themselves. A step is a `Step` or a
         mapping with its fields: `path`, `operation`, and if known `start_line`, `end_line`, `total_lines`, `tokens`,
-        `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for anything else,
-        before anything is recorded.
+        `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for an invalid step
+        or outcome, before anything is recorded.
         """
         _check_outcome(outcome)
         fields = [step_fields(step) for step in steps]
@@ -340,7 +353,7 @@ class Trails:
         return walk
 
     def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
-        """Record the outcome of a task. The latest record counts; without one the outcome is unknown."""
+        """Record the outcome of a task. The latest record counts; without any record the outcome is unknown."""
         _check_outcome(outcome)
         data: dict[str, object] = {"outcome": outcome}
         if reason:
@@ -360,8 +373,8 @@ class Trails:
     ) -> str | None:
         """Record a walk, as `record` does, and return the key of its trail; None for fewer than two project files.
 
-        The counts of a known trail are updated, or a new trail is made (A-11). The shape of a workflow's task is
-        `adw_<workflow>` (A-20).
+        When trails are next learned, the walk counts as a run of a known trail or becomes a new one (A-11). The shape
+        of a workflow's trail is `adw_<workflow>` (A-20).
         """
         listed = tuple(map(_check_step, steps))
         kind = None if workflow is None else workflow_task(workflow)
@@ -379,10 +392,10 @@ class Trails:
         return key_of(paths) if len(paths) > 1 else None
 
     async def import_walks(self, lines: Iterable[bytes]) -> Appended:
-        """Store walks that an orchestrator or build workflow wrote, one JSON object per line; all or none.
+        """Import walks from JSON lines that an orchestrator or build workflow wrote; all or none are stored.
 
-        The keys are the arguments of `record`, with `task`, `steps` and an `id`. A line that was imported before
-        changes nothing. Raises InvalidInput naming the invalid lines.
+        Each line is an object with `task`, `steps`, an optional `id`, and the other arguments of `record`. A line that
+        was imported before changes nothing. Raises InvalidInput naming the invalid lines.
         """
         events = await asyncio.to_thread(parse_walks, list(lines), now=self._clock())
         await self._log.stored()
@@ -391,24 +404,29 @@ class Trails:
     # -- Publishing
 
     async def publish(self, destination: Destination, *, dry_run: bool = False) -> PublishedFiles:
-        """Write crystallized trails as commands and skills, and record where, so that a purge reaches them.
+        """Write crystallized trails as command and skill files for coding agents; `dry_run` only lists the changes.
 
-        Raises InvalidInput if the destination cannot be written.
+        The destination is recorded, so that a later purge also updates these files. Raises InvalidInput if it cannot be
+        written.
         """
         trails = await self.list(with_archived=True, limit=None)
         return await self._library.publish(trails, destination, dry_run=dry_run)
 
     async def publications(self) -> Sequence[Publication]:
-        """The places where commands and skills of this space were written."""
+        """The destinations to which commands and skills of this space were published."""
         return await self._library.publications()
 
     async def republish(self, publications: Iterable[Publication]) -> RepublishResult:
-        """Update published files to the current trails, for example after a purge."""
+        """Rewrite the files of these publications from the current trails, for example after a purge."""
         trails = await self.list(with_archived=True, limit=None)
         return await asyncio.to_thread(republish, trails, tuple(publications))
 
     async def update_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> PublishedFiles:
-        """Update the commands on this machine and, once there is a trail, in the working tree; returns the changes."""
+        """Update all files published on this machine, and return the files that were written or removed.
+
+        The working tree at `root` becomes a destination once there is a trail, for the installed `clients`, unless the
+        setting `publish` is off. A folder that cannot be written is skipped.
+        """
         trails = await self.list(with_archived=True, limit=None)
         places = [each.destination for each in await self.publications() if each.host == platform.node()]
         own = None if root is None or not self._gates.publish else destination_of(root, clients)
@@ -429,11 +447,11 @@ class Trails:
     # -- Learning
 
     async def learn(self) -> int:
-        """Learn trails from the whole log; returns how many there are. Repeating it changes nothing."""
+        """Learn trails from the whole log; returns the number of trails. Repeating it changes nothing."""
         return await self._library.learn()
 
     async def is_learning(self) -> bool:
-        """True if trails are learned in this space, by the latest `switch` or else by the setting `[trails] learn`."""
+        """True if learning is on in this space: by the latest `switch`, or else by the setting `[trails] learn`."""
         return await self._library.is_learning()
 
     async def switch(self, *, on: bool) -> None:
@@ -442,10 +460,10 @@ class Trails:
         await self._log.stored()
 
     async def learn_commits(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
-        """Store the latest commits of the repository around `root`: subjects, changed files and renames, each once.
+        """Store the latest commits of the repository around `root`: subjects, changed files and renames.
 
-        `root` is by default the current directory. Merges are skipped, and subjects are redacted. Raises InvalidInput
-        without git or history.
+        `root` is by default the current directory. A commit that was stored before changes nothing. Merges are skipped,
+        and secrets in subjects are redacted. Raises InvalidInput without git or history.
         """
         changes = await asyncio.to_thread(read_commits, self._trees.around(root), limit=limit)
         await self._log.stored()
@@ -457,10 +475,11 @@ class Trails:
         return total
 
     async def learn_tasks(self, *, root: Path | None = None, limit: int | None = None) -> int:
-        """Learn from new tasks how well each signal of `navigate` predicts; returns the number of these tasks.
+        """Train the weights of `navigate` on new tasks; returns the number of tasks.
 
-        Each task is predicted from earlier events, over the files in the git history at `root`, by default the
-        directory of the latest session. Only numbers are learned; they are saved in the data folder.
+        Each task is predicted from earlier events, and the prediction is compared with the files it needed. The
+        candidate files come from the git history at `root`, by default the directory of the latest session. Only
+        numbers are learned; they are saved in the data folder.
         """
         if self._home is None or not await self._log.query(EventQuery(names=tuple(STEPS), limit=1)):
             return 0
@@ -482,12 +501,12 @@ class Trails:
         return count
 
     async def evolve(self, *, root: Path | None = None) -> Evolution:
-        """Do the daily work: learn, merge, crystallize passing trails, follow changed files, measure, publish.
+        """Do the daily work: learn, merge, crystallize the best trails, follow changed files, measure, publish.
 
         In the working tree, by default that of the latest session, a crystallized trail whose lines moved or whose
         files were renamed or deleted gets a new version; a trail without any remaining lines is suspended. After
-        `mica install` trails become commands there, and published commands are updated. Nothing is changed while
-        learning is switched off. Repeating it changes nothing.
+        `mica install`, trails become commands there, and published commands are updated. While learning is switched
+        off, no trail is changed. Repeating it changes nothing.
         """
         root = await self._latest_root() if root is None else root
         changes = await self._library.evolve(root) if await self.is_learning() else NO_CHANGES
@@ -505,7 +524,7 @@ class Trails:
         )
 
     async def evolve_daily(self) -> int:
-        """The daily job: `evolve`, then `learn_tasks` for the day's tasks; returns how many trails changed."""
+        """The daily job: `evolve`, then `learn_tasks` for the day's tasks. Returns the number of changed trails."""
         result = await self.evolve()
         if await self.is_learning():
             await self.learn_tasks(limit=DAILY_TASKS_MAX)
@@ -520,11 +539,11 @@ class Trails:
         latest: int | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> Replay:
-        """Measure what offering paths would have saved or cost over this space's history, learning only from the past.
+        """Measure what offering paths would have saved or cost in this space's past tasks.
 
-        With `latest`, only that many of the last tasks are judged. Files are taken from the git history at `root`, by
-        default the directory of the latest session. Without a history, a file can be offered after it was opened once;
-        `missing` of the result reports that.
+        Each task is predicted only from what happened before it. With `latest`, only that many of the last tasks are
+        judged. Files are taken from the git history at `root`, by default the directory of the latest session. Without
+        a history, only files that were opened before can be offered; `missing` of the result reports that.
         """
         events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALK_EVENTS_MAX))
         where = self._trees.latest_directory(events) if root is None else root
@@ -533,9 +552,10 @@ class Trails:
         )
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
-        """The work of a day or week before `until`, the period before it, and a comparison of offers with hold-outs.
+        """Report on the agents' work in the day or week before `until` (by default now), and in the period before it.
 
-        The comparison covers the last eight weeks, since a day has too few tasks.
+        The report also compares tasks with an offer of files and tasks whose offer was held out. That comparison covers
+        the last eight weeks, since a day has too few tasks. Raises InvalidInput for an unknown period.
         """
         if period not in LENGTHS:
             raise InvalidInput(f"there is no period {period!r}; use one of {', '.join(LENGTHS)}")
@@ -569,7 +589,7 @@ def _check_outcome(outcome: str) -> None:
 
 
 def _check_step(step: object) -> Step:
-    """The step with a normalized path. Raises InvalidInput for a bare path, or one outside the project."""
+    """Normalize the path of a step. Raises InvalidInput if it is not a `Step`, or its path is outside the project."""
     if not isinstance(step, Step):
         raise InvalidInput(f"{step!r} is not a step; use mica.model.walk.Step with a path and lines")
     path = normalize_path(step.path)

@@ -1,6 +1,6 @@
-"""A copy of the prompt engine for hooks: a small `mica` package with only the modules that answer a prompt.
+"""Write a copy of the prompt engine for hooks: a small `mica` package with only the modules that answer a prompt.
 
-A hook cannot import the whole package, because the import alone exceeds the time limit of a hook.
+A hook cannot import the whole package, because the import alone exceeds a hook's time limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mica.navigation.engine.prompt import answer
 
 ENGINE = "navigation/engine"
 ENTRY = f"{answer.__module__}:{answer.__name__}"  # the function that hooks call
-OLD_ENTRY = "inject/prompting.py"  # the module that launchers installed before ENTRY existed import
+OLD_ENTRY = "inject/prompting.py"  # imported by older hook launchers, which were installed before ENTRY existed
 FOLDERS = ("", "navigation", ENGINE, "inject")
 FOLDER = "engine"
-OLD_MAX = 3  # copies of other versions that are kept, because hooks may be using them
+OLD_MAX = 3  # number of copies of other versions that are not deleted, because hooks may be using them
 
 
 def write_engine(home: Path) -> Path:
-    """The folder in the data folder that hooks import the engine from; written if it is missing."""
+    """Write the copy into the data folder unless it is there, and return the folder that hooks import it from."""
     names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
     sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}
     sources[OLD_ENTRY] = f"from {answer.__module__} import {answer.__name__}\n".encode()
@@ -37,7 +37,7 @@ def write_engine(home: Path) -> Path:
 
 
 def find_stemmer() -> Path | None:
-    """The folder of the stemmer, the only library that the engine needs; None if it is not installed."""
+    """The folder of the `Stemmer` library, the only library that the engine needs; None if it is not installed."""
     spec = find_spec("Stemmer")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 

@@ -1,4 +1,4 @@
-"""Predicted files for `navigate`, briefs, searches and hooks, with one navigator per working tree."""
+"""Predict files for `navigate`, briefs, searches and hooks, with one navigator per working tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # every text that names a file matc
 
 
 class FileRanking:
-    """Ranks the files of a space's working trees, and owns the caches for that."""
+    """Ranks the files of a space's working trees, and owns the navigators and caches that are used for it."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class FileRanking:
     ) -> None:
         """`directory` finds the working tree that the space is about; `home` is the data folder, None without one.
 
-        With `reads_ahead`, a question may start to read the log in the background for the next one. A command should
-        not do so, since it would have to wait for the read before it exits.
+        With `reads_ahead`, a request may start to read the log in the background for the next request. A short-lived
+        command should not do so, since it would have to wait for the read before it exits.
         """
         self._store = store
         self._log = log
@@ -64,7 +64,7 @@ class FileRanking:
         )
 
     async def navigate(self, task: str, *, limit: int, session: str | None, root: Path | None) -> Places:
-        """The files that a task will probably need, best first. `Memory.navigate` has the details."""
+        """Predict the files that a task will need, best first. See `Memory.navigate` for the parameters."""
         if not isinstance(task, str):
             raise InvalidInput(f"a task is a text, not {task!r}")
         await self._log.stored()
@@ -78,7 +78,7 @@ class FileRanking:
         return places
 
     def navigator(self, root: Path) -> Navigator:
-        """The navigator of one working tree."""
+        """The cached navigator of one working tree."""
         if root not in self._navigators:
             self._navigators[root] = Navigator(
                 self._store.log, self._store.trails, root, space=self._store.space, home=self._home
@@ -86,7 +86,10 @@ class FileRanking:
         return self._navigators[root]
 
     async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
-        """The predicted files that were opened before, best first; None if ranking takes longer than `within_s`."""
+        """The predicted files among those opened before, best first, for the working tree of the latest session.
+
+        None if there is no such tree, or if the ranking is not ready within `within_s` seconds.
+        """
         return await self._rank_by(self._ranking, self._store.log, task, within_s)
 
     async def _rank_by(
@@ -99,7 +102,10 @@ class FileRanking:
 
     @asynccontextmanager
     async def at(self, past: Store, at: datetime) -> AsyncIterator[RankFiles]:
-        """`rank` as of a past time, without anything learned since. The current working tree is used."""
+        """Yield a function like `rank` that uses only the history in the store `past`, as of the time `at`.
+
+        Nothing learned since then is used. The files are those of the current working tree.
+        """
 
         @cache
         def navigator(root: Path) -> Navigator:
@@ -120,7 +126,10 @@ class FileRanking:
             await ranking.close()
 
     async def reorder(self, query: str) -> Reorder | None:
-        """A function that moves up search results that name files needed for the query; None without a working tree."""
+        """Make a function that reorders search results: results that name files predicted for the query move up.
+
+        None if the query is empty or there is no working tree.
+        """
         root = self._trees.latest(await self._store.log.query(EventQuery(names=(STARTED,), limit=1)))
         if root is None or not query.strip():
             return None
@@ -136,24 +145,27 @@ class FileRanking:
         return reorder
 
     async def latest_root(self) -> Path | None:
-        """The working tree of the latest session; None if there is none, or it is not on this machine."""
+        """The working tree of the latest session; None without a session, or if the tree is not on this machine."""
         return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
 
     async def save(self) -> None:
-        """Save the history and index of the latest working tree for other processes, unless that was done recently."""
+        """Save the history and the index of the latest session's working tree for other processes.
+
+        Nothing is written if both were saved recently.
+        """
         root = await self.latest_root()
         if root is not None:
             await self._ranking.save(root)
 
     def forget(self) -> None:
-        """Drop everything that was read from the log, after some of it was purged or withdrawn."""
+        """Drop all cached and saved history. Call it after something in the log was purged or withdrawn."""
         if self._home is not None:
             self._ranking.forget()
         for navigator in self._navigators.values():
             navigator.forget()
 
     async def close(self) -> None:
-        """Wait for reads in progress, but not for long."""
+        """Wait up to 10 seconds for background reads, then cancel all remaining work."""
         await self._ranking.close()
         for navigator in self._navigators.values():
             await navigator.close()

@@ -35,15 +35,15 @@ TOUCHING = ("read", "edit", "create")
 SESSIONS_MAX = 200  # the latest sessions whose files are saved for hooks
 EVENTS_MAX = 50_000  # the latest that are read: months of one person's work
 LIMIT_MAX = 1_000
-IDLE = timedelta(minutes=30)  # without events, after which a task has ended
+IDLE = timedelta(minutes=30)  # a task without events for this long has ended
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
 
-FILES_WEIGHT = 0.5  # of the probability of the likeliest named file; docs/ranking.md has the values tried
-TEXT_CHARACTERS_MAX = 20_000  # of a result that are searched for file names
+FILES_WEIGHT = 0.5  # of the highest probability of a named file; docs/ranking.md has the values tried
+TEXT_CHARACTERS_MAX = 20_000  # of a search result that are searched for file names
 
 
 class LogKnowledge(NamedTuple):
-    """The history read from the log, and the state of the log at that time."""
+    """The task history and walks read from the log, with the log's position and number of purges at that time."""
 
     position: int
     generation: int
@@ -52,12 +52,12 @@ class LogKnowledge(NamedTuple):
     walks: list[Walk]
 
     def is_fresh(self, now: datetime, within: timedelta) -> bool:
-        """True if it was read within this time before `now`."""
+        """True if the history was read less than `within` before `now`."""
         return timedelta(0) <= now - self.at < within
 
 
 class Navigator:
-    """Predicts files for one space and one working tree. The history and the index are cached between questions."""
+    """Predicts files for one space and one working tree. The history and the index are cached between requests."""
 
     def __init__(self, log: EventLog, trails: TrailTable, root: Path, *, space: str, home: Path | None) -> None:
         self._log = log
@@ -70,7 +70,7 @@ class Navigator:
         self._working: set[asyncio.Future[Any]] = set()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
-        """The predicted places for a task. Raises InvalidInput for a limit out of range."""
+        """Predict up to `limit` files for a task, with the lines to read first. Raises InvalidInput for a bad limit."""
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         return await self._exclusively(partial(self._places, task, limit=limit, session=session, now=now))
@@ -84,7 +84,7 @@ class Navigator:
         return Places(places, missing=missing)
 
     async def prepare(self, *, now: datetime) -> None:
-        """Read the log and the working tree, so that the next question is answered at once."""
+        """Read the log and the working tree into the caches, so that the next request is fast."""
         await self._exclusively(partial(self._prepare, now))
 
     async def _prepare(self, now: datetime) -> None:
@@ -93,11 +93,11 @@ class Navigator:
 
     @property
     def is_busy(self) -> bool:
-        """True while a question is being answered or the log is being read."""
+        """True while a request is being answered or the log is being read."""
         return self._lock.locked()
 
     async def _exclusively(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Run `work` to its end under the lock. It continues if the caller is cancelled."""
+        """Run `work` under the lock and return its result. `work` continues if the caller is cancelled."""
 
         async def locked() -> R:
             async with self._lock:
@@ -110,47 +110,52 @@ class Navigator:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel work that no caller waits for."""
+        """Cancel all running work and wait until it has stopped."""
         if self._working:
             for task in self._working:
                 task.cancel()
             await asyncio.wait(self._working)
 
     def forget(self) -> None:
-        """Drop the history, after something in it was purged or withdrawn."""
+        """Drop the cached history. Call it after something in the log was purged or withdrawn."""
         self._past = None
 
     async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
-        """True if a recent history was read and nothing was purged since; newer events may be missing from it."""
-        read = await self._current_knowledge()
-        return read is not None and read.is_fresh(now, timedelta(seconds=fresh_s))
+        """True if a history less than `fresh_s` seconds old is cached and nothing was purged since.
+
+        Newer events may be missing from it.
+        """
+        knowledge = await self._current_knowledge()
+        return knowledge is not None and knowledge.is_fresh(now, timedelta(seconds=fresh_s))
 
     async def rank(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
-        """The predicted files that were opened before, best first, by the history already read; None without one.
+        """The predicted files among those opened before, best first; None if no history is cached.
 
-        `walked` are the files of the session so far, prompt by prompt.
+        `walked` are the files of the session so far, prompt by prompt. The log is not read.
         """
         return await self._exclusively(partial(self._rank, task, walked))
 
     async def _rank(self, task: str, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
-        read = await self._current_knowledge()
-        return None if read is None else await asyncio.to_thread(self._rank_opened_files, task, read, walked)
+        knowledge = await self._current_knowledge()
+        return None if knowledge is None else await asyncio.to_thread(self._rank_opened_files, task, knowledge, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """Predicted files with their probabilities, by the history already read."""
+        """The predicted files with their probabilities, from the cached history; empty if none is cached."""
         return await self._exclusively(partial(self._likely, task, walked))
 
     async def _likely(self, task: str, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        read = await self._current_knowledge()
-        if read is None:
+        knowledge = await self._current_knowledge()
+        if knowledge is None:
             return {}
-        predictor = Predictor(self._index.tree, read.past, learned=load_learned(self._learned))
+        predictor = Predictor(self._index.tree, knowledge.past, learned=load_learned(self._learned))
         prediction = await asyncio.to_thread(predictor.predict, PromptQuestion(text=task, session=tuple(walked)))
         return dict(prediction.ranked[:LIKELY_MAX])
 
-    def _rank_opened_files(self, task: str, read: LogKnowledge, walked: Sequence[tuple[str, ...]]) -> list[RankedFile]:
-        places = self._answer(task, read.past, walked, CONSIDERED)
-        last = _last_steps(read.walks)
+    def _rank_opened_files(
+        self, task: str, knowledge: LogKnowledge, walked: Sequence[tuple[str, ...]]
+    ) -> list[RankedFile]:
+        places = self._answer(task, knowledge.past, walked, CONSIDERED)
+        last = _last_steps(knowledge.walks)
         return [
             RankedFile(
                 path=place.path,
@@ -165,34 +170,38 @@ class Navigator:
         ]
 
     async def _current_knowledge(self) -> LogKnowledge | None:
-        """The history already read, unless this or another process has purged something since."""
-        read, generation = self._past, await self._generation()
-        return read if read is not None and read.generation == generation else None
+        """The cached history; None if there is none, or if any process has purged something since it was read."""
+        knowledge, generation = self._past, await self._generation()
+        return knowledge if knowledge is not None and knowledge.generation == generation else None
 
     async def _generation(self) -> int:
-        """The current number of purges. The store's own `generation` may be older: it is that of its last write."""
+        """The current number of purges. It is read from the store; `purges.generation` dates from the last write."""
         return (await self._trails.learned_up_to()).generation
 
     async def _history(self, now: datetime) -> LogKnowledge:
-        """The history up to now, cached while the log is unchanged and no task has become idle."""
+        """The history up to `now`, read again if the log has changed, or after IDLE, when tasks may have ended."""
         position, generation = await self._log.last_position(), await self._generation()
-        read = self._past
-        if read is not None and (read.position, read.generation) == (position, generation) and read.is_fresh(now, IDLE):
-            return read
+        knowledge = self._past
+        if (
+            knowledge is not None
+            and (knowledge.position, knowledge.generation) == (position, generation)
+            and knowledge.is_fresh(now, IDLE)
+        ):
+            return knowledge
         events = await self._log.query(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
         past, walks = await asyncio.to_thread(read_history, events, now)
-        self._past = read = LogKnowledge(position, generation, now, past, walks)
-        return read
+        self._past = knowledge = LogKnowledge(position, generation, now, past, walks)
+        return knowledge
 
     @property
     def index_file(self) -> Path | None:
-        """The file that the index of the tree is saved in; None if nothing is saved."""
+        """The file in which the index of the working tree is saved; None if there is no data folder."""
         return self._index.file
 
     async def save(self, file: Path, *, now: datetime) -> Path | None:
-        """Save the history into `file` and the tree into its index file for hooks; returns the index file.
+        """Save the history into `file` and the tree into its index file, for hooks and other processes.
 
-        Cheap while neither the log nor the learned weights have changed. Returns None if nothing is saved here.
+        Cheap if neither the log nor the learned weights have changed. Returns the index file; None without data folder.
         """
         return await self._exclusively(partial(self._save, file, now))
 
@@ -204,18 +213,18 @@ class Navigator:
         await asyncio.to_thread(self._index.refresh)
         return self._index.file
 
-    async def _write(self, file: Path, read: LogKnowledge, state: tuple[int, int], now: datetime) -> None:
-        """Save the history, unless something was purged since it was read."""
-        if read.generation != await self._generation():
+    async def _write(self, file: Path, knowledge: LogKnowledge, state: tuple[int, int], now: datetime) -> None:
+        """Save the history, unless something was purged since it was read. A file saved during a purge is removed."""
+        if knowledge.generation != await self._generation():
             return
         learned = load_learned(self._learned) or LearnedModel(model=load_prior())
         entries = [
-            *_entries(read.past, read.walks, learned),
+            *_entries(knowledge.past, knowledge.walks, learned),
             ("kept", "of", pack((*state, now.timestamp()))),
-            ("kept", "generation", pack(read.generation)),
+            ("kept", "generation", pack(knowledge.generation)),
         ]
         await asyncio.to_thread(replace_file, file, build_file(entries))
-        if read.generation != await self._generation():
+        if knowledge.generation != await self._generation():
             await asyncio.to_thread(file.unlink, missing_ok=True)
 
     def _answer(self, task: str, past: TaskHistory, walked: Sequence[tuple[str, ...]], limit: int) -> list[Place]:
@@ -229,22 +238,22 @@ class Navigator:
 
 
 def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, list[Walk]]:
-    """The task history up to now, and the walks it was read from."""
+    """Build the task history up to `now` from events; also returns the walks in these events."""
     walks = [walk for walk in walks_of(events) if walk.at <= now]
     changes = [change for event in events if event.name == COMMIT and (change := commit_of(event)) is not None]
     return build_history(walks, changes, now=now), walks
 
 
 def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, now: datetime) -> TaskHistory:
-    """Tasks and commits in the order in which they ended, without tasks that are still running.
+    """Build a task history from finished walks and commits, in the order in which they ended.
 
-    A task has ended when its session has had another prompt since, or after half an hour. Commits come from git if they
-    were learned, otherwise from the events of the session.
+    A task has ended when its session has had another prompt since, or after half an hour. Commits that were not
+    imported from git are taken from the events of the sessions.
     """
     past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
     latest = {walk.session: walk.id for walk in sorted(walks, key=lambda walk: (walk.at, walk.id))}
-    over = [
+    ended = [
         walk
         for walk in walks
         if walk.ended_at <= now and (latest[walk.session] != walk.id or now - walk.ended_at > IDLE)
@@ -252,7 +261,7 @@ def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, n
     commits = sorted((change for change in changes if change.at <= now), key=lambda change: change.at)
     in_git = {change.subject for change in commits}
     place = 0
-    for walk in over:
+    for walk in ended:
         while place < len(commits) and commits[place].at <= walk.ended_at:
             past.learn_commit(_commit(commits[place]))
             place += 1
@@ -277,7 +286,7 @@ def files_of_session(walks: Sequence[Walk], session: str | None) -> tuple[tuple[
 
 
 def _entries(past: TaskHistory, walks: Sequence[Walk], learned: LearnedModel) -> Iterator[tuple[str, str, bytes]]:
-    """The table entries that a hook looks up (`mica.navigation.engine.prompt`)."""
+    """Yield the lookup-file entries that a hook reads (`mica.navigation.engine.prompt`)."""
     weights = learned.weights
     yield "offers", "worth", pack(learned.worth.by_kind)
     yield "offers", "weights", pack((weights.start, weights.slopes, weights.corrections))
@@ -302,7 +311,7 @@ def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
 
 
 def _is_current(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
-    """True if a file holds the history of this state. It is outdated after half an hour, when tasks have ended."""
+    """True if a saved history has this state and generation and is less than IDLE old."""
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -322,12 +331,12 @@ def _changed_ns(file: Path | None) -> int:
 
 
 def past_file(home: Path, *, space: str) -> Path:
-    """The file for the saved history of a space without hooks."""
+    """The path of the file in which a space's history is saved. (Histories saved for hooks have other paths.)"""
     return home / "navigation" / f"{space}.past"
 
 
 def saved_at(file: Path, *, generation: int) -> float | None:
-    """The time a history was saved, in seconds since 1970; None without one, or if something was purged since."""
+    """The Unix time at which a history was saved; None if it cannot be read, or something was purged since."""
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -338,12 +347,12 @@ def saved_at(file: Path, *, generation: int) -> float | None:
 
 
 def learned_file(home: Path, *, space: str) -> Path:
-    """The file for the model learned from the tasks of a space. It contains numbers, no text."""
+    """The path of the file with the model learned from a space's tasks. The file contains numbers, no text."""
     return home / "navigation" / f"{space}.learned.json"
 
 
 def load_learned(file: Path | None) -> LearnedModel | None:
-    """The learned model; None if it is missing or cannot be read, in which case the prior is used."""
+    """Load the learned model; None if it is missing or cannot be read. The predictor then uses the prior."""
     if file is None:
         return None
     try:
@@ -357,9 +366,10 @@ def save_learned(file: Path, learned: LearnedModel) -> None:
 
 
 def boost_named_files(hits: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
-    """The same results, reordered: a result that names a likely file moves up.
+    """Reorder search results so that results that name a likely file move up.
 
-    A result that was corrected is not moved, so that it stays behind its correction.
+    `likely` maps files to probabilities. The score of a corrected result is not raised, so that it stays behind its
+    correction.
     """
     names = TreeNames(likely)
     boosted = [_boost(hit, names, likely) for hit in hits]

@@ -1,4 +1,4 @@
-"""The answer of `navigate`: files with the lines to read first, a probability and reasons."""
+"""The results of `navigate`: files with the lines to read first, a probability and reasons."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Tier = Literal["named", "walked", "words"]  # evidence: named in the prompt, ear
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """A range of lines in the current file; both ends are included."""
+    """A range of lines in the current file, counted from 1; both ends are included."""
 
     start: int
     end: int
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a task will probably need."""
+    """A file that a task will probably need, with the lines to read first."""
 
     path: str
     probability: float  # that it is read or changed for the task, 0 to 0.9
@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Places(list[Place]):
-    """Places, best first. `missing` maps each part that could not be read to the reason."""
+    """A list of places, best first. `missing` maps each data source that could not be used to the reason."""
 
     missing: dict[str, str]
 
@@ -42,7 +42,7 @@ class Places(list[Place]):
 
 
 class RankedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted file that was opened before: lines to read first, a reason, and the event that last touched it."""
+    """A predicted file that was opened before: lines to read first, a reason, and the event of its last access."""
 
     path: str
     lines: tuple[tuple[int, int], ...]

@@ -1,8 +1,8 @@
-"""Predicted files for callers that cannot wait, from saved files or from the caches of this process.
+"""Predict files for callers that cannot wait, from saved files or from the caches of this process.
 
-A brief has a tenth of a second, and reading a log and a working tree takes longer. With hooks, every ingest saves both.
-Otherwise the first question starts reading in the background, for the next one. A short-lived command does not read in
-the background; `mica navigate`, `mica upkeep tick` and servers save the files for it.
+A brief has a tenth of a second, and reading a log and a working tree takes longer. With hooks, every ingest saves the
+history and the tree. Otherwise the first request starts reading in the background, for the next one. A short-lived
+command does not read in the background; `mica navigate`, `mica upkeep tick` and servers save the files for it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mica.store.protocol import EventLog, TrailTable
 
 FRESH_S = 600.0  # age up to which a saved history is good enough; the session's own files are always read
 SESSION_EVENTS_MAX = 2_000  # the latest of a session that are read
-CACHED_QUESTIONS_MAX = 32  # questions with cached answers: pages of one list, and repeated questions
+CACHED_QUESTIONS_MAX = 32  # requests with cached results: pages of one list, and repeated requests
 CLOSE_S = 10.0  # to finish and save a read in progress
 
 
 class SavedFiles(NamedTuple):
-    """The saved tree and history of a working tree, and whether they are recent."""
+    """The paths of the saved index and history for a working tree, and whether they are recent."""
 
     tree: str
     past: str
@@ -40,7 +40,7 @@ class SavedFiles(NamedTuple):
 
 
 class PrecomputedRanking:
-    """Ranks the files of one or several working trees without waiting."""
+    """Ranks the files of one or several working trees from saved or cached data, within a time limit."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class PrecomputedRanking:
         clock: Clock,
         reads_ahead: bool = True,
     ) -> None:
-        """Without `reads_ahead`, a question starts no reading in the background."""
+        """With `reads_ahead`, a request may start a background read for the next request."""
         self._log = log
         self._trails = trails
         self._navigator = navigator
@@ -68,7 +68,10 @@ class PrecomputedRanking:
     async def rank(
         self, task: str, *, root: Path, session: str | None, within_s: float | None
     ) -> list[RankedFile] | None:
-        """The predicted files that were opened before, best first; None if they are not ready in time."""
+        """The predicted files among those opened before, best first; None if they are not ready within `within_s`.
+
+        If `within_s` is None, the call waits as long as necessary.
+        """
         walked = await self._session_files(session)
         saved = await self._find_saved(root)
         if saved is not None:
@@ -95,9 +98,9 @@ class PrecomputedRanking:
             return None
 
     async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
-        """Predicted files with their probabilities, from data that is already in memory or saved.
+        """The predicted files with their probabilities, from data that is cached or saved; empty if there is none.
 
-        Returns an empty dictionary quickly if none of the texts names a file of the tree.
+        Returns an empty dictionary quickly if none of the texts names a file of the saved tree.
         """
         saved = await self._find_saved(root)
         if saved is not None:
@@ -125,22 +128,27 @@ class PrecomputedRanking:
         return await navigator.likely(task, walked=await self._session_files(session))
 
     async def save(self, root: Path) -> None:
-        """Save the history and the index for the next process, unless that was done recently."""
+        """Save the history and the index for later processes, unless both were saved recently."""
         if self._past is not None:
             saved = await self._find_saved(root)
             if saved is None or not saved.is_fresh:
                 await self._navigator(root).save(self._past, now=self._clock())
 
     async def _find_saved(self, root: Path) -> SavedFiles | None:
-        """The saved tree and history, written for hooks or by an earlier question; None without them."""
+        """Find the saved tree and history, written for hooks or by an earlier request.
+
+        None if one of them is missing, or something was purged since.
+        """
         generation = (await self._trails.learned_up_to()).generation  # from the store, since other processes purge too
-        made = None if self._spools is None else self._spools.prompt_answer()
+        prompt_answer = None if self._spools is None else self._spools.prompt_answer()
         if (
-            made is not None
-            and str(root) in made.trees
-            and saved_at(Path(made.past), generation=generation) is not None
+            prompt_answer is not None
+            and str(root) in prompt_answer.trees
+            and saved_at(Path(prompt_answer.past), generation=generation) is not None
         ):
-            return SavedFiles(tree=made.trees[str(root)], past=made.past, is_fresh=True)  # every ingest writes it again
+            return SavedFiles(
+                tree=prompt_answer.trees[str(root)], past=prompt_answer.past, is_fresh=True
+            )  # every ingest writes it again
         index = self._navigator(root).index_file
         if self._past is None or index is None or not index.exists():
             return None
@@ -151,14 +159,17 @@ class PrecomputedRanking:
         return SavedFiles(tree=str(index), past=str(self._past), is_fresh=is_fresh)
 
     async def _session_files(self, session: str | None) -> tuple[tuple[str, ...], ...]:
-        """The files of the session so far. They count most, and saved files may not include them yet."""
+        """The files touched in the session so far, prompt by prompt, read from the log.
+
+        They influence the ranking most, and the saved history may not include them yet.
+        """
         if session is None:
             return ()
         done = await self._log.query(EventQuery(names=NAMES, session=session, limit=SESSION_EVENTS_MAX))
         return files_of_session(walks_of(done), session)
 
     def _read(self, root: Path) -> asyncio.Task[None]:
-        """Start reading the log and the tree, once at a time, and save both."""
+        """Start a background task that reads and saves the log and the tree, unless one is already running."""
         reading = self._reading.get(root)
         if reading is None or reading.done():
             reading = self._reading[root] = asyncio.ensure_future(self._read_and_save(root))
@@ -172,13 +183,13 @@ class PrecomputedRanking:
             await navigator.save(self._past, now=self._clock())
 
     def forget(self) -> None:
-        """Delete the saved history, after something in it was purged or withdrawn."""
+        """Delete the saved history and cached results. Call it after something was purged or withdrawn."""
         self._likely = {}
         if self._past is not None:
             self._past.unlink(missing_ok=True)
 
     async def close(self) -> None:
-        """Wait for reads in progress, but not for long."""
+        """Wait up to CLOSE_S for background reads that will be saved, then cancel the rest."""
         reading = [task for task in self._reading.values() if not task.done()]
         if reading:
             _, late = await asyncio.wait(reading, timeout=0 if self._past is None else CLOSE_S)
@@ -198,7 +209,10 @@ def _written_ns(file: str) -> int:
 def rank_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> list[RankedFile] | None:
-    """The predicted files that were opened before, best first; None if the saved files cannot be read."""
+    """Rank files from a saved tree and history: the predicted files among those opened before, best first.
+
+    None if the saved files cannot be read.
+    """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     if prediction is None:
         return None
@@ -218,7 +232,7 @@ def rank_from_files(
 
 
 def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
-    """True if one of these texts names a file of the saved tree; False if it cannot be read."""
+    """True if one of these texts names a file of the saved tree; False if the tree cannot be read."""
     try:
         with Path(tree).open("rb") as files:
             names = TreeNames(saved=LookupFile(files.fileno()))
@@ -230,7 +244,7 @@ def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
 def likely_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> dict[str, float] | None:
-    """Predicted files with their probabilities; None if the saved files cannot be read."""
+    """Predict files from a saved tree and history, with their probabilities; None if these files cannot be read."""
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     return None if prediction is None else dict(prediction.likely)
 

@@ -1,4 +1,4 @@
-"""Predict the files of a task, and learn from each task how well every signal predicts."""
+"""Predict the files of a task, and learn from each finished task how well every signal predicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mica.navigation.engine.tree import FileTree
 from mica.navigation.places import Lines, Place
 from mica.navigation.regression import LearnedModel, load_prior, make_training_task, update_model
 
-CHECKED = 20  # best predictions of a task that are compared with the files it needed
+CHECKED = 20  # number of best predictions of a task that are compared with the files it needed
 
 UNTRAINED_WEIGHTS = {
     "content": 1.0,
@@ -28,14 +28,14 @@ NAMED_PATH_WEIGHT, NAMED_FILE_WEIGHT = 10.0, 5.0  # more than all others togethe
 
 
 class SessionFiles:
-    """The files that each session has touched, and those it has not committed yet."""
+    """Tracks the files that each session has touched, and the changed files that it has not committed yet."""
 
     def __init__(self) -> None:
         self._walks: dict[str, list[Walk]] = {}
         self._uncommitted: dict[str | None, list[str]] = {}
 
     def begin(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
-        """The files touched for each earlier prompt of the session at the time of this one."""
+        """Register a new walk; returns the files touched before it for each earlier prompt of its session."""
         if walk.session is None:
             return ()
         earlier = self._walks.setdefault(walk.session, [])
@@ -44,7 +44,7 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """The commits of a task, with the files that its session changed since its previous commit."""
+        """Register the end of a walk; returns its commit, if any, with all files its session changed since the last."""
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed
         if not walk.subjects or not changed:
@@ -55,7 +55,7 @@ class SessionFiles:
 
 
 def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
-    """The files that a walk had read or changed before a time."""
+    """The files that a walk had read or changed before a time, each once, in order."""
     steps = (
         step for step in walk.steps if step.operation in ("read", "edit", "create") and not step.failed and step.at < at
     )
@@ -63,7 +63,7 @@ def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
 
 
 def add_lines(place: Place, text: str | None, task: str, prediction: Prediction) -> Place:
-    """The place with the lines to read first, if the text of its file is known."""
+    """Add the lines to read first to a place; without the file's text the place is unchanged."""
     if text is None:
         return place
     spans, total = find_lines(text, place.path, task, prediction)
@@ -71,7 +71,7 @@ def add_lines(place: Place, text: str | None, task: str, prediction: Prediction)
 
 
 class Predictor:
-    """Predicts from a file tree, a task history and learned weights."""
+    """Predicts files from a file tree, a task history and learned weights, and learns from finished tasks."""
 
     def __init__(
         self, tree: FileTree | None = None, past: TaskHistory | None = None, *, learned: LearnedModel | None = None
@@ -81,28 +81,28 @@ class Predictor:
         self.learned = learned if learned is not None and learned.model.fits() else LearnedModel(model=load_prior())
 
     def predict(self, question: PromptQuestion) -> Prediction:
-        """Rank all candidates. The same state gives the same answer."""
+        """Rank all candidate files for a prompt. The result is deterministic."""
         return predict(self.tree, self.past, question, self.learned.weights)
 
     def places(self, prediction: Prediction, *, limit: int = 10) -> list[Place]:
-        """The likeliest files, best first, with reasons."""
+        """The `limit` most probable files of a prediction, best first, with reasons."""
         return [
             Place(path=each.path, probability=each.probability, tier=each.tier, reasons=each.reasons)
             for each in explain(prediction, self.past, limit=limit)
         ]
 
     def rank(self, question: PromptQuestion, *, limit: int = 10) -> list[Place]:
-        """`predict` and `places` in one call."""
+        """Call `predict` and then `places`."""
         return self.places(self.predict(question), limit=limit)
 
     def learn(self, task: Task, prediction: Prediction | None = None) -> None:
-        """Add a task that has ended. With its prediction, also learn which signals were right."""
+        """Add a finished task to the history. If its prediction is given, also train the weights on it."""
         if prediction is not None and task.files and prediction.candidates.paths:
             self.learned = self.train(prediction, task.files)
         self.past.learn(task)
 
     def train(self, prediction: Prediction, needed: Collection[str]) -> LearnedModel:
-        """The learned model after one more task: new weights for signals, and corrected probabilities."""
+        """Compute the model after one more task: updated weights and calibration. The predictor is not changed."""
         model, tenths = self.learned.model, self.learned.tenths
         rows = make_training_task(
             prediction.candidates, score_untrained(prediction.signals), needed, scales=model.scales
@@ -116,18 +116,21 @@ class Predictor:
         )
 
     def learn_savings(self, kind: str, best: float, saved_tokens: int) -> None:
-        """Add the tokens that a list of paths would have saved for a task."""
+        """Update the learned savings with the tokens that a list of paths would have saved for one task.
+
+        `kind` is the kind of prompt, and `best` the probability of the best file.
+        """
         worth = self.learned.worth.with_outcome(kind, best, saved_tokens)
         self.learned = msgspec.structs.replace(self.learned, worth=worth)
 
 
 def render_places(places: Iterable[Place]) -> str:
-    """The text that offers places to an agent. The same places give the same text."""
+    """Render the text that offers places to an agent. The result is deterministic."""
     return render_offer((each.path, [(span.start, span.end) for span in each.lines], each.reasons) for each in places)
 
 
 def score_untrained(signals: Signals) -> Scores:
-    """Scores without any training: named files first, then a weighted sum of signals."""
+    """Score files without learned weights: named files first, then by a fixed weighted sum of signals."""
     total = weigh(signals.scores, UNTRAINED_WEIGHTS)
     for signal, weight in (("path_mention", NAMED_PATH_WEIGHT), ("name_mention", NAMED_FILE_WEIGHT)):
         for path, share in signals.scores[signal].items():

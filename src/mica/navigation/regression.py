@@ -1,8 +1,8 @@
-"""A logistic regression over the features of files that learns one task at a time and starts with a prior.
+"""An online logistic regression over the features of files. It starts with a prior and learns one task at a time.
 
-After each task the weights move to the most probable ones given the prior, all tasks so far and this one; the more
-certain a weight is, the less it moves. Earlier tasks are summarized in one vector and one matrix, so learning costs the
-same after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
+After each task, the weights are set to their most probable values given the prior, all earlier tasks and this one; the
+more certain a weight is, the less it moves. Earlier tasks are summarized in one vector and one matrix, so learning
+costs the same after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ NEAR_MAX, FAR_MAX = (
     25,
     15,
 )  # files of a task that were not needed: the best untrained scores, and a sample of the others
-STEPS = 2  # of Newton's method; more change nothing
+STEPS = 2  # of Newton's method; more steps change nothing
 HALVINGS = 6
 VERSION = 1
 
 Vector = list[float]
-Matrix = list[list[float]]  # of which the lower half is used
+Matrix = list[list[float]]  # the lower half of a symmetric matrix, row by row
 
 
 class SignalModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weight of each feature, and the precision of the weights."""
+    """The regression model: a weight for each feature, and the precision matrix of the weights."""
 
     version: int
     names: tuple[str, ...]
@@ -50,12 +50,12 @@ class SignalModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str = ""
 
     def fits(self) -> bool:
-        """True if the model was made for the current features."""
+        """True if the model was made for the current version and list of features."""
         return self.version == VERSION and self.names == FEATURES and len(self.weights) == len(FEATURES) + 1
 
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one task: features, whether each was needed, and how many files each one represents."""
+    """The training rows of one task: features of a file, whether it was needed, and how many files it represents."""
 
     rows: list[Vector]
     needed: list[bool]
@@ -63,14 +63,17 @@ class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_prior() -> SignalModel:
-    """The weights before any task: learned from a public history by bench/_prior.py."""
+    """Load the model to start with, which bench/_prior.py learned from a public history."""
     return msgspec.json.decode(files("mica.navigation").joinpath("prior.json").read_bytes(), type=SignalModel)
 
 
 def make_training_task(
     candidates: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]
 ) -> TrainingTask:
-    """All files that were needed, the best ones that were not, and every n-th of the others."""
+    """Choose the training rows of a task: all needed files, the best 25 others by `by_hand`, and a sample of the rest.
+
+    `by_hand` are the untrained scores of files; `scales` are the divisors of the features.
+    """
     order = sorted(range(len(candidates.paths)), key=lambda index: (-by_hand.get(candidates.paths[index], 0.0), index))
     hits = [index for index in order if candidates.paths[index] in needed]
     others = [index for index in order if candidates.paths[index] not in needed]
@@ -86,7 +89,7 @@ def make_training_task(
 
 
 def update_model(model: SignalModel, task: TrainingTask) -> SignalModel:
-    """The model after one more task."""
+    """Compute the model after one more task. The given model is not changed."""
     centre = model.weights
     weights = list(centre)
     cost = _cost(model, task, weights)
@@ -135,7 +138,7 @@ def _cost(model: SignalModel, task: TrainingTask, weights: Vector) -> float:
 
 
 def _times(lower: Matrix, vector: Vector) -> Vector:
-    """The product of a symmetric matrix, given by its lower half, and a vector."""
+    """Multiply a symmetric matrix, given by its lower half, by a vector."""
     product = [0.0] * len(vector)
     for index, row in enumerate(lower):
         value = vector[index]
@@ -148,7 +151,7 @@ def _times(lower: Matrix, vector: Vector) -> Vector:
 
 
 def solve(lower: Matrix, right: Vector) -> Vector:
-    """Solve a system with a symmetric positive definite matrix, given by its lower half (Cholesky)."""
+    """Solve a linear system whose symmetric positive definite matrix is given by its lower half (Cholesky)."""
     size = len(right)
     root: Matrix = []
     for index in range(size):
@@ -168,7 +171,7 @@ def solve(lower: Matrix, right: Vector) -> Vector:
 
 
 class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For each tenth of the probabilities: how many predictions, their sum, and how many came true."""
+    """Calibration counts for ten intervals of probability: number of predictions, their sum, and number of hits."""
 
     counts: tuple[float, ...] = (0.0,) * TENTHS
     sums: tuple[float, ...] = (0.0,) * TENTHS
@@ -185,19 +188,19 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def corrections(self) -> tuple[float, ...]:
-        """The amount by which the predictions of each tenth were too low so far."""
+        """The amount by which the predictions in each interval were too low so far; negative if they were too high."""
         known = zip(self.hits, self.sums, self.counts, strict=True)
         return tuple((hits - total) / (count + PSEUDO) for hits, total, count in known)
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tokens that lists of paths would have saved so far, by kind of prompt, offered or not."""
+    """The tokens that lists of paths would have saved so far, by kind of prompt, whether offered or not."""
 
-    expected: dict[str, float] = {}  # sum of the best places' probabilities
+    expected: dict[str, float] = {}  # sum of the probabilities of the best file of each list
     saved_tokens: dict[str, int] = {}
 
     def with_outcome(self, kind: str, best: float, saved_tokens: int) -> ListSavings:
-        """The savings after one more task, with the probability of its best file and the tokens saved."""
+        """A copy that includes one more task, with the probability of its best file and the tokens saved."""
         saved = min(saved_tokens, SAVED_MAX)
         return ListSavings(
             expected=self.expected | {kind: self.expected.get(kind, 0.0) + best},
@@ -206,7 +209,7 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """Tokens that a list saves if its best file is needed; 0 while this space has too few counts."""
+        """The tokens that a list saves if its best file is needed, by kind of prompt; 0 while tasks are too few."""
         worth: dict[str, float] = {}
         for kind, first in FIRST_WORTH.items():
             expected = self.expected.get(kind, 0.0)
@@ -221,11 +224,11 @@ class LearnedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     model: SignalModel
     tenths: Tenths = Tenths()
     worth: ListSavings = ListSavings()
-    task_numbers: tuple[int, ...] = msgspec.field(default=(), name="taught")  # of the tasks it was learned from
+    task_numbers: tuple[int, ...] = msgspec.field(default=(), name="taught")  # of tasks already used for learning
 
     @property
     def weights(self) -> Weights:
-        """The weights that the next prediction uses."""
+        """The model's weights and calibration in the form that the engine uses."""
         model = self.model
         slopes = [weight / scale for weight, scale in zip(model.weights[1:], model.scales, strict=True)]
         return Weights(start=model.weights[0], slopes=slopes, corrections=self.tenths.corrections)

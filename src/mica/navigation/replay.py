@@ -1,4 +1,4 @@
-"""Replay the tasks of the past, in order of time, to measure what offering files would have saved.
+"""Replay past tasks in order of time, to measure what offering files would have saved.
 
 Each task is predicted from earlier events only, and learned from when it ends. A list of paths can only save searches:
 reading a file costs the same whether it was offered or found by a search. Two rules estimate the saving. The *careful*
@@ -31,7 +31,7 @@ TASKS_MIN = 8  # fewer tasks give no useful interval
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted file with its probability and reason."""
+    """A file predicted for a replayed task, with its probability and reason."""
 
     path: str
     probability: float
@@ -39,26 +39,26 @@ class Guess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """All guesses for a task, best first, and those that would have been offered."""
+    """The prediction for a replayed task: all guesses, best first, and those that would have been offered."""
 
     guesses: tuple[Guess, ...] = ()
     offered: tuple[Guess, ...] = ()
     text: str = ""  # the text that the agent would have seen
-    named: bool = False  # the prompt names a file itself
+    named: bool = False  # True if the prompt names one of the predicted files
 
 
 class TaskPredictor(Protocol):
-    """Predicts tasks from what it has learned so far."""
+    """Predicts the files of tasks from the tasks it has learned so far."""
 
     def predict(self, walk: Walk) -> ReplayPrediction:
-        """The prediction for a walk, from its prompt, session and time only."""
+        """Predict the files of a walk from its prompt, session and time; its steps must not be used."""
         ...
 
     def learn(self, walk: Walk) -> None: ...
 
 
 class WalkCall(msgspec.Struct, kw_only=True):
-    """One tool call of a walk: the files it read, its size, and whether it searched or edited."""
+    """One tool call of a walk: the files it read, its tokens, and whether it searched or edited."""
 
     at: datetime
     tokens: int = 0
@@ -68,19 +68,19 @@ class WalkCall(msgspec.Struct, kw_only=True):
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """The effort of a walk before its first edit, or in total if it edits nothing."""
+    """The effort of a walk before its first edit, or of the whole walk if it edits nothing."""
 
     calls: int
     searches: int
     tokens: int
     search_tokens: int
     seconds: float
-    files: tuple[str, ...]  # read until then
-    edits: bool
+    files: tuple[str, ...]  # read before the first edit
+    edits: bool  # True if the walk has an edit
 
 
 class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task: the files offered, the files needed, and the effect that the offer would have had."""
+    """One replayed task: the files offered, the files needed, and the effect that the offer would have had."""
 
     task: EventId
     prompt: str
@@ -95,7 +95,7 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
     saved_tokens: int  # by the careful rule
     saved_generous: int
     saved_calls: int
-    dollars: float | None  # saved less cost; None if the model has no price
+    dollars: float | None  # savings minus cost; None if the model has no price
     rank: int | None  # of the first needed file among all guesses
     recall_10: float | None = msgspec.field(name="found_10")  # share of the needed files in the first ten guesses
 
@@ -109,17 +109,17 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """Guesses of similar probability, and the share that came true."""
+    """One interval of predicted probability: the number of guesses in it, and the share that came true."""
 
     low: float
     high: float
     count: int
-    mean: float
-    true: float
+    mean: float  # mean predicted probability
+    true: float  # share of the guesses that were needed
 
 
 class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The effort of tasks of one kind before the first edit, without an offer."""
+    """The median effort of tasks of one kind before their first edit, as recorded."""
 
     shape: str
     tasks: int
@@ -129,21 +129,21 @@ class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a replay, losses included."""
+    """The result of a replay: each task, the totals with all losses, a confidence interval and the calibration."""
 
     rows: tuple[ReplayTask, ...]
     offered_tasks: int = msgspec.field(name="spoke")  # tasks with an offer
-    hits: int  # of these, tasks that needed an offered file
+    hits: int  # tasks with an offer that needed an offered file
     navigation_tokens: int
     cost_tokens: int
     saved_tokens: int
     saved_generous: int
     saved_calls: int
     net_tokens: int
-    net_low: float | None  # 95 % of the bootstrap; None with too few tasks
+    net_low: float | None  # limits of the 95 % bootstrap interval; None with too few tasks
     net_high: float | None
     losing: int  # tasks that the offer made more expensive
-    winning: int
+    winning: int  # tasks that the offer made cheaper
     dollars: float | None
     unpriced: int  # tasks whose model has no price
     prices_at: str
@@ -151,11 +151,11 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None  # expected calibration error
     bins: tuple[Bin, ...]
     baselines: tuple[ReplayBaseline, ...]
-    missing: dict[str, str] = {}  # the reason by name for each part that could not be read
+    missing: dict[str, str] = {}  # each data source that could not be read, with the reason
 
     @property
     def verdict(self) -> str:
-        """The result in one sentence, which claims no more than the confidence interval supports."""
+        """The result in one sentence. It claims a gain or loss only if the confidence interval supports it."""
         if not self.rows:
             return "No task with a read, a search or an edit yet: there is nothing to measure."
         if not self.offered_tasks:
@@ -180,9 +180,10 @@ def replay(
     judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task from earlier events only. A task is learned from when it ends.
+    """Predict every task from earlier events only, and measure the effect of an offer. A task is learned when it ends.
 
-    With `judged`, only those tasks are predicted; the others are still learned from.
+    With `judged`, only the tasks with these ids are predicted; the others are only learned. `shape` returns the kind of
+    task for a prompt. `on_progress` is called with the number of finished walks.
     """
     rows: list[ReplayTask] = []
     guesses: list[tuple[float, bool]] = []
@@ -205,7 +206,7 @@ def replay(
 
 
 def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | None:
-    """The ids of the latest `count` tasks; None for all."""
+    """The ids of the latest `count` walks; None if `count` is None."""
     if count is None:
         return None
     ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
@@ -213,7 +214,7 @@ def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | 
 
 
 def combine(replays: Sequence[Replay]) -> Replay:
-    """Several replays as one, for projects that do not learn from each other."""
+    """Combine the replays of several projects, which were learned separately, into one."""
     if len(replays) == 1:
         return replays[0]
     rows = sorted((row for each in replays for row in each.rows), key=lambda row: (row.at, row.task))
@@ -225,15 +226,18 @@ def combine(replays: Sequence[Replay]) -> Replay:
 
 
 def summarize(rows: Sequence[ReplayTask], guesses: Sequence[tuple[float, bool]], *, prices_at: str) -> Replay:
-    """The totals over tasks, with the confidence interval of the net and the calibration of the guesses."""
+    """Sum up tasks: totals, the confidence interval of the net tokens, and the calibration of the guesses.
+
+    Each guess is a pair of its probability and whether the file was needed.
+    """
     return _summarize(rows, bin_guesses(guesses), prices_at=prices_at)
 
 
-def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: str) -> Replay:
+def _summarize(rows: Sequence[ReplayTask], bins: Sequence[Bin], *, prices_at: str) -> Replay:
     low, high = bootstrap_interval([row.net_tokens for row in rows])
     recalls = [row.recall_10 for row in rows if row.recall_10 is not None]
     dollars = [row.dollars for row in rows if row.dollars is not None]
-    total = sum(each.count for each in made)
+    total = sum(each.count for each in bins)
     return Replay(
         rows=tuple(rows),
         offered_tasks=sum(bool(row.offered) for row in rows),
@@ -252,8 +256,8 @@ def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: st
         unpriced=len(rows) - len(dollars),
         prices_at=prices_at,
         recall_10=math.fsum(recalls) / len(recalls) if recalls else None,
-        error=sum(each.count * abs(each.mean - each.true) for each in made) / total if total else None,
-        bins=tuple(made),
+        error=sum(each.count * abs(each.mean - each.true) for each in bins) / total if total else None,
+        bins=tuple(bins),
         baselines=tuple(_baselines(rows)),
     )
 
@@ -262,7 +266,7 @@ def _summarize(rows: Sequence[ReplayTask], made: Sequence[Bin], *, prices_at: st
 
 
 def calls_of(walk: Walk) -> list[WalkCall]:
-    """The tool calls of a walk that touched files, in order."""
+    """Group the steps of a walk by tool call, in order."""
     calls: dict[str, WalkCall] = {}
     for step in walk.steps:
         call = calls.setdefault(
@@ -286,12 +290,12 @@ def _add(call: WalkCall, step: Step) -> None:
 
 
 def measure_effort(walk: Walk) -> Effort:
-    """The effort of a walk until it first changed a file."""
-    made = calls_of(walk)
-    end = next((index for index, call in enumerate(made) if call.edited), len(made))
-    until = made[:end]
+    """Measure the effort of a walk before its first edit."""
+    tool_calls = calls_of(walk)
+    end = next((index for index, call in enumerate(tool_calls) if call.edited), len(tool_calls))
+    until = tool_calls[:end]
     searches = [call for call in until if call.searched and not call.read]
-    last = made[end].at if end < len(made) else max([call.at for call in until], default=walk.at)
+    last = tool_calls[end].at if end < len(tool_calls) else max([call.at for call in until], default=walk.at)
     return Effort(
         calls=len(until),
         searches=len(searches),
@@ -299,20 +303,20 @@ def measure_effort(walk: Walk) -> Effort:
         search_tokens=sum(call.tokens for call in searches),
         seconds=max(0.0, (last - walk.at).total_seconds()),
         files=tuple(dict.fromkeys(path for call in until for path in call.read)),
-        edits=end < len(made),
+        edits=end < len(tool_calls),
     )
 
 
 def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
-    """The tokens and the number of searches before the first edit that the offer would save, by the careful rule."""
+    """Count what an offer would save before the first edit by the careful rule: tokens, and number of searches."""
     names = frozenset(offered)
     seen: set[str] = set()
     tokens = count = 0
     search: WalkCall | None = None
     led: set[str] = set()
-    made = calls_of(walk)
-    end = next((index for index, call in enumerate(made) if call.edited), len(made))
-    for call in [*made[:end], None]:
+    tool_calls = calls_of(walk)
+    end = next((index for index, call in enumerate(tool_calls) if call.edited), len(tool_calls))
+    for call in [*tool_calls[:end], None]:
         if call is None or (call.searched and not call.read):
             if search is not None and led and led <= names:
                 tokens, count = tokens + search.tokens, count + 1
@@ -325,9 +329,9 @@ def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
 
 def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str) -> ReplayTask:
     offered = [guess.path for guess in predicted.offered]
-    took = measure_effort(walk)
+    effort = measure_effort(walk)
     tokens, count = count_savings(walk, offered)
-    generous = took.search_tokens if took.files and set(took.files) <= set(offered) else 0
+    generous = effort.search_tokens if effort.files and set(effort.files) <= set(offered) else 0
     cost = about(predicted.text) if predicted.offered else 0
     needed = walk.touched
     ranked = [guess.path for guess in predicted.guesses]
@@ -340,7 +344,7 @@ def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str)
         offered=predicted.offered,
         needed=needed,
         named=predicted.named,
-        spent=took,
+        spent=effort,
         cost_tokens=cost,
         saved_tokens=tokens,
         saved_generous=generous,
@@ -352,7 +356,10 @@ def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str)
 
 
 def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int) -> float | None:
-    """Net dollars. Tokens stay in the context window for the rest of the task, so later requests pay for them again."""
+    """The net saving in dollars; None if the model has no price.
+
+    Tokens stay in the context window for the rest of the task, so each later request pays for them again.
+    """
     model = next((answer.model for answer in reversed(walk.answers) if answer.model), None)
     price = prices.of(model)
     if price is None:
@@ -364,7 +371,7 @@ def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int)
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float | None, float | None]:
-    """The 95 % bootstrap interval of the sum over tasks; (None, None) if there are too few."""
+    """The 95 % bootstrap interval of the sum of values, one per task; (None, None) if there are too few tasks."""
     if len(values) < TASKS_MIN:
         return None, None
     draw = random.Random(seed)  # repeatable, not secret
@@ -373,7 +380,7 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 
 def bin_guesses(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
-    """Guesses grouped by probability, with the share that came true."""
+    """Group guesses by probability. Each guess is a pair of its probability and whether the file was needed."""
     by_bin: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for probability, true in guesses:
         by_bin[max(index for index, low in enumerate(BINS[:-1]) if probability >= low)].append((probability, true))
@@ -413,11 +420,11 @@ def _baselines(rows: Sequence[ReplayTask]) -> list[ReplayBaseline]:
     baselines = [
         ReplayBaseline(
             shape=shape,
-            tasks=len(took),
-            median_tokens=round(median(each.tokens for each in took)),
-            median_calls=median(each.calls for each in took),
-            median_seconds=median(each.seconds for each in took),
+            tasks=len(effort),
+            median_tokens=round(median(each.tokens for each in effort)),
+            median_calls=median(each.calls for each in effort),
+            median_seconds=median(each.seconds for each in effort),
         )
-        for shape, took in shapes.items()
+        for shape, effort in shapes.items()
     ]
     return sorted(baselines, key=lambda baseline: (-baseline.tasks, baseline.shape))

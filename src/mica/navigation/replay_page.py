@@ -1,4 +1,4 @@
-"""A replay as SVG charts and as one self-contained HTML page."""
+"""Render a replay as SVG charts, as sentences, or as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mica.format.charts import Series, bars, lines
 from mica.navigation.replay import Replay, ReplayTask
 
 BASELINES_SHOWN = 12
-ROWS_SHOWN = 500  # of the page; all are in --json
+ROWS_SHOWN = 500  # tasks on the page; --json contains all
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -38,7 +38,7 @@ td:first-child {{ min-width: 18rem }}
 
 
 def draw_charts(replay: Replay) -> dict[str, str]:
-    """Each chart as SVG, by file name."""
+    """Draw the charts of a replay as SVG, by name: "net", "calibration" and "baseline"."""
     careful = list(accumulate(row.net_tokens for row in replay.rows))
     generous = list(accumulate(row.saved_generous - row.cost_tokens for row in replay.rows))
     return {
@@ -72,7 +72,7 @@ def draw_charts(replay: Replay) -> dict[str, str]:
 
 
 def render_page(replay: Replay) -> str:
-    """One HTML page with the verdict, the charts and every task."""
+    """Render one HTML page with the verdict, the charts and the latest 500 tasks."""
     left_out = len(replay.rows) - ROWS_SHOWN
     rows = [_row(row) for row in replay.rows[-ROWS_SHOWN:]]
     if left_out > 0:
@@ -88,7 +88,7 @@ def render_page(replay: Replay) -> str:
 
 
 def describe(replay: Replay) -> list[str]:
-    """The figures of a replay in sentences, losses included; empty without tasks."""
+    """Describe the figures of a replay in sentences, including losses; empty without tasks."""
     if not replay.rows:
         return []
     saved = (

@@ -1,4 +1,4 @@
-"""Predict each task of a log from the files and events that existed at its time."""
+"""Predict each past task from the files and events that existed at its time, to replay tasks or learn from them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ HISTORY_TIMEOUT_S = 120.0
 LEARNED_TASKS_MAX = 300  # the latest tasks that the weights are learned from; takes about twenty seconds
 NO_WALKS = "this space has no session of a coding agent yet; `mica import` reads past sessions"
 ELSEWHERE = "the directory of these sessions is not on this machine; only files that were opened before count"
-KNOWN_MAX = 50_000  # tasks that are remembered as learned
-GUESSES = 80  # files of one task whose probability is checked
+KNOWN_MAX = 50_000  # number of tasks that are remembered as learned
+GUESSES = 80  # number of predicted files of one task whose probability is checked
 
 
 class FileVersion(msgspec.Struct, frozen=True):
-    """A file that was added or changed. `text` is None if it is binary, too large or secret."""
+    """A file that was added or changed in a tree. `text` is None if it is binary, too large or secret."""
 
     path: str
     size_bytes: int
@@ -49,17 +49,17 @@ class FileVersion(msgspec.Struct, frozen=True):
 
 
 class TreeChange(msgspec.Struct, frozen=True):
-    """The files that changed between two times."""
+    """The files that were added, changed or removed between two times."""
 
     put: list[FileVersion]
     removed: list[str]
 
 
 class PastTrees:
-    """The files of a repository at increasing times. Close it, or use it in a `with` block."""
+    """Reads the files of a git repository at increasing past times. Close it, or use it in a `with` block."""
 
     def __init__(self, root: Path) -> None:
-        """Raises OSError or SubprocessError without git or history."""
+        """Read the list of commits. Raises OSError or SubprocessError without git or history."""
         self._root = root
         listed = git(root, "log", "--first-parent", "--format=%H %ct", timeout_s=HISTORY_TIMEOUT_S)
         line = [row.split() for row in listed.decode().splitlines()][::-1]
@@ -86,7 +86,7 @@ class PastTrees:
             self._objects = None
 
     def move(self, at: datetime) -> TreeChange:
-        """The changes since the last requested time. `at` must not be earlier than that time."""
+        """Move to the time `at`, and return the changes since the previous time. `at` must not be earlier than that."""
         index = bisect_right(self._times, int(at.timestamp()))
         commit = self._commits[index - 1] if index else None
         if commit is None or commit == self._here:
@@ -99,12 +99,12 @@ class PastTrees:
         return TreeChange([self._version(path, name) for path, name in changed], removed)
 
     def text(self, path: str) -> str | None:
-        """The text of a file at the last requested time; None if it was missing or not text."""
+        """The text of a file at the time last moved to; None if it was missing or not text."""
         name = self._names.get(path)
         return None if name is None else self._version(path, name).text
 
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
-        """Changed paths with the names of their blobs, and deleted paths."""
+        """The paths that changed up to a commit, with the names of their blobs, and the paths that were removed."""
         if self._here is None:
             listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
             rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
@@ -131,7 +131,10 @@ class PastTrees:
         )
 
     def _content(self, name: str) -> tuple[bytes | None, int]:
-        """The beginning of a blob and its size, from one long-running process. Raises OSError if git stops."""
+        """Read the beginning of a blob and its size, through one long-running git process.
+
+        The content is None if the blob is too large or missing. Raises OSError if git stops.
+        """
         if self._objects is None:
             self._objects = subprocess.Popen(
                 ["git", "-C", str(self._root), "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -161,10 +164,10 @@ def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:
 
 
 class ReplayPredictor:
-    """The engine of `navigate` as a predictor that learns task by task.
+    """A `TaskPredictor` that uses the engine of `navigate` and learns task by task.
 
-    With past trees, words and names are those of the files at the time. Without them, a file can be predicted after it
-    was opened once.
+    With past trees, the names and words of files are those at the time of each task. Without them, a file can be
+    predicted only after it was opened once.
     """
 
     def __init__(
@@ -228,7 +231,10 @@ def replay_events(
     latest: int | None,
     on_progress: Callable[[int], None],
 ) -> Replay:
-    """Replay all walks in these events, with the repository at `root` as it was at the time of each walk."""
+    """Replay all walks in these events, with the files of the repository at `root` at the time of each walk.
+
+    With `latest`, only that many of the last walks are judged. `missing` of the result reports missing files or git.
+    """
     walks = walks_of(events)
     try:
         trees = None if root is None else PastTrees(root)
@@ -256,14 +262,14 @@ def learn_from_events(
     now: datetime,
     limit: int = LEARNED_TASKS_MAX,
 ) -> tuple[LearnedModel, int]:
-    """The model after learning from new tasks, and the number of tasks it learned from.
+    """Train a model on the new tasks in these events; returns the model and the number of tasks it learned from.
 
-    A task is new if it is not in `before`, even if it is older than tasks learned before: a transcript may be imported
-    late. Each is predicted over the files as they were. If there are many, the latest are used. A task that may still
-    be running is skipped until the next call.
+    A task is new if `before` has not learned it, even if it is older than tasks learned before: a transcript may be
+    imported late. Each task is predicted over the files at its time. Of more than `limit` new tasks, only the latest
+    are used, and the others are never learned. A task that may still be running is left for the next call.
     """
-    over = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
-    walks = [walk for walk in over if walk.prompt and walk.touched]
+    ended = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
+    walks = [walk for walk in ended if walk.prompt and walk.touched]
     before = before if before is not None and before.model.fits() else None
     known = frozenset(() if before is None else before.task_numbers)
     new = [walk for walk in walks if task_number(walk.id) not in known]
@@ -286,7 +292,7 @@ def learn_from_events(
 
 
 def task_number(task: EventId) -> int:
-    """A short number for a task. Two tasks rarely share one; then only one of them is learned from."""
+    """A short hash of a task's id. If two tasks share a number, which is rare, only one of them is learned from."""
     return crc32(task.encode())
 
 

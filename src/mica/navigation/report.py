@@ -1,7 +1,7 @@
-"""Reports on a day or a week of agents' work: its effort, the offers made, and whether they helped.
+"""Report on a day or a week of agents' work: its effort, the offers of files, and whether these offers helped.
 
-Whether offers help is measured, not calculated: some offers are held out at random, and the report compares the effort
-of tasks with and without an offer before their first edit (TA-06).
+Whether offers help is measured by a controlled comparison: some offers are held out at random, and the report compares
+the effort before the first edit of tasks with and without an offer (TA-06).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mica.navigation.replay import TASKS_MIN, Effort, measure_effort
 
 Period = Literal["day", "week"]
 LENGTHS: dict[Period, timedelta] = {"day": timedelta(days=1), "week": timedelta(days=7)}
-ARMS_SPAN = timedelta(weeks=8)  # of the comparison, because one period has too few tasks
+ARMS_SPAN = timedelta(weeks=8)  # time covered by the comparison, because one period has too few tasks
 
 DRAWS = 1_000  # with a fixed seed: the same tasks give the same interval
-SESSIONS_MIN = 8  # in each arm; fewer give no useful interval
+SESSIONS_MIN = 8  # in each group; fewer give no useful interval
 
-Arm = Sequence[tuple[str, float]]  # session and value of each task
+Arm = Sequence[tuple[str, float]]  # one group of the comparison: session and value of each task
 
 
 class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The effort of the tasks of a period before their first edit."""
+    """The number of tasks, sessions and agents of a period, and the median effort of a task before its first edit."""
 
     tasks: int = 0
     sessions: int = 0
@@ -43,20 +43,20 @@ class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arms(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks with an offer compared with tasks whose offer was held out. Positive differences favour offering."""
+    """Compares tasks with an offer and tasks whose offer was held out. Positive differences favour offering."""
 
     offered: int = 0
     held_out: int = 0
     hits: int = 0  # offers with a file that was used
     cost_tokens: int = 0
-    tokens: float | None = None  # held out less offered, per task, including the cost of the offer
+    tokens: float | None = None  # mean tokens of held-out minus offered tasks, the cost of the offer included
     tokens_low: float | None = None
     tokens_high: float | None = None
     calls: float | None = None
 
     @property
     def verdict(self) -> str:
-        """The comparison in one sentence."""
+        """The result of the comparison in one sentence."""
         if not self.offered + self.held_out:
             return "Nothing was offered."
         if self.tokens is None or self.tokens_low is None or self.tokens_high is None:
@@ -71,7 +71,7 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of model answers, by the dated price table. Models without a price are listed in `unpriced`."""
+    """The number, tokens and cost of model answers. Models without a price are listed in `unpriced`."""
 
     answers: int = 0
     tokens: int = 0
@@ -81,7 +81,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One period, the period before it, and the comparison of offers with hold-outs."""
+    """The work of one period, that of the period before it, and the comparison of offers with held-out offers."""
 
     period: Period
     since: datetime
@@ -94,7 +94,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
-    """The report of a period, from events in order of time that include the period before it."""
+    """Make the report of the period before `until`. The events must be in order of time and cover the period before."""
     since = until - LENGTHS[period]
     walks = walks_of(events)
     now = [walk for walk in walks if since <= walk.at < until]
@@ -117,23 +117,23 @@ def _is_counted(event: Event) -> bool:
 
 
 def _work(walks: Sequence[Walk]) -> WorkTotals:
-    took = [measure_effort(walk) for walk in walks if walk.steps]
+    effort = [measure_effort(walk) for walk in walks if walk.steps]
     sessions = len({walk.session for walk in walks if walk.session})
     agents = len({walk.agent for walk in walks if walk.agent})
-    if not took:
+    if not effort:
         return WorkTotals(tasks=len(walks), sessions=sessions, agents=agents)
     return WorkTotals(
         tasks=len(walks),
         sessions=sessions,
         agents=agents,
-        median_tokens=round(median(each.tokens for each in took)),
-        median_calls=median(each.calls for each in took),
-        median_seconds=median(each.seconds for each in took),
+        median_tokens=round(median(each.tokens for each in effort)),
+        median_calls=median(each.calls for each in effort),
+        median_seconds=median(each.seconds for each in effort),
     )
 
 
 def compare_arms(walks: Iterable[Walk]) -> Arms:
-    """Compare tasks with an offer and tasks whose offer was held out, if they touched any file."""
+    """Compare tasks with an offer and tasks whose offer was held out. Tasks without any step are ignored."""
     offered: list[tuple[Walk, Effort]] = []
     held_out_tasks: list[tuple[Walk, Effort]] = []
     for walk in walks:
@@ -142,10 +142,13 @@ def compare_arms(walks: Iterable[Walk]) -> Arms:
     offers = [(walk, walk.offer) for walk, _ in offered if walk.offer is not None]
     cost = [offer.tokens for _, offer in offers]
     tokens = (
-        [(walk.session or walk.id, float(took.tokens)) for walk, took in held_out_tasks],
-        [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(offered, cost, strict=True)],
+        [(walk.session or walk.id, float(effort.tokens)) for walk, effort in held_out_tasks],
+        [
+            (walk.session or walk.id, float(effort.tokens + own))
+            for (walk, effort), own in zip(offered, cost, strict=True)
+        ],
     )
-    calls = ([float(took.calls) for _, took in held_out_tasks], [float(took.calls) for _, took in offered])
+    calls = ([float(effort.calls) for _, effort in held_out_tasks], [float(effort.calls) for _, effort in offered])
     interval = bootstrap_difference(*tokens) if min(len(held_out_tasks), len(offered)) >= TASKS_MIN else None
     means = [_mean([value for _, value in each]) for each in tokens] if interval else []
     return Arms(
@@ -194,9 +197,10 @@ def _spending(events: Iterable[Event], prices: Prices) -> Spending:
 
 
 def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the difference of two means; None with too few sessions.
+    """The 95 % bootstrap interval of the mean of `ours` minus the mean of `theirs`; None with too few sessions.
 
-    Sessions are drawn, not tasks: tasks of one session are alike, so drawing tasks would make the interval too narrow.
+    Sessions are resampled instead of tasks: tasks of one session are alike, so resampling tasks would make the interval
+    too narrow.
     """
     groups = [_sessions(each) for each in (ours, theirs)]
     if min(map(len, groups)) < SESSIONS_MIN:
@@ -211,7 +215,7 @@ def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
 
 
 def _sessions(arm: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
-    """The sum and the number of tasks of each session."""
+    """For each session, the sum of its tasks' values and the number of its tasks."""
     sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for session, value in arm:
         total, count = sums[session]

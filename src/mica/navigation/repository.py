@@ -1,4 +1,4 @@
-"""Run git with a time limit and no prompts, list the files of a working tree, and read its history."""
+"""Run git with a timeout and without prompts, list the files of a working tree, and read its commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mica.redact import redact
 
 TIMEOUT_S = 20.0
 
-FILES_MAX = 50_000  # a larger tree is a monorepo or a home folder; the rest is left out and reported
+FILES_MAX = 50_000  # a larger tree is a monorepo or a home folder; the other files are left out, which is reported
 PATH_BYTES_MAX = 1_000
 IGNORED_FOLDERS = frozenset(
     ".git .hg .svn node_modules __pycache__ .venv venv env .tox .nox .mypy_cache .ruff_cache .pytest_cache dist build"
@@ -25,7 +25,7 @@ IGNORED_FOLDERS = frozenset(
 )
 
 COMMIT = "git.commit"  # {"sha", "subject", "files", "renamed": [[old, new], …]}
-COMMIT_FILES_MAX = 100  # a commit with more does not show which files belong together; stored without files
+COMMIT_FILES_MAX = 100  # a commit with more files does not show which belong together; it is stored without files
 COMMITS_MAX = 5_000  # the latest of a repository; older ones have little to do with the current files
 HISTORY_TIMEOUT_S = 120.0
 WRITER = writer_named("git")
@@ -33,13 +33,13 @@ _LOG_COMMAND = ("log", "--no-merges", "--date-order", "-M", "--name-status", "-z
 
 
 def git(root: Path, *words: str, timeout_s: float = TIMEOUT_S) -> bytes:
-    """The output of a git command. Raises OSError without git, and SubprocessError if it fails or takes too long."""
+    """Run a git command and return its output. Raises OSError without git, SubprocessError on failure or timeout."""
     command = ["git", "-C", str(root), "--no-optional-locks", "-c", "core.fsmonitor=false", *words]
     return subprocess.run(command, capture_output=True, check=True, timeout=timeout_s, stdin=subprocess.DEVNULL).stdout
 
 
 class FileStat(msgspec.Struct, frozen=True):
-    """Path, size and time of a file, to detect changes."""
+    """The path, size and modification time of a file, to detect changes."""
 
     path: str  # relative to the root, with slashes
     size_bytes: int
@@ -47,16 +47,17 @@ class FileStat(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a tree. `missing` describes what the list does not contain."""
+    """The files of a working tree. `missing` explains why the list may be incomplete."""
 
     files: tuple[FileStat, ...] = ()
     missing: dict[str, str] = {}
 
 
 def list_files(root: Path) -> Listing:
-    """Every file that git tracks or does not ignore, sorted by path.
+    """List every file that git tracks or does not ignore, sorted by path.
 
-    Without git, all files except those in folders that tools create. Links, submodules and special files are left out.
+    Without git, list all files except those in folders that tools create. Links, submodules and special files are left
+    out.
     """
     missing: dict[str, str] = {}
     try:
@@ -108,7 +109,7 @@ def _reason(error: OSError | subprocess.SubprocessError) -> str:
 
 
 class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit as git records it."""
+    """A commit read from git or from a `git.commit` event."""
 
     sha: str
     at: datetime
@@ -118,7 +119,7 @@ class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_commits(root: Path, *, limit: int) -> list[GitCommit]:
-    """The latest commits of the current branch, oldest first. Raises InvalidInput without a history."""
+    """Read the latest non-merge commits of the current branch, oldest first. Raises InvalidInput without history."""
     try:
         output = git(root, *_LOG_COMMAND, f"--max-count={limit}", timeout_s=HISTORY_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
@@ -129,7 +130,7 @@ def read_commits(root: Path, *, limit: int) -> list[GitCommit]:
 
 
 def commit_events(changes: list[GitCommit]) -> Iterator[Event]:
-    """One event per commit; the same commit always gives the same event. Subjects are redacted."""
+    """Yield one event per commit, with secrets in subjects redacted. The same commit always gives the same event."""
     for change in changes:
         data = {
             "sha": change.sha,
@@ -142,7 +143,7 @@ def commit_events(changes: list[GitCommit]) -> Iterator[Event]:
 
 
 def commit_of(event: Event) -> GitCommit | None:
-    """The commit that an event records; None if the event is not a commit."""
+    """Decode the commit that an event records; None if the event is not a commit."""
     try:
         data = msgspec.convert(event.data, CommitData)
     except msgspec.ValidationError:

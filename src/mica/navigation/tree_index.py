@@ -1,4 +1,4 @@
-"""The index of a working tree, saved in the data folder and updated as files change."""
+"""The index of a working tree's files. It is saved in the data folder and updated when files have changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mica.navigation.repository import Listing, list_files
 from mica.words import terms
 
 VERSION = 2  # of the saved entries
-READING_S = 10.0  # to read new and changed files; the rest is read the next time
+READING_S = 10.0  # time to read new and changed files; the remaining files are read the next time
 Stamp = tuple[int, int]  # size and time of the last change
 
 
 class TreeIndex:
-    """The files of one working tree with their words. The saved copy may be deleted at any time."""
+    """The index of one working tree: files with their words. The saved copy may be deleted at any time."""
 
     def __init__(self, root: Path, file: Path | None) -> None:
         self.tree = FileTree()
@@ -31,7 +31,7 @@ class TreeIndex:
         self._is_loaded = False
 
     def refresh(self, *, within_s: float = READING_S) -> dict[str, str]:
-        """Update the index; returns the missing parts by name, with the reason."""
+        """Update the index with changed files; returns what is missing from it, as messages by topic."""
         if not self._is_loaded:
             self._load()
         listing = list_files(self._root)
@@ -42,7 +42,7 @@ class TreeIndex:
         return missing
 
     def _update(self, listing: Listing, *, until_s: float) -> int:
-        """Index changed files; returns how many were not read in time."""
+        """Index the changed files and save the index; returns the number of files that were not read in time."""
         there = {file.path: (file.size_bytes, file.changed_ns) for file in listing.files}
         deleted = [path for path in self._stamps if path not in there]
         for path in deleted:
@@ -65,7 +65,7 @@ class TreeIndex:
         return late
 
     def _load(self) -> None:
-        """Load the saved index if it is readable and belongs to this root; otherwise all files are read again."""
+        """Load the saved index if it can be read and belongs to this root; otherwise start with an empty one."""
         self._is_loaded = True
         if self.file is None:
             return
@@ -78,7 +78,7 @@ class TreeIndex:
             self.tree, self._stamps = FileTree(), {}
 
     def _save(self) -> None:
-        """Save the index for hooks and for the next process, if it can be written."""
+        """Save the index for hooks and later processes. If it cannot be written, nothing happens."""
         if self.file is None:
             return
         own = [("index", "of", pack((VERSION, str(self._root)))), ("index", "stamps", pack(self._stamps))]
@@ -99,13 +99,13 @@ def replace_file(file: Path, content: bytes) -> None:
 
 
 def index_file(home: Path, *, space: str, root: Path) -> Path:
-    """The file for the saved index of a working tree."""
+    """The path of the file in which the index of a working tree is saved."""
     name = blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return home / "navigation" / f"{space}-{name}.index"
 
 
 def index_text(text: str | None, *, size_bytes: int) -> IndexedFile:
-    """The index entry of a text; for a file that is not text, only its size."""
+    """Make the index entry of a file from its text; without text, the entry has only the size."""
     if text is None:
         return IndexedFile(size_bytes=size_bytes)
     return IndexedFile(

@@ -1,6 +1,6 @@
-"""Walks reported by an orchestrator or build workflow, one line of JSON per task.
+"""Import walks that an orchestrator or build workflow reports, one line of JSON per task.
 
-A line is identified by its `id`, or else by its content, so importing it again changes nothing.
+A line is identified by its `id`, or else by a hash of its content, so importing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mica.redact import redact
 WRITER = writer_named("walks")
 WALKS_MAX = 10_000  # of one file: some years of one workflow
 STEPS_MAX = 10_000  # of one walk
-COMPLAINTS_MAX = 5  # invalid lines that an error lists
+COMPLAINTS_MAX = 5  # number of invalid lines that an error lists
 
 
 class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line: a task, the files opened and changed for it in order, and its outcome."""
+    """One line of a report: a task, the files opened and changed for it in order, and its outcome."""
 
     task: Annotated[str, msgspec.Meta(min_length=1)]
     steps: Annotated[list[dict[str, object]], msgspec.Meta(max_length=STEPS_MAX)]
@@ -38,7 +38,7 @@ class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def parse_walks(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
-    """The events of these lines of JSON. Raises InvalidInput naming the invalid lines."""
+    """Convert reported walks, one JSON object per line, to events. Raises InvalidInput naming the invalid lines."""
     events: list[Event] = []
     wrong: list[str] = []
     walks = 0

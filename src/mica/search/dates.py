@@ -1,7 +1,7 @@
-"""Reads times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
+"""Parses times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
 
-They are read by the user's clock and time zone. Days begin at midnight, weeks on Monday. A weekday, or a month without
-a year, means the latest one that has begun.
+They are relative to the user's clock and time zone. Days begin at midnight, weeks on Monday. A weekday, or a month
+without a year, means the latest one that has begun.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mica.errors import InvalidInput
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A period of time that a phrase in a text names."""
+    """A period of time that a text mentions, with the phrase that names it."""
 
     start_at: datetime
     end_at: datetime  # exclusive
     words: str = ""  # the phrase that names it
 
     def describe(self, zone: tzinfo | None = None) -> str:
-        """The phrase with its start and end in this time zone, for display."""
+        """Format the phrase with its start and end in a time zone, for display."""
         start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
         return f"{self.words}: {start} to {end}{f' ({zone})' if zone else ''}"
 
 
 def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """The periods that phrases of a text name, in the order of the text. The default zone is that of this machine."""
+    """Find the periods of time that a text mentions, in order. The default zone is that of this machine."""
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -50,7 +50,7 @@ def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tup
 
 
 def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment that a text names: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or the start of a period.
+    """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase, which means the start of its period.
 
     A datetime with a time zone is returned as it is. Raises InvalidInput for one without a zone, and for a text that is
     not exactly one time: with other words in it, it could mean another time.
@@ -96,17 +96,17 @@ def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo |
 
 
 def _is_whole_text(text: str, words: str) -> bool:
-    """True if a text is only this phrase, with at most words such as "since", "in" or "the" before it.
+    """Return True if a text is only this phrase, with at most words such as "since", "in" or "the" before it.
 
     False after "before" or "until".
     """
-    whole = text.lower().strip(" .,")
-    if whole.startswith(("before ", "until ", "till ")):
+    sentence = text.lower().strip(" .,")
+    if sentence.startswith(("before ", "until ", "till ")):
         return False
     for phrase in (words, words.partition(" ")[2]):  # with and without a preposition
         ending = phrase.lower().strip(" .,")
-        if ending and whole.endswith(ending):
-            return _LEADING.issuperset(whole.removesuffix(ending).split())
+        if ending and sentence.endswith(ending):
+            return _LEADING.issuperset(sentence.removesuffix(ending).split())
     return False
 
 
@@ -116,7 +116,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _midnight(day: date, zone: tzinfo | None) -> datetime:
-    """The start of a day in this time zone, as UTC."""
+    """Return the start of a day in a time zone, converted to UTC."""
     return datetime.combine(day, time_of_day(), zone).astimezone(UTC)
 
 
@@ -124,7 +124,7 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """The period of a phrase, extended to now or into the past by a "since", "after", "before" or "until" in front."""
+    """Return the period of a phrase, extended if "since", "after", "before" or "until" precedes it."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -187,12 +187,12 @@ def _day_word(match: re.Match[str], today: date) -> Days:
 
 
 def _ago(match: re.Match[str], today: date) -> Days:
-    return _whole(match["unit"], _back(today, match["unit"], _count(match["count"])))
+    return _unit_around(match["unit"], _back(today, match["unit"], _count(match["count"])))
 
 
 def _previous(match: re.Match[str], today: date) -> Days:
     back = 0 if match["which"].lower() == "this" else 1
-    return _whole(match["unit"], _back(today, match["unit"], back))
+    return _unit_around(match["unit"], _back(today, match["unit"], back))
 
 
 def _last_units(match: re.Match[str], today: date) -> Days:
@@ -200,7 +200,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """The latest day with this name of a weekday. It may be today, but "last Monday" never is."""
+    """Return the latest day with the named weekday: it may be today, unless the phrase says "last" or "past"."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7
@@ -224,8 +224,8 @@ def _back(day: date, unit: str, count: int) -> date:
             return date(day.year - count, 1, 1)
 
 
-def _whole(unit: str, day: date) -> Days:
-    """The whole day, week, weekend, month or year around this day."""
+def _unit_around(unit: str, day: date) -> Days:
+    """Return the whole day, week, weekend, month or year that contains this day; a weekend is that of its week."""
     match unit.lower():
         case "day":
             return day, day + timedelta(days=1)
@@ -242,7 +242,7 @@ def _whole(unit: str, day: date) -> Days:
 
 
 def _later(first: date, *, months: int) -> date:
-    """The first day of the month that lies this many months after the month of `first`."""
+    """Return the first day of the month that is `months` months after that of `first`."""
     number = first.year * 12 + first.month - 1 + months
     return date(number // 12, number % 12 + 1, 1)
 

@@ -19,10 +19,10 @@ from mica.search.vectors import NEAREST
 from mica.store.protocol import EventLog, Store, TextIndex
 
 CANDIDATES = 500  # marks whose words are weighed; measured: 300 find what 4,000 do
-FEW, SHORTLIST_OF_FEW = 20, 100  # up to 20 shown hits, a longer shortlist changes almost nothing
-QUICK_LOOK = 20  # candidates that are read first, for callers with a deadline
-CHOOSING = 400  # candidates that are read at once to apply filters
-CHOOSING_MAX = 4_000  # and in all
+FEW, SHORTLIST_OF_FEW = 20, 100  # if at most 20 hits are shown, a longer shortlist changes almost nothing
+QUICK_LOOK = 20  # candidates for an early result, for callers with a deadline
+CHOOSING = 400  # candidates that are read at a time to apply filters
+CHOOSING_MAX = 4_000  # candidates that are read in all to apply filters
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +31,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
     agent: str | None = None
-    tags: tuple[str, ...] = ()  # all of them
+    tags: tuple[str, ...] = ()  # a mark must have all of them
 
     @property
     def needs_text(self) -> bool:
-        """True if the filters need the mark itself, because its position and time do not show its agent and tags."""
+        """True if marks must be read to apply the filters; times alone are filtered in the index."""
         return self.agent is not None or bool(self.tags)
 
     def fits(self, mark: Mark) -> bool:
@@ -51,7 +51,7 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The marks that match a query, best first, with the parsed query."""
+    """The marks that match a query, best first, with the parsed query and statistics of its terms."""
 
     query: ParsedQuery
     statistics: Postings  # how many marks contain its terms
@@ -63,7 +63,7 @@ class Hits(list[Hit]):
 
 
 async def no_likeness(_: ParsedQuery) -> None:
-    """Stands in for the comparison by meaning where there is no embedding model: returns None, for unknown."""
+    """Return None, as the `likeness` of a search that has no embedding model to compare meanings with."""
 
 
 async def search(
@@ -78,7 +78,7 @@ async def search(
     shown: int | None = None,
     on_partial: Callable[[list[Hit]], None] | None = None,
 ) -> Hits:
-    """The marks that match the query and the filters, best first. `likeness` compares marks with the query by meaning.
+    """Return the marks that match the query and the filters, best first. `likeness` compares meanings.
 
     Fewer candidates are read if only the first `shown` hits will be used. `on_partial` receives two early results:
     first the marks that share the most words with the query, then all hits of the first query.
@@ -108,7 +108,7 @@ async def search(
 async def _read_periods(
     log: EventLog, texts: TextIndex, periods: Sequence[Period], filters: Filters, limit: int
 ) -> list[Hit]:
-    """The latest marks of these periods as hits, for a query that contains times and no other words."""
+    """Return the latest marks of these periods as hits, for a query that has times but no other words."""
     events = [
         event
         for period in periods
@@ -122,7 +122,7 @@ async def _read_periods(
 
 
 class MarkQuery:
-    """Ranks the marks of a text index for one query after another; marks read for the first stay candidates."""
+    """Ranks the marks of a text index for a first and a second query; marks read for the first stay candidates."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ class MarkQuery:
     ) -> None:
         self._index = index
         self._limit = limit
-        self._read = max(read, limit // 2)  # with their neighbours these are more than the limit
+        self._read = max(read, limit // 2)  # together with their neighbours more marks than the limit
         self._filters = filters
         self._likeness = likeness
         self._on_partial = on_partial
         self._postings: Postings | None = None
         self._chosen: set[int] = set()
-        self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
+        self._texts: dict[int, Text] = {}  # the chosen marks and their neighbours, by position
 
     @property
     def postings(self) -> Postings:
@@ -151,7 +151,7 @@ class MarkQuery:
         return self._postings
 
     async def rank(self, query: ParsedQuery, *, limit: int) -> list[Hit]:
-        """The marks that match the query and the filters, best first. Only without filters is their number limited."""
+        """Return the marks that match the query and the filters, best first. With filters, `limit` is ignored."""
         self._postings = postings = await self._index.postings(
             query.all_terms,
             weights={term.term: term.weight for term in (*query.learned, *query.terms)},
@@ -175,9 +175,9 @@ class MarkQuery:
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
     async def _find_in_periods(self, query: ParsedQuery) -> list[int]:
-        """Positions of the best candidates within the periods that the query names.
+        """Return positions of the best candidates within the periods that the query names.
 
-        They are looked up separately, because marks outside the periods could take all places.
+        They are looked up separately, because marks outside the periods could otherwise displace them.
         """
         positions: list[int] = []
         for period in query.periods:
@@ -192,7 +192,7 @@ class MarkQuery:
         return positions
 
     async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
-        """Rank these candidates alone and pass them to `on_partial`, at the first call only."""
+        """Rank only these candidates and pass the hits to `on_partial`. Does so on the first call only."""
         on_partial, self._on_partial = self._on_partial, None
         if on_partial is not None:
             texts = await self._index.read(chosen, neighbours=0)
@@ -200,7 +200,7 @@ class MarkQuery:
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """The postings, with those of marks added that were read but are not listed in them, such as neighbours."""
+        """Add the postings of marks that were read but not listed, such as neighbours, and return all postings."""
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
             return postings
@@ -210,7 +210,7 @@ class MarkQuery:
         return postings.with_postings(postings.by_term | more)
 
     async def _find_fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
-        """Positions of the candidates that pass the filters: the best by words, and the nearest by meaning."""
+        """Return positions of candidates that pass the filters: the best by words and the nearest by meaning."""
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
             return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
@@ -230,7 +230,7 @@ class MarkQuery:
 
 
 def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, best first; of several hits with equal text the latest gets the best score among them.
+    """Return the hits, best first; of several hits with equal text the latest gets the best score among them.
 
     A hit from a period that the query names counts as later than the others. `parts["again"]` is the factor by which a
     score was raised.
@@ -259,9 +259,10 @@ CORRECTION = "correction"  # the tag of a mark that corrects its parent
 
 
 def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, best first, with each correction above the mark that it corrects, whatever their scores.
+    """Return the hits, best first, with each correction above the mark that it corrects, regardless of their scores.
 
-    Of several corrections of one mark the latest comes first; `corrected_by` of the others names it.
+    Of several corrections of one mark the latest comes first; in the others, and in the corrected mark,
+    `corrected_by` is its id.
     """
     if not any(CORRECTION in hit.mark.tags for hit in hits):
         return list(hits)
@@ -284,9 +285,9 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
-    """The id of the first mark in a hit's chain of corrections, and the number of corrections after it.
+    """Follow a hit's corrections back; return the id of the original mark and the number of corrections after it.
 
-    For a hit that corrects nothing, its own id and 0.
+    A hit that corrects nothing is its own original.
     """
     visited = {hit.id}
     while (

@@ -1,4 +1,4 @@
-"""The ranker: orders marks by how well they match a query, alike for every store.
+"""The ranker: orders marks by how well they match a query, in the same way for every store.
 
 A store returns postings (which marks contain a term, and how often) and texts; everything that decides the order is
 here. The formula in words, the values tried and the cases where it loses are in docs/ranking.md.
@@ -22,29 +22,32 @@ from mica.store.candidates import rarity
 from mica.words import terms, terms_of, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
-QUERY_CHARACTERS_MAX = 10_000  # longer than any question; a pasted log must not cost the deadline
+QUERY_CHARACTERS_MAX = 10_000  # longer than any question; a pasted log must not use up the deadline
 TERMS_MAX = 64  # a pasted prompt has hundreds of words; beyond this they cost time and add noise
-GENERIC_WEIGHT = 0.3  # of words that name the kind of answer wanted, not its subject
+GENERIC_WEIGHT = 0.3  # of words such as "kind" or "many", which do not name the subject of a query
 SATURATION, LENGTH_SHARE = 0.9, 0.4  # BM25's k1 and b for marks; the length factor does the rest
 SESSION_SATURATION, SESSION_LENGTH_SHARE = 1.2, 0.75  # the same for whole sessions: the textbook values
 SESSION_WEIGHT = 0.6
 NEIGHBOURS = 2  # marks before and after one that lend it score; the store fetches as many
-NEIGHBOUR_SHARE, QUESTION_SHARE = 0.6, 1.0  # of a neighbour's own score; a question lends all of it to the next mark
-GATE_TOKENS = 80  # a neighbour of this length lends half; a long one would lend its words to everything near it
-LENDING_CUT = 0.8  # share of it that is lost where lengths differ most; such marks are long enough on their own
+NEIGHBOUR_SHARE, QUESTION_SHARE = (
+    0.6,
+    1.0,
+)  # of its score that a mark lends to each neighbour; a question to the next mark
+GATE_TOKENS = 80  # a mark of this length lends half as much; a long mark would lend its words to everything near it
+LENDING_CUT = 0.8  # by how much lending is reduced in a space whose marks differ most in length
 TOKENS_PER_WORD = 1.3  # English prose
 LENGTH_OFFSET_TOKENS = 100  # below this, length matters little
 SPEAKER_FACTOR = 1.3
 MEANING_WEIGHT = 0.3  # of the best score by words
-ALIKE_MIN = 0.25  # likeness from which a mark is found without a word of the query
-MEANING_CUT = 0.5  # share of it that is lost where lengths differ most; the vector of a long mark is less precise
+ALIKE_MIN = 0.25  # a mark with at least this likeness is found even if it has no word of the query
+MEANING_CUT = 0.5  # by how much MEANING_WEIGHT is reduced in such a space: vectors of long marks are less precise
 USER_FACTOR = 1.5
 OPENING_FACTOR = 1.2  # the first mark of a session usually states its subject
 QUESTION_FACTOR = 0.85  # a question is seldom the answer
 COMPLETE_FACTOR = 1.5  # for a mark with every word of a bare list
 DATE_FACTOR = 2.0
-PERIOD_FACTOR = 1.0001  # also, within the named period: decides between equals, because people report events later, too
-MARKED_FACTOR = 20.0  # the same if the period means when the mark was made: it outweighs almost everything
+PERIOD_FACTOR = 1.0001  # within the named period, too: only breaks ties, because people also report events later
+MARKED_FACTOR = 20.0  # used instead if the period means when the mark was made: outweighs almost everything
 REMEMBERED = timedelta(days=8)  # people know the day of an event for about a week
 ANNOUNCED = timedelta(days=2)  # how long before an event people mention it
 REPORTED = timedelta(days=20)  # and how long after it
@@ -76,8 +79,8 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
     learned: tuple[QueryTerm, ...] = ()  # added by the second query
     speakers: frozenset[str] = frozenset()  # the known speakers that it names
     periods: tuple[Period, ...] = ()
-    is_bare: bool = False  # a list of words and no sentence: all of them are wanted together
-    wants_user: bool = False  # in the first person, and not about what the agent said
+    is_bare: bool = False  # a list of search words, not a sentence: marks with all of them are preferred
+    wants_user: bool = False  # in the first person, and not about the agent's words: the user's marks are preferred
     speaker_factor: float = SPEAKER_FACTOR
     neighbour_share: float = NEIGHBOUR_SHARE
     period_factor: float = PERIOD_FACTOR
@@ -89,10 +92,10 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> ParsedQuery:
-    """Parse a query; only its first QUERY_CHARACTERS_MAX characters count.
+    """Parse a query; only its first QUERY_CHARACTERS_MAX characters are used.
 
-    `speakers` are the agents that made marks: if a query names one, that agent's marks are preferred. Times are read by
-    the user's clock and time zone.
+    `speakers` are the agents that made marks: if a query names one, that agent's marks are preferred. Times are
+    relative to `now` in the user's time zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
     query_text = " ".join(words(query))
@@ -111,7 +114,7 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
 
 
 def is_recent_day(period: Period, now: datetime) -> bool:
-    """True if a period is one of the last days, named as such: "yesterday", "last Tuesday".
+    """Return True if a period is a recent day with a relative name: "yesterday", "last Tuesday".
 
     A query for such a day means the marks that were made on it.
     """
@@ -123,20 +126,20 @@ _OF_LATE = re.compile(r"\b(?:today|yesterday|last|past|ago)\b", re.IGNORECASE)
 
 
 def is_bare_list(query: str) -> bool:
-    """True if a query is a list of search words, without any stop word such as "the" or "of"."""
+    """Return True if a query is a list of search words, without any stop word such as "the" or "of"."""
     query_words = words(query)
     return len(terms_of(query_words)) == len(query_words)
 
 
 def remove_times(query: str, times: Iterable[Period]) -> str:
-    """The query without the phrases that name these periods."""
+    """Return the query without the phrases that name these periods."""
     for period in times:
         query = re.sub(re.escape(period.words), " ", query, count=1, flags=re.IGNORECASE)
     return query
 
 
 def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
-    """The distinct terms of a query with their weights: the TERMS_MAX most frequent ones.
+    """Return the distinct terms of a query with their weights; at most the TERMS_MAX most frequent terms.
 
     Names in `without` are left out unless the query has no other word: a mark that says "Thanks, Tim" is not by Tim.
     Generic words such as "kind" weigh less, except in a bare list of words.
@@ -166,7 +169,7 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 
 def shortlist(query: ParsedQuery, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
-    """The positions of the marks that are worth reading, best first, by the query's words in them and their length.
+    """Return the positions of the `limit` best marks, by the query's words in them and their length, best first.
 
     Of equal scores the latest comes first. Takes time linear in the number of postings.
     """
@@ -192,10 +195,10 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """The marks that contain a term of the query, or are next to one that does, best first.
+    """Return hits for the marks that contain a term of the query, or are near one that does, best first.
 
-    The texts must be in order of position. With `likeness`, given by position, a mark may also be found by its meaning
-    alone. Of equal scores the latest comes first.
+    The texts must be in order of position. With `likeness`, a mapping from positions, a mark may also be found by its
+    meaning alone. Of equal scores the latest comes first.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -204,7 +207,7 @@ def rank(
 
 
 class Scoring:
-    """Computes the scores of texts for a query, and the parts of a score for the texts that are shown.
+    """Computes the scores of texts for a query; the parts of a score are computed only for the texts that are shown.
 
     Its lists have one entry per text, in the order of the texts; a "place" is an index into them.
     """
@@ -237,7 +240,7 @@ class Scoring:
                 self._besides[place][name] = factor
 
     def best(self, limit: int | None) -> list[tuple[int, float]]:
-        """The places and scores of the best texts, best first; of equal scores the latest comes first."""
+        """Return the places and scores of the best texts, best first; of equal scores the latest comes first."""
         factors = self._lengths[:]
         for place, besides in self._besides.items():
             for factor in besides.values():
@@ -255,7 +258,7 @@ class Scoring:
         return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
     def parts(self, place: int) -> dict[str, float]:
-        """The summands and factors of the score of the text at this place, by name."""
+        """Return the summands and factors that make up the score of the text at this place, by name."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
@@ -281,7 +284,7 @@ def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iter
 
 
 def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """The positions of the marks that contain every term, if the query is a bare list of several words; else none."""
+    """Return the positions of marks that contain every term of a bare list of several words; else an empty set."""
     if not query.is_bare:
         return frozenset()
     places = [
@@ -295,7 +298,7 @@ def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) 
 def score_terms(
     query: ParsedQuery, texts: Sequence[Text], postings: Postings
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
-    """BM25 scores by place for the query's own terms, by place for its learned terms, and by session.
+    """Return three BM25 scores: by place for the query's own terms, by place for its learned terms, and by session.
 
     For the score by session, all marks of a session count as one document.
     """
@@ -346,9 +349,9 @@ def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str
 def score_neighbours(
     query: ParsedQuery, texts: Sequence[Text], own: Sequence[float], postings: Postings
 ) -> list[float]:
-    """For each text, the score that it borrows from the marks before and after it in its session.
+    """Return, for each text, the score that it borrows from the marks before and after it in its session.
 
-    The longer a mark is, the less it lends. A question lends all of its score to the next mark.
+    The longer a mark is, the less it lends. A question lends a larger share of its score to the next mark.
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
@@ -377,7 +380,7 @@ def score_neighbours(
 
 
 def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """For each text, how similar it and its neighbours are in meaning to the query; 1 for the most similar."""
+    """Return, for each text, how similar it and its neighbours are in meaning to the query; 1 for the most similar."""
     own = [max(0.0, each) for each in near]
     scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
@@ -385,7 +388,10 @@ def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[floa
 
 
 def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
-    """The factors by name for a text from this span of time: `date` near a period of the query, `period` within one."""
+    """Return the time factors, by name, for a text from this span of time.
+
+    `date` applies near a period of the query, `period` within one.
+    """
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
     )
@@ -396,14 +402,14 @@ def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> di
 
 
 def unevenness(postings: Postings) -> float:
-    """How much the lengths of a space's marks differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
+    """Return how much the lengths of a space's marks differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
     return min(1.0, postings.length_spread)
 
 
 def length_factor(length: int, postings: Postings) -> float:
-    """The factor on a mark's score for its length in words: below 1 if longer than the mean, above 1 if shorter.
+    """Return the factor for a mark's length in words: below 1 if it is longer than the mean, above 1 if shorter.
 
-    The more the lengths of marks differ in a space, the stronger it is.
+    The more the lengths of marks differ in a space, the stronger the factor is.
     """
     tokens, mean_tokens = TOKENS_PER_WORD * length, TOKENS_PER_WORD * postings.mean_length
     return float(((mean_tokens + LENGTH_OFFSET_TOKENS) / (tokens + LENGTH_OFFSET_TOKENS)) ** unevenness(postings))

@@ -1,7 +1,7 @@
-"""Searches marks and crystals in one ranking; of a crystal and its sources only the best is shown.
+"""Searches marks and crystals in one ranking. Of a crystal and the marks it summarizes, only the best is shown.
 
-A crystal is scored like a mark, by its own text. It ranks before its marks if it joins what several of them say, and
-after them if a single mark says it all.
+A crystal is scored like a mark, by its own text. It usually ranks above its marks if it combines words of several of
+them, and below a mark that has all these words itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mica.store.protocol import CrystalIndex, Store
 from mica.words import words
 
 CRYSTALS_MAX = 2_000  # the latest that are searched: years of one person's sessions, days and weeks
-OFFERED_MAX = 50  # of those, the number that is read
-REORDERED = 3  # times the limit: hits further behind are not reordered
-BESIDE_MARKS = 0.5  # of a crystal's score: marks are the evidence; docs/ranking.md has the values tried
+OFFERED_MAX = 50  # the best of those crystals, which are read completely
+REORDERED = 3  # `reorder` gets this many times the limit of hits; further ones are dropped
+BESIDE_MARKS = 0.5  # factor on a crystal's score, because marks are the evidence; docs/ranking.md has the values tried
 
 Depth: TypeAlias = Level | Literal["mark"]
 DEPTHS: tuple[Depth, ...] = ("mark", *LEVELS)
@@ -47,13 +47,13 @@ Reorder: TypeAlias = Callable[[list[Hit | CrystalHit]], Awaitable[list[Hit | Cry
 
 
 class SearchResults(list[Hit | CrystalHit]):
-    """The matching marks and crystals, best first, and the periods that the query names."""
+    """The matching marks and crystals, best first; `periods` are the periods of time that the query names."""
 
     periods: tuple[Period, ...] = ()
 
     @property
     def marks(self) -> list[Hit]:
-        """The hits that are marks."""
+        """Only the hits that are marks, best first."""
         return [hit for hit in self if isinstance(hit, Hit)]
 
 
@@ -80,7 +80,7 @@ def parse_filters(
     now: datetime,
     zone: tzinfo | None,
 ) -> Filters:
-    """The filters of a search, parsed. Raises InvalidInput if one of these arguments is invalid."""
+    """Check the arguments of a search and parse its filters. Raises InvalidInput if an argument is invalid."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {query!r}")
     if not any(map(str.isalnum, query)):
@@ -109,10 +109,10 @@ async def find(
     likeness: Callable[[ParsedQuery], Awaitable[Mapping[int, float] | None]] = no_likeness,
     reorder: Reorder | None = None,
 ) -> SearchResults:
-    """The marks and crystals that match the query and the filters, best first.
+    """Return the marks and crystals that match the query and the filters, best first.
 
     A crystal passes a time filter if its span overlaps it, and a filter by agent or tags if one of the matching marks
-    that it covers passes. `reorder` may change the order of the best hits; it gets REORDERED times the limit.
+    that it covers passes. `reorder` may change the order of the best hits: REORDERED times the limit.
     """
     marks = await search(
         store,
@@ -155,14 +155,14 @@ async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, s
     read = await index.query(
         CrystalQuery(positions=frozenset(scores), is_live=of_level.is_live, is_stale=is_stale, limit=None)
     )
-    whole = find_complete(query, postings)
+    complete = find_complete(query, postings)
     return [
         make_crystal_hit(
             query,
             crystal,
             *scores[crystal.position or 0],
             statistics=marks.statistics,
-            is_complete=crystal.position in whole,
+            is_complete=crystal.position in complete,
         )
         for crystal in read
     ]
@@ -171,9 +171,9 @@ async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, s
 def score_crystals(
     query: ParsedQuery, postings: Mapping[str, tuple[Posting, ...]], statistics: Postings
 ) -> dict[int, tuple[float, int]]:
-    """The BM25 score and the number of words of each crystal, by its position.
+    """Return the BM25 score and the number of words of each crystal, by its position in the log.
 
-    How rare a term is depends on the marks that contain it, as in the search for marks.
+    The rarity of a term is computed from the marks that contain it, as in the search for marks.
     """
     scores: dict[int, tuple[float, int]] = {}
     for posting, score in score_postings(query.terms, msgspec.structs.replace(statistics, by_term=dict(postings))):
@@ -185,7 +185,10 @@ def score_crystals(
 def make_crystal_hit(
     query: ParsedQuery, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
 ) -> CrystalHit:
-    """The hit of a crystal, with its score. The part `whole`, from its own words, replaces a mark's session score."""
+    """Build the hit of a crystal and compute its score from its text score `own`.
+
+    A mark's score has a part for its session; a crystal's has the part `whole` instead, a share of `own`.
+    """
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
     factors |= time_factors(query, crystal.start_at, crystal.end_at)
@@ -201,7 +204,7 @@ def merge_rankings(
     *,
     scope: SearchScope = EVERYTHING,
 ) -> list[Hit | CrystalHit]:
-    """Marks and crystals in one list, best first; of a crystal and its sources only the best is shown.
+    """Merge marks and crystals into one list, best first. Of a crystal and the hits it covers, only the best remains.
 
     `above` maps the position of a hit to the positions of the crystals that cover it.
     """
@@ -228,9 +231,9 @@ def merge_rankings(
 
 
 def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """The hits with distinct words, in order, each with the number of hits that have the same words.
+    """Drop hits that repeat the words of an earlier one; return each remaining hit with its number of occurrences.
 
-    Case, punctuation and blanks make no difference.
+    Case, punctuation and blanks are ignored. The order stays.
     """
     first: dict[tuple[str, ...], Hit | CrystalHit] = {}
     times: Counter[tuple[str, ...]] = Counter()

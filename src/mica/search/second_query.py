@@ -1,9 +1,10 @@
-"""The second query: the first one, extended by words of its best hits and by members of the kind it asks for.
+"""The second query (query expansion): the first query, extended by words of its best hits and by related words.
 
-The best hits of the first query keep their places, and so do hits that contain every word of a bare list; hits of the
-second query follow. A question for several things ("which cities", "how many pets") has its answer in many sessions.
-For it, the second query prefers the named speaker, lets marks borrow less score from their neighbours, and lowers a hit
-for every better one of its session.
+Related words are members of the kind that a question asks for: "dog" and "cat" for "which pets". The best hits of the
+first query keep their places, and so do hits that contain every word of a bare list; hits of the second query follow.
+A question for several things ("which cities", "how many pets") has its answer in many sessions. For it, the second
+query prefers the named speaker, lets marks borrow less score from their neighbours, and lowers a hit's score for every
+better hit of the same session.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from mica.words import terms, terms_of, words
 PINNED = 5  # hits of the first query that keep their places
 SECOND_FACTOR = 0.999  # the best score of the second query relative to the last pinned hit
 TEACHERS = 10  # hits whose words are added to the query
-CLASS = 50  # hits that decide whether a word is common or rare
-WORDS_MAX = 100  # of a hit; a longer one would contribute only its own vocabulary
+CLASS = 50  # hits that decide whether a word is common or rare among them
+WORDS_MAX = 100  # of a hit; a longer hit would contribute too much of its own vocabulary
 CHARACTERS_MAX = 20 * WORDS_MAX  # read of a hit
-LEARNED = 10  # words added
-LEARNED_WEIGHT = 0.2  # of the best of them
-MEMBER_WEIGHT = 0.4
+LEARNED = 10  # words that are added from hits
+LEARNED_WEIGHT = 0.2  # of the best added word
+MEMBER_WEIGHT = 0.4  # of a member of a kind
 REACH = 4  # words after "which" or "how many" that may name the kind
 SEVERAL_SPEAKER_FACTOR = 2.5
 SEVERAL_NEIGHBOUR_SHARE = 0.3
@@ -44,12 +45,12 @@ _SEVERAL = re.compile(
 
 
 def asks_for_several(query: str) -> bool:
-    """True if a question asks for several things: "how many …", "both …", or "which …" with a plural."""
+    """Return True if a question asks for several things: "how many …", "both …", or "which …" with a plural."""
     return _SEVERAL.search(query) is not None
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """The second query: the first one with terms added that its hits suggest."""
+    """Build the second query: the first query with terms added from its hits and from the kind it asks for."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -62,7 +63,7 @@ def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
 
 
 def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
-    """Terms that are more typical of the best hits than of all hits, with weights, best first.
+    """Return the terms that are more typical of the best hits than of all hits, with weights, best first.
 
     Terms in `known`, names of speakers, generic words and numbers are left out.
     """
@@ -81,7 +82,7 @@ def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
 
 
 def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
-    """Terms for members of the kind that a question asks for: "dog", "cat" and others for "which pets"."""
+    """Return terms for members of the kind that a question asks for: "dog", "cat" and others for "which pets"."""
     query_words = words(query.text)
     near = {
         word
@@ -101,12 +102,12 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """The hits of the first query that keep their places: the first PINNED, and any with every word of a bare list."""
+    """Return the hits that keep their places: the first PINNED ones, and any with every word of a bare list."""
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
 def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """The pinned hits of the first query, then the other hits of the second query, by falling score."""
+    """Return the pinned hits of the first query, then the remaining hits of the second query, best first."""
     pinned = select_pinned(first)
     there = {hit.mark.position for hit in pinned}
     rest = [hit for hit in second if hit.mark.position not in there]
@@ -119,9 +120,9 @@ def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -
 
 
 def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """The hits, reordered so that sessions alternate: each score is lowered for every better hit of its session.
+    """Reorder hits so that sessions alternate: each score is lowered for every better hit of its session.
 
-    Hits in `before` count as better ones.
+    All hits in `before` count as better hits.
     """
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []
@@ -203,7 +204,7 @@ editor client agent: claude codex cursor copilot gemini opencode vim emacs vscod
 
 @cache
 def members_by_kind() -> dict[str, tuple[str, ...]]:
-    """The terms of the members of each kind, by the term of the kind: "dog" and others under "pet"."""
+    """Return the members of each kind, as terms: "dog" and others under "pet"."""
     by_kind: dict[str, dict[str, None]] = defaultdict(dict)
     for line in KINDS.strip().replace("\n ", " ").splitlines():
         heads, _, member_terms = line.partition(":")

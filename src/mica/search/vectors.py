@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 VECTORS_MAX = 20_000  # of the latest marks: 31 MB, compared in 3 ms; older marks are found by their words
-LIKE_MAX = 4_000  # marks that get a likeness; the others count as unrelated
-UNRELATED_MAX = 0.2  # a cosine above this means something, even in a space about a single topic
+LIKE_MAX = 4_000  # marks for which a likeness is returned; the others count as unrelated
+UNRELATED_MAX = 0.2  # a cosine above this is significant, even in a space about a single topic
 NEAREST = 100  # marks that become candidates by meaning alone
 BATCH = 32  # vectors per write
-BREATH_S = 0.05  # between two batches
-QUIET_S = 2.0  # without an append before vectors are computed or the model is loaded; a command has ended by then
+PAUSE_S = 0.05  # between two batches
+QUIET_S = 2.0  # without a new mark before vectors are computed or the model is loaded; short commands end before
 
 
 class MarkVectors:
-    """The vectors of one space's marks, and a background task that computes missing ones.
+    """The embedding vectors of one space's marks, with a background task that computes missing ones.
 
-    It runs a thread until `close` is called.
+    Computing runs in one thread, which exists until `close` is called.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class MarkVectors:
         return self._encoder.model
 
     async def likeness(self, query: ParsedQuery) -> Mapping[int, float] | None:
-        """How much more similar each mark is to the query than a typical mark, by position, most similar first.
+        """Return by position how much more similar each mark is to the query than a typical mark, most similar first.
 
-        None if no vectors are stored.
+        Marks that are not more similar are left out. None if no vectors are stored.
         """
         await self._follow()
         if self._matrix is None:
@@ -121,7 +121,7 @@ class MarkVectors:
     # -- Vectors of new marks -----------------------------------------------------------------------------------
 
     async def missing(self) -> int:
-        """The number of marks without a vector, among the latest VECTORS_MAX marks."""
+        """Return the number of marks without a vector, among the latest VECTORS_MAX marks."""
         marks = (await self._files.sizes()).marks
         if marks <= VECTORS_MAX:
             return max(0, marks - (await self._index.read(self.model, limit=0)).count)
@@ -137,17 +137,17 @@ class MarkVectors:
             limit *= 2
 
     def _after(self, position: int) -> int:
-        """The number of loaded vectors of marks after this position."""
+        """Return the number of loaded vectors of marks after this position."""
         return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
         """Compute and store the missing vectors of the latest marks, newest first; returns their number.
 
-        A search that starts meanwhile waits for one text at most, not for a whole batch.
+        A search that starts meanwhile waits until the current text is encoded, not for the whole batch.
         """
         total = 0
         before = (await self._index.read(self.model, limit=0)).count
-        oldest: int | None = None  # position whose vector is still compared
+        oldest: int | None = None  # the oldest position among the vectors that searches use
         while batch := await self._index.missing(self.model, limit=BATCH):
             if oldest is None and before + total >= VECTORS_MAX:
                 await self._follow()
@@ -165,22 +165,22 @@ class MarkVectors:
             )
             total += len(batch)
             on_progress(total)
-            await self._sleep(BREATH_S)
+            await self._sleep(PAUSE_S)
         return total
 
     def _encode(self, texts: list[str]) -> list[bytes]:
         return pack(self._encoder.encode(texts))
 
     def wake(self) -> None:
-        """Tell the background task that a mark was stored.
+        """Notify the background task that a mark was stored.
 
-        It computes vectors after QUIET_S seconds without a new mark.
+        The task computes vectors after QUIET_S seconds without a new mark.
         """
         self._appended.set()
 
     async def _keep_up(self) -> None:
         await self._sleep(QUIET_S)
-        with suppress(MicaError):  # a search reports it
+        with suppress(MicaError):  # a search will report the error
             await self.prepare()
         while True:
             await self._appended.wait()
@@ -201,7 +201,7 @@ class MarkVectors:
 
 
 def remove_speakers(query: ParsedQuery) -> str:
-    """The text of a query without the names of speakers, because a rare name would outweigh all other words."""
+    """Return a query's text without the names of speakers, because a rare name would outweigh all other words."""
     text = query.text
     for name in sorted(query.speakers, key=len, reverse=True):
         text = re.sub(rf"\b{re.escape(name)}(?:'s)?\b", " ", text, flags=re.IGNORECASE)

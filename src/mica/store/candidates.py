@@ -1,4 +1,4 @@
-"""Search candidates that a store returns to the ranker, and statistics of all marks. All engines share this code."""
+"""Query terms, term weights and text statistics for full-text search, computed alike by all engines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mica.errors import InvalidInput
 from mica.model.mark import Posting, Postings
 from mica.words import terms
 
-WEIGHT_STEPS = 4  # per unit of rarity: sums of whole numbers are equal in every engine
+WEIGHT_STEPS = 4  # per unit of rarity; weights are integers, whose sums are equal in every engine
 
 
 def query_terms(text: str) -> list[str]:
-    """The distinct terms of a full-text query. Raises InvalidInput when there are none."""
+    """Return the distinct terms of a full-text query, sorted. Raises InvalidInput when there are none."""
     distinct = sorted(set(terms(text)))
     if not distinct:
         raise InvalidInput(f"nothing to search for in {text!r}; give at least one word that is not a stop word")
@@ -21,12 +21,15 @@ def query_terms(text: str) -> list[str]:
 
 
 def rarity(containing: int, total: float) -> float:
-    """The BM25 weight of a term that `containing` of `total` documents contain, always above 0."""
+    """Return the BM25 weight of a term that occurs in `containing` of `total` documents. It is always above 0."""
     return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
 def term_weights(containing: Mapping[str, int], weights: Mapping[str, float], marks: int) -> dict[str, int]:
-    """The weight of each term when only some matching marks can be listed: at least 1, higher for rare terms."""
+    """Return the weight of each term for choosing marks under a limit: an integer from 1 up, higher for rare terms.
+
+    `containing` is the number of marks with each term, `marks` the number of all marks.
+    """
     return {
         term: max(1, round(WEIGHT_STEPS * weights.get(term, 1.0) * rarity(count, marks)))
         for term, count in containing.items()
@@ -38,7 +41,11 @@ def with_statistics(
     lengths: Iterable[tuple[int, int]],
     containing: dict[str, int] | None = None,
 ) -> Postings:
-    """Postings with the statistics of a histogram of lengths: pairs of length and number of marks, by length."""
+    """Return postings together with the statistics of all marks.
+
+    `lengths` is a histogram of all marks, as pairs of a length and the number of marks with it, in order of length.
+    `containing` is the number of marks with each term; by default, the postings are counted.
+    """
     containing = {term: len(postings) for term, postings in by_term.items()} if containing is None else containing
     histogram = list(lengths)
     marks = sum(count for _, count in histogram)
@@ -57,7 +64,7 @@ def with_statistics(
 
 
 def group_by_origin(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
-    """The positions paired with each origin; an empty set for an origin in no pair."""
+    """Return the set of positions that are paired with each origin; an origin without a pair has an empty set."""
     found: dict[int, set[int]] = {origin: set() for origin in origins}
     for origin, position in pairs:
         found[origin].add(position)

@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 
 class KnownParent(Protocol):
-    """The facts about a parent that its children are checked against."""
+    """The properties of a parent event that its children are checked against."""
 
     @property
     def id(self) -> EventId: ...
@@ -31,13 +31,13 @@ class KnownParent(Protocol):
 
 
 class ChainPlace(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    """The place of an event in its chain, with the engine's keys of the event and of its root."""
+    """The lineage of an event: its id, its root and its depth, with the engine's keys of the event and of its root."""
 
     id: EventId
     root_id: EventId
     depth: int
-    own: K
-    root: K
+    own: K  # the key of the event
+    root: K  # the key of its root
 
 
 # The functions that decode the data of an event, by its name. Data that cannot be decoded is refused.
@@ -58,7 +58,7 @@ def check_event(event: Event, parent: KnownParent | None) -> None:
 
 
 def check_content(event: Event, parent: KnownParent | None) -> None:
-    """Like `check_event`, for an event whose id was already checked."""
+    """Do the checks of `check_event` for an event whose id was already checked."""
     if parent is None:  # a known parent has a valid id and, as is checked below, the same root
         if event.root_id != event.id:
             split_id(event.root_id)
@@ -86,16 +86,16 @@ def check_lineage(event: Event, parent: KnownParent | None) -> None:
 
 
 def broken_lineage(events: Iterable[Event]) -> list[str]:
-    """One sentence for every event whose parent is missing or does not fit."""
+    """Return one sentence for each event whose parent is missing or does not fit."""
     lineage = LineageCheck()
     lineage.add(events)
     return lineage.broken()
 
 
 class LineageCheck:
-    """Checks that the parents of events are stored and fit. Events are added in the order of the log.
+    """Checks that the parent of each event is stored and fits. Events are added in the order of the log.
 
-    With `parents`, the ids of all events that are parents, only those are kept in memory.
+    To save memory, pass the ids of all parents as `parents`: other events are then not remembered.
     """
 
     def __init__(self, parents: Collection[str] | None = None) -> None:
@@ -114,7 +114,7 @@ class LineageCheck:
                 self._early.append(msgspec.structs.replace(event, body=b""))
 
     def broken(self) -> list[str]:
-        """One sentence for every event whose parent is missing or does not fit, after all events were added."""
+        """Return one sentence for each event whose parent is missing or does not fit. Call it after the last `add`."""
         for event in self._early:
             if event.parent_id not in self._refs:
                 missing = (
@@ -133,9 +133,9 @@ class LineageCheck:
 
 
 def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
-    """One sentence for every event whose index entry does not match its text.
+    """Return one sentence for each event whose entry in the full-text index does not match its text.
 
-    `lengths` and `counts` are the index by position; the entries of these events are removed from both.
+    `lengths` and `counts` are the index by position. The entries of these events are removed from both.
     """
     return [
         stale_text(event)
@@ -145,7 +145,10 @@ def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[i
 
 
 def expected_entry(event: Event) -> tuple[int | None, dict[str, int]]:
-    """The index entry that an event should have: the number of words in its text, and the count of each term."""
+    """Return the full-text index entry that an event should have: the number of words, and the count of each term.
+
+    The number is None for an event without searchable text.
+    """
     if (text := searchable_text(event)) is None:
         return None, {}
     found = words(text)
@@ -157,7 +160,7 @@ def stale_text(event: Event) -> str:
 
 
 def orphaned_texts(positions: Iterable[int]) -> list[str]:
-    """One sentence for every position that is in the index but not in the log."""
+    """Return one sentence for each of these positions, which are in the full-text index but not in the log."""
     return [
         f"the index has position {position}, where no event is; `mica upkeep rebuild` repairs it"
         for position in sorted(positions)
@@ -165,5 +168,5 @@ def orphaned_texts(positions: Iterable[int]) -> list[str]:
 
 
 def missing_positions(gaps: Iterable[tuple[int, int]]) -> list[str]:
-    """One sentence for every gap in the log: positions are assigned in order and never reused."""
+    """Return one sentence for each of these gaps in the log, given as first and last missing position."""
     return [f"the events at positions {first} to {last} are missing from the log" for first, last in gaps]

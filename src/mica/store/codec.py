@@ -1,4 +1,4 @@
-"""Encodings that engines share: times, large payloads, labels, and the marks of a session."""
+"""Code that engines share: encodings of times, large payloads and labels, a bounded cache, the marks of a session."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
-CACHE_ENTRIES_MAX = 50_000  # cached interned words, a few MB; beyond that they are looked up again
+CACHE_ENTRIES_MAX = 50_000  # in one cache of interned words, a few MB; a full cache is emptied
 READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
 
 _CHECKED: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
-_QUICK: dict[int, int] = {zstd.CompressionParameter.compression_level: 3, **_CHECKED}  # while a writer waits
-_SMALL: dict[int, int] = {zstd.CompressionParameter.compression_level: 9, **_CHECKED}  # 2 µs an event more, 9 % less
+_QUICK: dict[int, int] = {zstd.CompressionParameter.compression_level: 3, **_CHECKED}  # for writers
+_SMALL: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 9,
+    **_CHECKED,
+}  # 2 µs slower per event, 9 % smaller
 
 
 def moment(at: int) -> datetime:
@@ -36,7 +39,7 @@ def moment(at: int) -> datetime:
 
 
 def digest(body: bytes) -> bytes:
-    """The digest that a payload is stored under."""
+    """Return the digest under which a payload is stored."""
     return blake2b(body, digest_size=16).digest()
 
 
@@ -45,7 +48,7 @@ def compress(body: bytes) -> bytes:
 
 
 def compress_small(body: bytes) -> bytes:
-    """Like `compress`, but smaller and slower, for background work."""
+    """Compress like `compress`, but smaller and slower, for background work."""
     return zstd.compress(body, options=_SMALL)
 
 
@@ -61,19 +64,19 @@ def labels_text(context: Context) -> str:
 
 
 def labels_of(text: str) -> tuple[tuple[str, str], ...]:
-    """The labels in a text that `labels_text` returned."""
+    """Decode labels that `labels_text` encoded."""
     return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
 
 
 def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
-    """Put a value into a cache. A full cache is emptied first."""
+    """Add an entry to a cache. A full cache is emptied first."""
     if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value
 
 
 class SessionMarks:
-    """The marks of one session, in order."""
+    """The positions and lengths of all marks of one session, in order of time."""
 
     def __init__(self, positions: Sequence[int], lengths: Sequence[int]) -> None:
         self._positions = positions
@@ -85,7 +88,10 @@ class SessionMarks:
         return len(self._positions)
 
     def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
-        """The wanted marks and the nearest others: position to length, ordinal and the session's length."""
+        """Return the wanted marks and up to `neighbours` marks on each side of them, by position.
+
+        Each value is the length of the mark in words, its index in the session, and the length of the session.
+        """
         found: dict[int, tuple[int, int, int]] = {}
         for position in wanted:
             if (middle := self._ordinals.get(position)) is None:  # retracted between two reads

@@ -1,4 +1,4 @@
-"""Derive the crystal rows of a log: the state of the reference store, and the rows that `verify` expects."""
+"""Derive the table rows about crystals from the events of a log, for the reference store and for `verify`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mica.model.event import CRYSTAL, MARK, PURGED, RETRACTED, Event, EventId, m
 
 
 class SourceRow(NamedTuple):
-    """A source of a crystal, as an engine stores it."""
+    """The row that an engine stores for one source of a crystal."""
 
-    crystal: int  # positions
-    source: int
+    crystal: int  # the position of the crystal
+    source: int  # the position of the source
     tokens: int
     is_live: bool  # its crystal is not superseded and belongs to the time hierarchy
 
 
 class CrystalRow(NamedTuple):
-    """A crystal, as an engine stores it."""
+    """The row that an engine stores for a crystal, in addition to its event."""
 
     position: int
     level: int
@@ -36,18 +36,19 @@ class CrystalRow(NamedTuple):
 
 
 class CrystalRows(NamedTuple):
-    """The rows about crystals that an engine stores beside the log."""
+    """All rows about crystals that an engine stores in addition to the log."""
 
     crystals: Iterable[CrystalRow]
     sources: Iterable[SourceRow]
-    retracted: Collection[str]  # ids
+    retracted: Collection[str]  # ids of retracted events
     marks: Collection[int] | None = None  # positions of searchable marks; None if the engine has no such rows
 
 
 class DerivedCrystals:
-    """The crystals of a log, built by adding its events in order. The sources of a crystal must come before it.
+    """The crystals of a log, derived by adding its events in order. The sources of a crystal must come before it.
 
-    With `named`, the ids that other events refer to, only those marks are kept in memory.
+    To save memory, pass the ids that other events refer to as `named` (see `referenced_ids`): of all other marks, only
+    the positions are then remembered.
     """
 
     def __init__(self, named: Collection[EventId] | None = None) -> None:
@@ -55,14 +56,14 @@ class DerivedCrystals:
         self._unnamed = array("q")  # positions of marks that no event refers to
         self.crystals: dict[EventId, Crystal] = {}
         self.superseded: dict[EventId, int] = {}  # to the position of the superseding event
-        self.retracted: dict[EventId, int] = {}  # also of events that have not arrived yet
+        self.retracted: dict[EventId, int] = {}  # to the position of the retraction; the event may arrive later
         self.unsupported: dict[EventId, LawBroken] = {}  # crystals whose sources were purged
-        self._above: dict[EventId, EventId] = {}  # the live crystal of a source
+        self._above: dict[EventId, EventId] = {}  # from a source to the live crystal that covers it
         self._facts: dict[EventId, Fact] = {}
         self._positions: dict[EventId, int] = {}
 
     def add(self, event: Event) -> None:
-        """Apply an event. Raises LawBroken, in which case nothing changes."""
+        """Add one event. Raises LawBroken for a crystal that breaks a law, and then changes nothing."""
         position = event.position or 0
         if event.name == CRYSTAL:
             self._crystallize(crystal_of(event), position)
@@ -81,7 +82,7 @@ class DerivedCrystals:
             self._facts[event.id], self._positions[event.id] = fact, position
 
     def add_stored(self, events: Iterable[Event]) -> None:
-        """Apply events that are stored already. A crystal that has lost a source since is reported as unsupported."""
+        """Add events that are already stored. A crystal that lost a source to a purge is added to `unsupported`."""
         for event in events:
             try:
                 self.add(event)
@@ -91,7 +92,7 @@ class DerivedCrystals:
 
     @property
     def sealed(self) -> set[EventId]:
-        """The sources of live crystals in the time hierarchy."""
+        """The ids of all sources of live crystals in the time hierarchy (sessions, days, weeks, epochs)."""
         return set(self._above)
 
     def is_live(self, identifier: EventId) -> bool:
@@ -100,7 +101,7 @@ class DerivedCrystals:
 
     @property
     def rows(self) -> CrystalRows:
-        """The rows that an engine should store."""
+        """The rows that an engine should store for the events added so far."""
         marks = array("q", self._unnamed)
         marks.extend(
             self._positions[identifier]
@@ -161,14 +162,14 @@ class DerivedCrystals:
 
 
 def derive(log: Iterable[Event]) -> DerivedCrystals:
-    """The crystals of a whole log."""
+    """Derive the crystals of a whole log of stored events."""
     crystals = DerivedCrystals()
     crystals.add_stored(log)
     return crystals
 
 
 def referenced_ids(events: Iterable[Event]) -> set[EventId]:
-    """The ids that crystals, retractions and their tombstones refer to."""
+    """Return the ids that these crystals, retractions and tombstones refer to."""
     named: set[EventId] = set()
     for event in events:
         if event.name == CRYSTAL:
@@ -184,47 +185,47 @@ REFERRING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that refer to ot
 
 
 def broken_crystals(derived: DerivedCrystals, stored: CrystalRows) -> list[str]:
-    """One sentence for every crystal, mark or retraction whose rows differ from the log."""
+    """Return one sentence for each crystal, mark or retraction whose stored rows differ from the derived ones."""
     right = derived.rows
     problems = [
         f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystals make` makes "
         "another"
         for identifier, error in derived.unsupported.items()
     ]
-    mend = "`mica upkeep rebuild` repairs it"
+    remedy = "`mica upkeep rebuild` repairs it"
     names = {crystal.position or 0: crystal.id for crystal in derived.crystals.values()}
     found, expected = _by_position(stored), _by_position(right)
     for position in sorted(found.keys() | expected.keys()):
         name, differing = names.get(position), _differing(found.get(position), expected.get(position))
         if name is None:
-            problems.append(f"the index has a crystal at position {position}, where the log has none; {mend}")
+            problems.append(f"the index has a crystal at position {position}, where the log has none; {remedy}")
         elif differing:
-            problems.append(f"crystal {name} differs from its event in {differing}; {mend}")
+            problems.append(f"crystal {name} differs from its event in {differing}; {remedy}")
     if stored.marks is not None and sorted(stored.marks) != sorted(right.marks or ()):
         problems += [
-            f"the mark at position {position} is not indexed as in the log; {mend}"
+            f"the mark at position {position} is not indexed as in the log; {remedy}"
             for position in sorted({*stored.marks} ^ {*(right.marks or ())})
         ]
     return problems + [
-        f"the retraction of {identifier} differs from the log; {mend}"
+        f"the retraction of {identifier} differs from the log; {remedy}"
         for identifier in sorted({*stored.retracted} ^ {*right.retracted})
     ]
 
 
 def _by_position(rows: CrystalRows) -> dict[int, dict[str, object]]:
-    """The columns of each crystal, by position."""
+    """Return the columns of each crystal by its position."""
     found: defaultdict[int, dict[str, object]] = defaultdict(dict)
     for row in rows.crystals:
         found[row.position] |= row._asdict()
     sources: defaultdict[int, set[SourceRow]] = defaultdict(set)
     for source in rows.sources:
         sources[source.crystal].add(source)
-    for position, those in sources.items():
-        found[position]["sources"] = those
+    for position, source_rows in sources.items():
+        found[position]["sources"] = source_rows
     return found
 
 
 def _differing(found: Mapping[str, object] | None, expected: Mapping[str, object] | None) -> str:
-    """The columns that differ."""
+    """Return the names of the columns that differ, separated by commas."""
     found, expected = found or {}, expected or {}
     return ", ".join(name for name in expected if name not in found or found[name] != expected[name])

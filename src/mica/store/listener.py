@@ -1,7 +1,7 @@
-"""Notifications of appends, received on one connection while there are listeners. They are only hints.
+"""Receives notifications of appends over one connection, which is open while there are listeners.
 
-Followers also poll the log, so nothing here raises: an unreachable server is retried, and a server without
-notifications is not tried again.
+Notifications are only hints, because readers that follow the log also poll it. Therefore nothing here raises: an
+unreachable server is retried, and a server without notifications is not tried again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0  # followers poll meanwhile, so there is no hurry
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0  # readers poll meanwhile, so there is no hurry
 
 
 class SilentNotices:
-    """`AppendNotices` of an engine that has none: it never notifies."""
+    """`AppendNotices` for an engine without notifications: listeners are never called."""
 
     is_live = False
 
@@ -24,7 +24,7 @@ class SilentNotices:
 
 
 class Listener(ABC):
-    """Calls every listener on a notification; holds a connection while there are listeners."""
+    """Base class that calls all listeners on each notification, and stays connected while there are listeners."""
 
     def __init__(self, failures: tuple[type[Exception], ...]) -> None:
         self._failures = failures
@@ -33,7 +33,7 @@ class Listener(ABC):
         self.is_listening = False
 
     def begin(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` on every notification; the returned function ends that, from any thread."""
+        """Call `ring` on every notification; returns a function that ends this, callable from any thread."""
         loop = asyncio.get_running_loop()
         key = object()
         self._rings[key] = ring
@@ -53,7 +53,7 @@ class Listener(ABC):
             self._task = None
 
     async def close(self) -> None:
-        """Stop listening for everyone."""
+        """Remove all listeners and close the connection."""
         task, self._task = self._task, None
         self._rings.clear()
         if task is not None:
@@ -72,7 +72,7 @@ class Listener(ABC):
 
     @abstractmethod
     async def _listen(self) -> bool:
-        """Listen until the connection ends; False when it cannot be used to listen."""
+        """Receive notifications until the connection ends. Return False if retrying is pointless."""
 
     def _ring(self) -> None:
         for ring in list(self._rings.values()):

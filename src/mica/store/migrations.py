@@ -1,4 +1,4 @@
-"""The SQL of an engine: its schema, and the numbered migrations that bring an older database to it.
+"""The SQL of an engine: its schema, and the numbered migrations that upgrade an older database to it.
 
 A new database is created from `schema/<engine>.sql`. Migrations are files `schema/migrations/<engine>/NNNN_name.sql`;
 each one changes a database of version NNNN - 1, and the schema file is changed with it. A test compares both results.
@@ -15,7 +15,7 @@ FIRST = {"sqlite": 10, "postgres": 7}  # the oldest versions that can be migrate
 
 
 class EngineSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """The statements that create a database, and those that migrate an older one, by the version they lead to."""
+    """The SQL statements that create a new database, and those that migrate an older one, version by version."""
 
     first: int  # the oldest version that can be migrated
     statements: str
@@ -26,13 +26,13 @@ class EngineSchema(msgspec.Struct, frozen=True, kw_only=True):
         return self.first + len(self.migrations)
 
     def after(self, version: int) -> list[tuple[int, str]]:
-        """The migrations that a database of this version needs, each with the version that it leads to."""
+        """Return the migrations that a database of this version needs, each with the version that it leads to."""
         return [(number, text) for number, text in enumerate(self.migrations, self.first + 1) if number > version]
 
 
 @cache
 def load_schema(engine: str) -> EngineSchema:
-    """The schema of an engine, "sqlite" or "postgres"."""
+    """Load the schema and the migrations of an engine, "sqlite" or "postgres"."""
     folder = resources.files("mica.store") / "schema"
     files = folder / "migrations" / engine
     paths = sorted(files.iterdir(), key=lambda file: file.name) if files.is_dir() else []

@@ -1,4 +1,4 @@
-"""Queries come before background work.
+"""Give queries priority over background work.
 
 A store does one thing at a time, and Python runs one thread at a time. Background work is therefore cut into small
 steps, and waits between two of them while a query runs: a coroutine with `give_way`, a thread with `pause`.
@@ -22,7 +22,7 @@ PIECE_S = 0.02  # how long a thread works after such a wait before it waits agai
 
 
 class Priority:
-    """Counts the queries that run in this process, so that background work can wait for them."""
+    """Counts the queries that are running in this process, so that background work can wait for them."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -68,15 +68,15 @@ class Priority:
 
 
 async def never_give_way() -> None:
-    """A `give_way` for a process without queries: it returns at once."""
+    """Return at once: a `give_way` for a process without queries."""
 
 
 def never_pause() -> None:
-    """A `Pause` for work that need not wait: it returns at once."""
+    """Return at once: a `Pause` for work that need not wait."""
 
 
 def with_pauses(values: Iterable[T], pause: Pause) -> Iterator[T]:
-    """The same values, with a pause before each."""
+    """Yield the same values, and call `pause` before each of them."""
     for value in values:
         pause()
         yield value

@@ -1,8 +1,8 @@
-"""The roles of a store and what each promises. The contract suites in `mica.testing` check every sentence.
+"""The protocols of a store: one for each role, such as `EventLog` or `WorkQueue`, and `Store` with all roles.
 
-A function asks for the role it needs: `EventLog`, not `Store`. Every read raises StoreError when the store cannot
-answer; an empty result always means that nothing is there. Lists are ordered by time, then by position, unless a method
-says otherwise.
+A function takes the role that it needs, for example `EventLog` and not `Store`. A read raises StoreError when the store
+cannot answer; an empty result always means that nothing matches. Lists are ordered by time, then by position in the
+log, unless a method states another order. The suites in `mica.testing.contract` test all of these promises.
 """
 
 from __future__ import annotations
@@ -21,94 +21,110 @@ from mica.model.trail import LearnedUpTo, Trail, TrailQuery
 from mica.store.leases import Claim, Work
 from mica.store.purges import Purge
 
-REPLIES_MAX = 5_000  # of a space: some megabytes; older replies are dropped and asked for again when needed
-BLOCK_EVENTS = 2_048  # of a full block of aged events: 44 bytes each; half as many take 2 more, twice as many 2 less
-LATEST_MARKS = 1_000  # `CrystalIndex.unsealed(latest=True)` looks at so many of the latest marks
+REPLIES_MAX = 5_000  # per space, a few megabytes; older replies are dropped, and their sources are asked again
+BLOCK_EVENTS = 2_048  # in a full block of compressed events, 44 bytes each; 46 in half the size, 42 in twice the size
+LATEST_MARKS = 1_000  # `CrystalIndex.unsealed(latest=True)` considers only this many of the latest marks
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a space holds."""
+    """Counts of what a space stores, and its size on disk."""
 
     events: int
-    marks: int  # that a search can find: neither retracted nor recalled
-    contexts: int  # distinct ones; events / contexts is how often one is shared
+    marks: int  # marks that a search can find, so neither retracted nor recalled ones
+    contexts: int  # distinct contexts; events / contexts is how often a context is shared on average
     payloads: int  # distinct large payloads
-    size_bytes: int  # of every file of the store; 0 when it has none
+    size_bytes: int  # of all files of the store; 0 for a store in memory
     aged: int = 0  # events that were compressed
-    blocks: int = 0  # that hold the compressed events
+    blocks: int = 0  # blocks of compressed events
 
 
 def no_progress(count: int) -> None:
-    """A progress callback that does nothing."""
+    """Ignore a progress report. This is the default progress callback."""
 
 
 class EventLog(Protocol):
-    """The log: every event of a space, in order. `append` is the only write of events."""
+    """The append-only log of a space: every event, in the order in which it was stored. Only `append` stores events."""
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store events in order, all or none, and update every projection in the same transaction.
+        """Store events in order, all or none; returns how many were new and how many were already stored.
 
-        When it returns, the events survive power loss. The id is the key: an event that is already stored counts as
-        repeated when it is equal, and raises DuplicateEvent when it differs. A parent may be unknown; a known parent
-        must fit in root and depth, else InvalidEvent is raised. Where either event is a tombstone, the other counts as
-        repeated, so purged content does not return. A new event that a purge selects is stored as its tombstone.
+        All projections (the indexes and tables that are derived from the log) are updated in the same transaction.
+        When the call returns, the events survive a power loss. An event is identified by its id: an equal event under
+        a stored id counts as repeated, and a different one raises DuplicateEvent. The parent of an event may be
+        unknown; if it is known, root and depth of the event must follow from it, else InvalidEvent is raised. If the
+        stored or the new event is a tombstone, the new event counts as repeated, so purged content does not return.
+        A new event that matches a stored purge is stored as a tombstone.
 
-        A crystal that breaks a law raises LawBroken; its sources must be stored before it. A superseded or retracted
-        crystal is no longer live. A retracted mark is in no search result and becomes part of no crystal, whether the
-        retraction is stored before or after the mark.
+        A crystal that breaks a law of crystals raises LawBroken; its sources must be stored before it. A superseded or
+        retracted crystal is no longer live. A retracted mark is excluded from search results and from new crystals,
+        whether the retraction is stored before or after the mark.
         """
 
     async def get(self, identifier: EventId) -> Event | None:
-        """The event with this id. Raises InvalidEvent when the id is malformed."""
+        """Return the event with this id, or None. Raises InvalidEvent when the id is malformed."""
 
     async def get_many(self, identifiers: Sequence[EventId]) -> list[Event]:
-        """The stored events with these ids, in the order of the ids, each once. Raises as `get` does."""
+        """Return the stored events with these ids, each once, in the order of the ids; unknown ids are skipped.
+
+        Raises InvalidEvent when an id is malformed.
+        """
 
     async def at(self, position: int) -> Event | None:
-        """The event at this position of the log."""
+        """Return the event at this position of the log, or None."""
 
     async def query(self, query: EventQuery) -> list[Event]:
-        """The latest events that match the query. Raises InvalidInput when its text has no word to search for."""
+        """Return the matching events, oldest first; if the query has a limit, only the latest of them.
+
+        Raises InvalidInput when the text of the query contains no word to search for.
+        """
 
     async def read(self, after: int, *, limit: int) -> list[Event]:
-        """The events after this position, in order of position. A reader that remembers the last one misses none."""
+        """Return up to `limit` events after this position, in order of position.
+
+        A reader that continues at the last position it got never misses an event.
+        """
 
     async def last_position(self) -> int:
-        """The highest position that was ever assigned, 0 for an empty log. Later events get higher ones."""
+        """Return the highest position that was ever assigned, or 0 for an empty log. Later events get higher ones."""
 
 
 class ChainIndex(Protocol):
-    """How events are connected: by parents, and by the correlation of their contexts."""
+    """Lookup of related events: by parent and child, and by the correlation id in their contexts."""
 
     async def chain(self, correlation: str) -> list[Event]:
-        """All events of one chain: those that share the correlation, or descend from the root with this id."""
+        """Return all events of a chain, given by a correlation id or by the id of a root event.
+
+        A correlation id selects the events whose context has it; the id of a root event selects it and all its
+        descendants.
+        """
 
     async def ancestors(self, identifier: EventId) -> list[Event]:
-        """The parent of this event, its parent, and so on, nearest first; without the event itself."""
+        """Return the parent of this event, the parent's parent, and so on up to the root, nearest first."""
 
     async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
-        """The events caused by this event, at most `depth` steps away; without the event itself."""
+        """Return the direct and indirect children of this event, at most `depth` levels below it."""
 
     async def agents(self) -> list[str]:
-        """The agents named in contexts, each once, in order of name."""
+        """Return the names of all agents that occur in contexts, each once, sorted."""
 
 
 class AppendNotices(Protocol):
-    """Notifications of appends. They are hints: a listener still has to read the log."""
+    """Notifications of appends. They are only hints: a listener reads the log to get the events."""
 
     @property
     def is_live(self) -> bool:
         """True while listeners are notified of every append, so no polling is needed."""
 
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` soon after each append; the returned function ends that, from any thread.
+        """Register `ring`, which is called soon after each append; returns a function that unregisters it.
 
-        An engine without notifications never calls it. A notification may be lost, or come without an append.
+        The returned function may be called from any thread, also more than once. An engine without notifications
+        never calls `ring`. A notification may be lost, or be sent without an append.
         """
 
 
 class TextIndex(Protocol):
-    """Full text of marks."""
+    """The full-text index of marks."""
 
     async def postings(
         self,
@@ -119,44 +135,53 @@ class TextIndex(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
-        """The marks that contain these terms, and statistics of all marks.
+        """Return the marks that contain each of these terms, and statistics of all marks.
 
-        With a limit, the marks with the highest sum of term weights are listed (see `candidates.term_weights`; the
-        default weight is 1), of equal ones the latest. With a time range, only marks within it are listed. The
-        statistics always cover all marks.
+        With a limit, only the marks with the highest sum of term weights are listed, the latest first among equals
+        (see `candidates.term_weights`; the default weight is 1). With a time range, only marks from `since` to before
+        `until` are listed. The statistics always cover all marks.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
-        """The marks at these positions that contain these terms, by term."""
+        """Return, for each of these terms, the marks at these positions that contain it."""
 
     async def read(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
-        """The marks at these positions and the nearest marks of their sessions, each once, in order of position."""
+        """Return the marks at these positions, each with up to `neighbours` marks before and after it in its session.
+
+        Each mark is returned once, in order of position.
+        """
 
 
 class VectorIndex(Protocol):
-    """Embeddings of marks, one per mark."""
+    """Embedding vectors of marks, one per mark."""
 
     async def save(self, model: str, vectors: Mapping[int, bytes]) -> None:
-        """Store the vectors that a model computed for the marks at these positions, replacing older ones.
+        """Store vectors that a model computed, given by the position of the mark; older vectors are replaced.
 
-        Positions without a mark, or whose mark was purged in the meantime, are ignored.
+        A position is ignored if it has no mark or if its mark was purged in the meantime.
         """
 
     async def read(self, model: str, *, after: int = 0, limit: int) -> Vectors:
-        """The latest vectors of a model after a position, and the number of all its vectors."""
+        """Return the latest `limit` vectors of a model after a position, and the total number of its vectors."""
 
     async def missing(self, model: str, *, limit: int) -> list[tuple[int, str]]:
-        """Position and text of the marks that have no vector of this model, the latest first."""
+        """Return position and text of up to `limit` marks without a vector of this model, the latest first."""
 
 
 class CrystalIndex(Protocol):
-    """Crystals and the marks that they cover."""
+    """Crystals (summaries of marks or of other crystals), and the sources that each of them covers."""
 
     async def query(self, query: CrystalQuery) -> list[Crystal]:
-        """The crystals that match, ordered by their end."""
+        """Return the matching crystals, ordered by the end of their time range.
+
+        If the query has a limit, only the crystals that end last are returned.
+        """
 
     async def postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
-        """The matching crystals that contain each of these terms, in order of position. Every term has an entry."""
+        """Return, for each of these terms, the matching crystals that contain it, in order of position.
+
+        Every term has an entry, which may be empty.
+        """
 
     async def unsealed(
         self,
@@ -166,139 +191,154 @@ class CrystalIndex(Protocol):
         latest: bool = False,
         after: int | None = None,
     ) -> list[Event]:
-        """The oldest marks that are the source of no live session, day, week or epoch crystal, without retracted ones.
+        """Return the oldest marks that still have to be summarized, in order of time.
 
-        Restricted to a session, if one is given. With `latest`, the newest of the last LATEST_MARKS marks; with
-        `after`, the first that were stored after this position, for reading in batches. In order of time.
+        These are the marks that are not retracted and not a source of a live session, day, week or epoch crystal. With
+        `session`, only marks of that session are returned. With `latest`, the newest of the last LATEST_MARKS marks are
+        returned instead of the oldest; with `after`, those stored first after that position, for reading in batches.
         """
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
-        """The crystals whose sources include these events, directly or through other crystals, superseded ones too.
+        """Return the ids of all crystals, live or superseded, that have one of these events as a source.
 
-        In order of position.
+        Indirect sources, through other crystals, count too. The ids are in order of position.
         """
 
     async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
-        """For each position, the positions of the crystals that `citing` finds for its event."""
+        """Return, for each position, the positions of the crystals that `citing` returns for the event there."""
 
 
 class TrailTable(Protocol):
-    """Trails that were learned from the log. A purge or a rebuild deletes them all."""
+    """Trails (files that proved useful together) that were learned from the log.
+
+    `PurgeLog.bury` and `StoreFiles.rebuild` delete all of them.
+    """
 
     async def save(self, trails: Sequence[Trail], lesson: LearnedUpTo) -> bool:
-        """Replace all trails by those learned up to a position; True when they were stored.
+        """Replace all stored trails by these; returns True if they were stored.
 
-        False when other trails were learned from more of the log, or when something was purged since the learning
-        began and the trails may quote it.
+        Returns False, and stores nothing, if the stored trails were learned from more of the log, or if something was
+        purged since the learning began, because the new trails may quote it.
         """
 
     async def learned_up_to(self) -> LearnedUpTo:
-        """The position up to which trails were learned, 0 for none, and the current generation."""
+        """Return the log position up to which trails were learned, 0 for none, and the current purge generation."""
 
     async def query(self, query: TrailQuery) -> list[Trail]:
-        """The trails that match, in the order that the query names, then by key."""
+        """Return the matching trails in the order that the query requests, then by key."""
 
 
 class ReplyTable(Protocol):
-    """Cached replies of sources. A purge or a rebuild deletes them all."""
+    """A cache of the replies of sources. A purge or a rebuild empties it."""
 
     async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
-        """Store replies, each replacing an earlier one of its source; True when they were stored.
+        """Cache replies; returns True if they were stored.
 
-        False when something was purged since the store had this generation: the replies may quote it. Replies that
-        contain a purged value are left out. Only the latest REPLIES_MAX are kept.
+        Returns False, and stores nothing, if the purge generation of the store is not `generation`: something was
+        purged in the meantime, and the replies may quote it. A later reply replaces an earlier one of the same source
+        and concept. A reply that contains a purged value is skipped. Only the latest REPLIES_MAX replies stay cached.
         """
 
     async def read(self, concept: str) -> list[Reply]:
-        """The replies of all sources about a concept, ordered by source."""
+        """Return the cached replies of all sources about a concept, ordered by source."""
 
     async def concepts(self) -> list[str]:
-        """The concepts that have replies, in order."""
+        """Return the concepts that have cached replies, sorted."""
 
 
 class WorkQueue(Protocol):
-    """Background work that several processes share. A claim is a lease: it ends by itself."""
+    """A queue of background work that several processes share. A claim is a lease, so it expires by itself."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
-        """Plan work for a time. Of two plans for the same work the earlier counts.
+        """Plan work for a time. If the same work is already planned, the earlier time counts.
 
-        Work that is planned while a process holds it is done once more afterwards. With `only_new`, nothing changes
-        when the work is already planned or held.
+        Kind and `about` identify the work. If a process holds it now, it is done once more afterwards. With `only_new`,
+        nothing changes when the work is already planned or held.
         """
 
     async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
-        """Take the work of these kinds that is free and has been due longest; None when there is none.
+        """Claim the free work of these kinds that has been due longest at `due_by`; None when there is none.
 
-        No other process gets it until the lease ends. Leases are measured by the store's clock, so the clocks of two
-        machines may differ; the caller decides what is due.
+        No other process can claim it until the lease ends. Leases are measured by the store's clock, so the clocks of
+        two machines may differ; what is due is decided by the caller's clock.
         """
 
     async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
-        """Extend a claim from now on. Raises ClaimLost when another process has the work, or it is finished."""
+        """Return the claim with a lease that starts again now.
+
+        Raises ClaimLost when another process has claimed the work, or when it is finished.
+        """
 
     async def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
-        """Remove the work, or plan it again. Raises ClaimLost when another process has it, or it is finished.
+        """Remove finished work from the queue, or plan it again for `again_at`.
 
-        A claim whose lease has ended is still valid while no other process has taken the work.
+        Raises ClaimLost when another process has claimed the work, or when it is finished already. A claim whose lease
+        has ended stays valid until another process claims the work.
         """
 
     async def all(self) -> list[Work]:
-        """All work that is planned or held, ordered by due time."""
+        """Return all work that is planned or held, ordered by due time."""
 
 
 class PurgeLog(Protocol):
-    """Purged content and the rules that keep it away. `mica.store.purges` decides what goes."""
+    """Removes the content of events, and stores purges that also apply to events that arrive later.
+
+    `mica.store.purges` finds the events that a purge selects.
+    """
 
     @property
     def generation(self) -> int:
-        """A number that grows with every purge of any process; as of this store's last write."""
+        """A counter that grows with every purge by any process, as of the last write through this object."""
 
     async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
-        """Replace these events by tombstones and delete everything that only they referred to; returns how many.
+        """Replace these events by tombstones, and delete data that only they refer to; returns how many were replaced.
 
-        Done in one or several bounded transactions. Other events keep their positions, compressed or not. A crystal
-        that has one of them as a source is removed from the index; what they superseded or retracted stays so. Unknown
-        ids and tombstones are ignored.
+        Runs in one or several bounded transactions. No event changes its position. Compressed events are replaced, too.
+        A crystal that has one of these events as a source is removed from the index. Events that a replaced event
+        superseded or retracted stay superseded or retracted. Unknown ids and tombstones are ignored.
         """
 
     async def add(self, purge: Purge) -> None:
-        """Apply this purge to everything appended from now on. Adding it twice changes nothing."""
+        """Store a purge, which is applied to all events appended from now on. Adding it twice changes nothing."""
 
     async def all(self) -> list[Purge]:
-        """Every purge that was added, oldest first."""
+        """Return every stored purge, oldest first."""
 
     async def scrub(self) -> list[str]:
-        """Remove copies of purged content from the store's own files; returns what could not be done, as sentences."""
+        """Remove copies of purged content from the store's own files.
+
+        Returns one sentence for each place where copies may remain.
+        """
 
 
 class StoreFiles(Protocol):
-    """Upkeep of what is on disk."""
+    """Maintenance of the stored data: sizes, verification, rebuilding and compression."""
 
     async def sizes(self) -> Sizes:
-        """How much the space holds."""
+        """Return counts of what the space stores, and its size on disk."""
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
-        """Every broken promise in the stored data, one sentence each; empty when all hold.
+        """Check the stored data; returns one sentence for each fault, so an empty list means that there is none.
 
-        `on_progress` gets the number of events checked so far, on any thread; a remote store never calls it.
+        `on_progress` is called with the number of events checked so far, on any thread; a remote store never calls it.
         """
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
-        """Recreate all projections of the log in one transaction; returns the number of events read.
+        """Recreate everything that is derived from the log in one transaction; returns the number of events read.
 
-        `on_progress` as for `verify`.
+        `on_progress` is called with the number of events read so far, on any thread; a remote store never calls it.
         """
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Compress events older than this; returns how many, 0 when nothing is left to do.
+        """Compress up to `limit` events older than `before`; returns how many, 0 when there is nothing left to do.
 
-        One bounded transaction. Readers see no difference. Nothing is done when fewer than `at_least` events are due,
-        unless they are large enough to fill a step.
+        Runs in one bounded transaction. Every read returns the same as before. Nothing is compressed when fewer than
+        `at_least` events are due, unless they are large enough to fill a step.
         """
 
 
 class Store(Protocol):
-    """One space: its log and the projections of the log, as one object per role."""
+    """One space: its log and everything that is derived from the log, with one object per role."""
 
     log: EventLog
     chains: ChainIndex
@@ -314,15 +354,18 @@ class Store(Protocol):
 
     @property
     def space(self) -> str:
-        """The id of the space, made with it and never changed."""
+        """The id of the space, assigned when the space is created and never changed."""
 
     @property
     def location(self) -> str:
-        """The file or address, without passwords."""
+        """The file or address of the store, without passwords."""
 
     @property
     def segments(self) -> Path | None:
-        """The folder of waiting segments; None when the store ends with the process."""
+        """The folder of segments, the files of events that wait to be stored; None if the store has no such folder."""
 
     async def close(self) -> None:
-        """Release files and threads. Closing twice is fine; using a closed store raises StoreUnavailable."""
+        """Release files, connections and threads. May be called twice.
+
+        Every other call on a closed store raises StoreUnavailable.
+        """

@@ -1,9 +1,10 @@
 """Purges: which events they select, and how a store applies them to events that arrive later.
 
-A purge selects events by a `Selection`. Stored events become tombstones. Others may still be in the segments of another
-process or on another machine, so the store keeps a `Purge`, and its append turns these events into tombstones when they
-arrive. A record of recalled text may repeat text that was read before the purge, so purged values are removed from such
-records however new they are. A stored `Purge` contains no purged text, only salted digests.
+A `Selection` selects the events of a purge. Those that are stored become tombstones. Others may still wait in the files
+of another process or on another machine, so the store also keeps a `Purge`, and its `append` turns matching events into
+tombstones when they arrive. An event that records recalled text (text that mica gave to an agent) may repeat purged
+text, so purged values are removed from such events however new they are. A stored `Purge` contains no purged text, only
+salted digests.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ from mica.model.mark import Reply
 from mica.model.trail import PUBLISHED
 from mica.store.query import EVENTS_AT_ONCE, QueriedLog, latest_first
 
-PURGE = "log.purged"  # records a purge
-EXPORTED = "log.exported"  # records a file that holds events
-ALLOWED = "log.allowed"  # records that a purged value is allowed again
+PURGE = "log.purged"  # the event that records a purge
+EXPORTED = "log.exported"  # the event that records an export of events to a file
+ALLOWED = "log.allowed"  # the event that records that a purged value is allowed again
 RECORDS = (PURGE, EXPORTED, ALLOWED, PUBLISHED)
 BY_HAND = "purged by hand"  # the reason when none is given
-VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
+VALUE_CHARACTERS_MAX = 10_000  # a private key has a few thousand; a longer text is a whole event, purged by its id
 SALT_BYTES = 16
-SPELLED_LETTERS_MIN = 4  # a shorter value is matched literally: other spellings would be other words
+SPELLED_LETTERS_MIN = 4  # a shorter value matches only literally, because other spellings would be other words
 BURY_EVENTS = 500  # per transaction; other writers wait some tens of milliseconds for it
-BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
+BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)  # earlier than every event
 FIRST_EVENTS = 5  # shown for confirmation
 
-# A purged text may begin at a word, at a punctuation mark or at an underscore.
+# A value may match from the start of a word, from a punctuation mark or from an underscore.
 _BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a purge: it selects the events that meet all of them. Raises InvalidInput without any.
+    """The conditions of a purge. It selects the events that meet all conditions. Raises InvalidInput without any.
 
-    A value is a text in a string or key of the data, in the name or in the context. It matches literally, or as whole
-    words that differ in case, Unicode normalization, spaces, punctuation or separators.
+    `value` is a text to find in the name of an event, in its context, or in a string or key of its data. It matches
+    literally, or as whole words that differ in case, Unicode normalization, spaces, punctuation or separators.
     """
 
-    ids: frozenset[EventId] = frozenset()  # any of these
+    ids: frozenset[EventId] = frozenset()  # an event must have one of these ids
     value: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -89,7 +90,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The names of the conditions, without their values."""
+        """The names of the conditions that are set."""
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) not in (None, frozenset()))
 
     @property
@@ -98,6 +99,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
 
     def fits(self, event: Event) -> bool:
+        """Return True if the purge selects this event. Tombstones are never selected."""
         context = event.context
         return (
             not is_tombstone(event)
@@ -111,11 +113,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_in(self, text: str) -> bool:
-        """True if a text contains the value."""
+        """Return True if a text contains the value."""
         return self.value is not None and _contains(text, self.value, FoldedText(self.value).letters)
 
     def to_purge(self, *, at: datetime, tombstone: Tombstone) -> Purge | None:
-        """The record of this purge for events that arrive later; None for a purge by ids, which needs no record."""
+        """Return the record that applies this selection to events that arrive later.
+
+        None for a selection by ids, which needs no record.
+        """
         if self.ids:
             return None
         salt = secrets.token_bytes(SALT_BYTES)
@@ -136,18 +141,18 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text_to_match(value: str) -> tuple[str, bool]:
-    """The text to match for a value, and True if it is the letters of the value, in any spelling."""
+    """Return the text to match for a value, and whether only letters and digits are compared, in any spelling."""
     letters = FoldedText(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored record of a purge, for events that happened before it and arrive after it."""
+    """The stored record of a purge, which `append` applies to events that happened before it but arrive after it."""
 
     tombstone: Tombstone = msgspec.field(name="told")
     at: datetime
     salt: bytes
-    session: bytes | None = None  # digests
+    session: bytes | None = None  # session, agent, user and value are keyed digests
     agent: bytes | None = None
     user: bytes | None = None
     value: bytes | None = None
@@ -155,28 +160,29 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     is_spelled: bool = False  # the digest covers only letters and digits, so that it matches any spelling
     since: datetime | None = None
     until: datetime | None = None
-    lifts: EventId | None = None  # the purge whose value is allowed again; this record then selects nothing
-    is_lifted: bool = False
+    lifts: EventId | None = None  # set if this record only allows the value of that purge again; it selects no events
+    is_lifted: bool = False  # another record allows the value again
 
     @property
     def is_of_value(self) -> bool:
-        """True if it removes a value everywhere, including from later records of recalled text."""
+        """True if this purge removes a value everywhere, also from later events that record recalled text."""
         others = self.session, self.agent, self.user, self.since, self.until
         return self.value is not None and not self.is_lifted and all(other is None for other in others)
 
     def is_of(self, value: str) -> bool:
-        """True if it removes exactly this value everywhere."""
+        """Return True if this purge removes exactly this value everywhere."""
         text, is_spelled = _text_to_match(value)
         return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
 
     def lift(self, *, at: datetime, tombstone: Tombstone) -> Purge:
-        """A record that allows the value again from now on. Events from before the purge stay purged."""
+        """Return a record that allows the value of this purge again. Events from before the purge stay purged."""
         return Purge(tombstone=tombstone, at=at, salt=b"", lifts=self.tombstone.purge, until=BEFORE_ALL)
 
     def fits(self, event: Event, texts: Iterable[SearchedText] | None = None) -> bool:
-        """True if it selects this event. A value matches at the start of a word or punctuation mark, not inside a word.
+        """Return True if this purge selects the event.
 
-        `texts` are the strings of the event, prepared by callers that check several purges.
+        A value matches from the start of a word or punctuation mark, never from inside a word. A caller that checks
+        several purges prepares the strings of the event once and passes them as `texts`.
         """
         if self.lifts is not None:
             return False
@@ -197,7 +203,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return self.value is None or any(map(self.is_in, texts))
 
     def is_in(self, searched: SearchedText) -> bool:
-        """True if a text contains the value."""
+        """Return True if a text contains the value."""
         size, text = self.value_characters, searched.text
         if len(text) < size:
             return False
@@ -206,7 +212,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return any(_keyed_digest(part, self.salt) == self.value for part in self._parts(text))
 
     def written_in(self, text: str) -> str | None:
-        """The spelling of the value in a text; None if the text does not contain it."""
+        """Return the value as it is spelled in a text; None if the text does not contain it."""
         if not self.is_spelled:
             return next((part for part in self._parts(text) if _keyed_digest(part, self.salt) == self.value), None)
         written = unicodedata.normalize("NFKC", text)
@@ -222,16 +228,16 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _parts(self, text: str) -> Iterator[str]:
-        """Every part of a text that has the length of the value and starts at a word or punctuation mark."""
+        """Yield every part of a text that has the length of the value and starts at a word or punctuation mark."""
         size = self.value_characters
         starts = (match.start() for match in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
         return (text[start : start + size] for start in starts)
 
 
 class PurgeFilter:
-    """The stored purges of a space, as its append applies them.
+    """All stored purges of a space, which `append` applies to every new event.
 
-    An event newer than all of them costs one comparison, unless it records recalled text.
+    An event that is newer than all purges costs one comparison, unless it records recalled text.
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
@@ -245,11 +251,11 @@ class PurgeFilter:
 
     @property
     def checks_recalled(self) -> bool:
-        """True if records of recalled text are searched however new they are."""
+        """True if events that record recalled text are searched for purged values however new they are."""
         return bool(self._values)
 
     def apply(self, event: Event) -> Event:
-        """The event, or its tombstone if a purge selects it."""
+        """Return the event, or its tombstone if a purge selects it."""
         if self.latest is None or is_tombstone(event):
             return event
         if event.at > self.latest and not (self.checks_recalled and is_recalled(event)):
@@ -259,11 +265,11 @@ class PurgeFilter:
         return event if purge is None else make_tombstone(event, purge.tombstone)
 
     def without_purged(self, replies: Sequence[Reply]) -> list[Reply]:
-        """The replies that contain no purged value, so that a source cannot bring it back."""
+        """Return the replies that contain no purged value, so that a source cannot bring a purged value back."""
         return [each for each in replies if not self._values or not any(map(self.find_purge, _reply_strings(each)))]
 
     def find_purge(self, text: str) -> Purge | None:
-        """The purge of a value that this text contains, or None."""
+        """Return a purge whose value this text contains, or None."""
         if not self._values:
             return None
         searched = SearchedText(text)
@@ -271,12 +277,12 @@ class PurgeFilter:
 
 
 def is_recalled(event: Event) -> bool:
-    """True if it records recalled text: words that are in the log already."""
+    """Return True if the event records recalled text, which repeats text that is already in the log."""
     return event.origin == "recalled"
 
 
 def is_same_or_tombstone(stored: Event, event: Event) -> bool:
-    """True if the stored event equals the given one, or either is a tombstone of it."""
+    """Return True if two events with the same id are equal apart from the position, or if either is a tombstone."""
     if is_tombstone(stored) or is_tombstone(event):
         return True
     return msgspec.structs.replace(stored, position=None) == msgspec.structs.replace(event, position=None)
@@ -286,7 +292,7 @@ def is_same_or_tombstone(stored: Event, event: Event) -> bool:
 
 
 class SearchedLog(QueriedLog, Protocol):
-    """The methods of a log that a search for selected events needs."""
+    """The part of `EventLog` that a search for selected events needs."""
 
     async def get(self, identifier: EventId) -> Event | None: ...
     async def read(self, after: int, *, limit: int) -> list[Event]: ...
@@ -296,14 +302,14 @@ class PurgeMatch(msgspec.Struct, frozen=True, kw_only=True):
     """The stored events that a selection matches, as shown for confirmation."""
 
     ids: tuple[EventId, ...]
-    names: dict[str, int]  # how many of each name
+    names: dict[str, int]  # the number of events with each name
     sessions: tuple[str, ...]
-    first: tuple[Event, ...]  # a few of them, oldest first
+    first: tuple[Event, ...]  # the oldest events, oldest first
     spellings: dict[str, int] = {}  # spellings of the value and their number of events, most frequent first
 
 
 async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
-    """The stored events that match now."""
+    """Find the stored events that the selection matches now, and summarize them for confirmation."""
     ids: list[EventId] = []
     names: Counter[str] = Counter()
     sessions: set[str] = set()
@@ -326,7 +332,7 @@ async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
 
 
 async def fitting(log: SearchedLog, selection: Selection) -> AsyncIterator[list[Event]]:
-    """The stored events that match, in batches, each once."""
+    """Yield the stored events that the selection matches, in batches, each event once."""
     if selection.ids:
         found = [await log.get(identifier) for identifier in sorted(selection.ids)]
         read = _once([event for event in found if event is not None])
@@ -367,7 +373,7 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
 
 
 class FoldedText:
-    """The letters and digits of a text without case, spaces and punctuation, and the bounds of its words."""
+    """A text reduced to its letters and digits in folded case, with the bounds of its words."""
 
     def __init__(self, text: str) -> None:
         self.letters = ""
@@ -382,12 +388,12 @@ class FoldedText:
         self.letters = "".join(words)
 
     def parts(self, size: int) -> Iterator[str]:
-        """Every run of whole words that has `size` letters."""
+        """Yield every sequence of whole words that has `size` letters in all."""
         return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
 
 
 class SearchedText:
-    """A text that is searched for several values. Its letters are computed once, because that is most of the work."""
+    """A text that is searched for several values. It is folded only once, because that is most of the work."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -403,17 +409,17 @@ _LETTERS = re.compile(r"[^\W_]+")
 def _is_in_event(value: str, event: Event) -> bool:
     letters = FoldedText(value).letters
     if len(letters) < SPELLED_LETTERS_MIN:
-        return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
+        return any(value in text for text in _strings(event, needle=value.encode("utf-8", "surrogatepass")))
     return any(_contains(text, value, letters) for text in _strings(event))
 
 
 def _contains(text: str, value: str, letters: str) -> bool:
-    """True if a text contains a value literally or, unless the value is short, in another spelling."""
+    """Return True if a text contains a value literally or, unless the value is short, in another spelling."""
     return value in text or (len(letters) >= SPELLED_LETTERS_MIN and letters in FoldedText(text).parts(len(letters)))
 
 
 def _spellings(event: Event, value: str) -> set[str]:
-    """The spellings of a value in an event."""
+    """Return the spellings in which a value occurs in an event."""
     letters = FoldedText(value).letters
     found: set[str] = set()
     for text in _strings(event):
@@ -434,8 +440,8 @@ def _spellings(event: Event, value: str) -> set[str]:
     return {each for each in found if each == value or each not in value or value not in found}
 
 
-def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
-    """Every string of an event. The data is skipped if it cannot contain the bytes `unless_without`."""
+def _strings(event: Event, needle: bytes = b"") -> Iterator[str]:
+    """Yield every string of an event. The data is skipped if it cannot contain the bytes `needle`."""
     yield event.name
     context = event.context
     for name in context.__struct_fields__:
@@ -444,12 +450,12 @@ def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
     for label in context.labels:
         yield from label
     # Without a backslash, every string is in the JSON literally.
-    if unless_without in event.body or b"\\" in event.body:
+    if needle in event.body or b"\\" in event.body:
         yield from _texts(event.data)
 
 
 def _reply_strings(reply: Reply) -> Iterator[str]:
-    """Every string of a reply."""
+    """Yield every string of a reply."""
     yield reply.concept
     try:
         yield from _texts(msgspec.json.decode(reply.body))
@@ -458,7 +464,7 @@ def _reply_strings(reply: Reply) -> Iterator[str]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every string and key of a document."""
+    """Yield every string and every key of a JSON document."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -478,7 +484,7 @@ def _keyed_digest(text: str | None, salt: bytes) -> bytes | None:
 
 
 def steps(identifiers: Sequence[EventId]) -> Iterator[Sequence[EventId]]:
-    """Identifiers in batches of one transaction each."""
+    """Yield ids in batches of BURY_EVENTS, one batch per transaction."""
     for start in range(0, len(identifiers), BURY_EVENTS):
         yield identifiers[start : start + BURY_EVENTS]
 
@@ -488,14 +494,14 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
 
     events: int
     ids: tuple[EventId, ...]  # now tombstones
-    names: dict[str, int]  # how many events had which name
+    names: dict[str, int]  # the number of events with each name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest events, to recognise them; empty after the purge
     spellings: dict[str, int] = {}  # spellings of the value and their number of events; empty after the purge
     record: EventId | None = None  # the event that records the purge; None for a dry run
-    stands: bool = False  # it is stored for earlier events that arrive later
+    stands: bool = False  # the purge was stored, so it also applies to matching events that arrive later
     exports: tuple[str, ...] = ()  # rewritten files, including command files
     removed: tuple[str, ...] = ()  # removed damaged segments, and command files of removed trails
     remade: tuple[Crystal, ...] = ()  # crystals that were made again from the remaining sources
-    ended: tuple[Waiting, ...] = ()  # crystals over purged events that were not made again, with reasons
+    ended: tuple[Waiting, ...] = ()  # crystals of purged events that were not made again, with the reasons
     unreached: tuple[str, ...] = ()  # what is left for the person to do, one sentence each

@@ -1,4 +1,4 @@
-"""Queries without an engine: match a single event, and page backwards through all matches."""
+"""Event queries without an engine: match one event in memory, and page backwards through all matches of a log."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mica.model.mark import searchable_text
 from mica.store.candidates import query_terms
 from mica.words import terms
 
-EVENTS_AT_ONCE = 1_000  # read at a time
+EVENTS_AT_ONCE = 1_000  # per page
 
 
 class QueriedLog(Protocol):
-    """The one method of a log that paging needs."""
+    """The part of `EventLog` that paging needs."""
 
     async def query(self, query: EventQuery) -> list[Event]: ...
 
 
 def matcher(query: EventQuery) -> Callable[[Event], bool]:
-    """A function that returns True if an event matches the query, exactly as in a store. The limit is ignored.
+    """Return a function that is True for the events that a store would return for this query, apart from its limit.
 
     Raises InvalidInput when the text of the query has no word to search for.
     """
@@ -47,7 +47,7 @@ def matcher(query: EventQuery) -> Callable[[Event], bool]:
 
 
 async def latest_first(log: QueriedLog, query: EventQuery) -> AsyncIterator[list[Event]]:
-    """All matching events in pages, from the latest page to the first; within a page oldest first, each event once."""
+    """Yield all matching events in pages, each event once: the latest page first, but oldest first within a page."""
     query = msgspec.structs.replace(query, limit=EVENTS_AT_ONCE)
     shown_ids: set[EventId] = set()
     while True:
@@ -58,7 +58,7 @@ async def latest_first(log: QueriedLog, query: EventQuery) -> AsyncIterator[list
         oldest = events[0].at
         shown_ids = {event.id for event in events if event.at == oldest}
         until = oldest + timedelta(microseconds=1)
-        if until == query.until:  # a whole page of one moment: only a longer page gets past it
+        if until == query.until:  # all events of the page have the same time: only a longer page gets past them
             query = msgspec.structs.replace(query, limit=2 * query.limit)
         else:
             query = msgspec.structs.replace(query, until=until, limit=EVENTS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Find the space of a directory or an address. Its data is in the user's data folder, never in the repository."""
+"""Find the space of a directory or an address. Its data is stored in the user's data folder, never in a repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIX = ".db"
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """A space on this machine: its name, the root of relative paths, and the file."""
+    """A space on this machine: its name, the directory that relative paths start from, and its database file."""
 
     name: str
     root: Path
@@ -24,17 +24,18 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def space_of(directory: Path, *, home: Path) -> Space:
-    """The space of a directory: its git common directory, which worktrees share, else the directory itself.
+    """Return the space of a directory. All worktrees of a git repository share one space.
 
-    The directory need not exist: transcripts outlive the folders that they name.
+    Outside of git, each directory has its own space. The directory need not exist, because transcripts outlive the
+    folders that they name.
     """
     return _space_around(directory.expanduser().absolute(), home=home)
 
 
 def space_of_transcript_directory(directory: str, *, home: Path) -> Space | None:
-    """The space of a directory that a transcript names; None when it cannot be a directory of this machine.
+    """Return the space of a directory named in a transcript; None if it cannot be a directory of this machine.
 
-    A relative path or `~` is not completed: a path of another machine would lead into one of our spaces.
+    Relative paths and `~` give None: in a transcript of another machine they would select an unrelated space here.
     """
     if not directory.startswith("/"):
         return None
@@ -49,13 +50,13 @@ def space_of_transcript_directory(directory: str, *, home: Path) -> Space | None
 
 
 def spaces(home: Path) -> list[Path]:
-    """The files of all spaces, last used first."""
+    """Return the database files of all spaces, most recently used first."""
     found = list((home / "spaces").glob(f"*{SUFFIX}"))
     return sorted(found, key=lambda file: file.stat().st_mtime, reverse=True)
 
 
 def file_of(name: str, *, home: Path) -> Path:
-    """The file of the space with this name."""
+    """Return the database file of the space with this name."""
     return home / "spaces" / f"{name}{SUFFIX}"
 
 
@@ -68,17 +69,17 @@ def _space_around(directory: Path, *, home: Path) -> Space:
 
 
 def root_of(directory: Path) -> Path:
-    """The root of relative file paths in this directory: its git checkout, or the directory itself."""
+    """Return the directory that relative file paths start from: the git checkout, or the directory itself."""
     return _space_around(directory, home=Path()).root
 
 
 def is_address(target: Path | str) -> bool:
-    """True if a target names a server and not a file."""
+    """Return True if a target is the address of a server, False if it is a file."""
     return "://" in str(target)
 
 
 def without_password(target: Path | str) -> str:
-    """A target for display: without the passwords that an address may contain."""
+    """Return a target for display, without the passwords that an address may contain."""
     return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target)))
 
 
@@ -89,7 +90,7 @@ def _space(identity: Path, *, root: Path, home: Path) -> Space:
 
 
 def _git_common_directory(git: Path) -> Path | None:
-    """The directory that all worktrees of a repository share, from its `.git` folder or file."""
+    """Return the git directory that all worktrees share, given a `.git` folder or file; None if it is neither."""
     try:
         if git.is_dir():
             return git.resolve()
@@ -107,14 +108,14 @@ def _git_common_directory(git: Path) -> Path | None:
 
 
 class KnownSpace(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that remembers which space an address names. It holds no password."""
+    """The content of a file that records the id of the space at an address. It holds no password."""
 
     address: str
     space: str
 
 
 def recall_space(home: Path, address: object) -> str | None:
-    """The id of the space at this address, if it was opened from this machine before; None otherwise."""
+    """Return the id of the space at this address; None if it was never opened from this machine."""
     try:
         known = msgspec.json.decode(_address_file(home, address).read_bytes(), type=KnownSpace)
     except (OSError, msgspec.DecodeError):
@@ -123,7 +124,10 @@ def recall_space(home: Path, address: object) -> str | None:
 
 
 def remember_space(home: Path, address: object, space: str) -> None:
-    """Write down the id for `recall_space`. Without it, opening the space needs the server."""
+    """Record the id of the space at an address, so that it can be opened while the server is down.
+
+    A file that cannot be written is ignored.
+    """
     if recall_space(home, address) == space:
         return
     file = _address_file(home, address)

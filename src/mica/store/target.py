@@ -1,4 +1,4 @@
-"""Open the store that a target names: a file, an address, memory, or the space of the current directory."""
+"""Open the store that a target names: a file, a server address, `:memory:`, or the space of the current directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mica.store.sqlite.store import SqliteStore
 
 
 def never_waiting(file: Path) -> bool:
-    """Always False: no events are waiting for this file."""
+    """Return False: assume that no events are waiting to be written to this file."""
     return False
 
 
@@ -26,10 +26,10 @@ async def open_store(
     must_exist: bool = False,
     is_waiting: Callable[[Path], bool] = never_waiting,
 ) -> Store:
-    """The store that a target names, created if necessary.
+    """Open the store that a target names, and create it if necessary.
 
-    With `must_exist`, raises UnknownSpace for a missing store. A space also exists while events wait for its file,
-    which `is_waiting` reports.
+    With `must_exist`, raises UnknownSpace for a missing store. A store whose file is missing still exists if
+    `is_waiting` reports that events are waiting to be written to it. Raises InvalidInput for an unusable target.
     """
     if target == "":
         raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
@@ -38,12 +38,12 @@ async def open_store(
 
         return EphemeralStore()
     if str(target).startswith(("postgresql://", "postgres://")):
-        from mica.store.postgres.store import PostgresStore  # an extra
+        from mica.store.postgres.store import PostgresStore  # needs an optional dependency
 
         here = space_of(Path.cwd(), home=settings.home)
         return await PostgresStore.open(str(target), space=here.name, home=settings.home, must_exist=must_exist)
     if str(target).startswith(("http://", "https://")):
-        from mica.store.remote.client import open_remote  # an extra
+        from mica.store.remote.client import open_remote  # needs an optional dependency
 
         return await open_remote(str(target), settings=settings, must_exist=must_exist)
     if target is not None and is_address(target):
@@ -58,15 +58,21 @@ async def open_store(
 
 
 async def neighbours(store: Store) -> list[str]:
-    """The names of the spaces in the same PostgreSQL database that its role may enter; empty for other stores."""
-    from mica.store.postgres.store import PostgresStore  # an extra
+    """Return the names of all spaces in the PostgreSQL database of this store that its role may enter.
+
+    Empty for other kinds of stores.
+    """
+    from mica.store.postgres.store import PostgresStore  # needs an optional dependency
 
     return await store.names() if isinstance(store, PostgresStore) else []
 
 
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
-    """Create or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
-    from mica.store.postgres.store import prepare as prepare_schema  # an extra
+    """Create or migrate the schema at a PostgreSQL address, and grant the `admitted` roles access to it.
+
+    The address must be that of the owner of the schema.
+    """
+    from mica.store.postgres.store import prepare as prepare_schema  # needs an optional dependency
 
     await prepare_schema(address, admitted=admitted)
 
@@ -74,7 +80,7 @@ async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
 def _file(target: str | Path | None, settings: Settings) -> Path:
     if target is None:
         return space_of(Path.cwd(), home=settings.home).file
-    check_unicode("the file", str(target))  # SQLite takes no other names
+    check_unicode("the file", str(target))  # SQLite opens only files with valid Unicode names
     file = Path(target).expanduser()
     try:
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # reported by the code that opens it

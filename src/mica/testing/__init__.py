@@ -1,7 +1,7 @@
-"""Fakes and builders for tests, ours and yours: events, a clock set by hand, scripted models and providers.
+"""Fakes and builders for the tests of mica and of programs that use it: events, a clock, scripted models and providers.
 
-These names need no optional package. The contract of a store is in `mica.testing.contract` and needs pytest and
-hypothesis; random event histories are in `mica.testing.histories` and need hypothesis:
+The names here need no optional package. `mica.testing.contract` has the tests that every store must pass, and needs
+pytest and hypothesis; `mica.testing.histories` generates random event histories, and needs hypothesis:
 
     from mica.testing.contract import StoreContract
 

@@ -1,4 +1,4 @@
-"""Builders of events for tests, and a clock that the test moves."""
+"""Builders of events for tests, and a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HandClock:
         return self.at
 
     def monotonic(self) -> float:
-        """The time in seconds, for code that measures intervals."""
+        """Return the time in seconds, for code that measures intervals."""
         return self.at.timestamp()
 
     async def sleep(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class HandClock:
         await asyncio.sleep(0)
 
     def move(self, **by: float) -> None:
-        """Move the clock by hours=…, seconds=…; negative numbers move it back."""
+        """Move the clock by `hours=…`, `seconds=…` and so on, as in timedelta; negative numbers move it back."""
         self.at += timedelta(**by)
 
 
@@ -46,7 +46,7 @@ def build(
     origin: Origin = "agent",
     error: bool = False,
 ) -> Event:
-    """Build an event with this sequence in its id, `after_s` (by default `sequence`) seconds after START_AT."""
+    """Return an event whose id has this sequence, at `after_s` seconds (by default `sequence`) after START_AT."""
     at = START_AT + timedelta(seconds=sequence if after_s is None else after_s)
     return make_event(
         event_id(writer, sequence), name, data or {}, at=at, context=context, parent=parent, origin=origin, error=error

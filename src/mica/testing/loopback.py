@@ -1,8 +1,8 @@
-"""Scripted models for real coding agents: the APIs of Anthropic, OpenAI and Google on loopback, tool calls included.
+"""A scripted model for real coding agents: the APIs of Anthropic, OpenAI and Google on loopback, with tool calls.
 
-With it an unmodified program runs a whole session, reads files, runs commands and calls hooks and MCP servers, without
-a model, an account or a network. One step of the script answers one request that offers tools; requests without them
-(titles, routing) get a word and use no step. After the last step every answer is "Done."
+With it, an unmodified coding agent runs a whole session, in which it reads files, runs commands and calls hooks and MCP
+servers, without a model, an account or a network. One step of the script answers one request that offers tools; other
+requests (for titles or routing) are answered with "ok" and use no step. After the last step every answer is "Done."
 
     call = ScriptedCall("Read", {"file_path": "/srv/shop/src/auth.py"})
     with ScriptedModelServer([ScriptedStep("Let me look.", calls=[call])]) as models:
@@ -27,22 +27,25 @@ USAGE = {"input_tokens": 11, "cache_creation_input_tokens": 222, "cache_read_inp
 
 
 class ScriptedCall(msgspec.Struct, frozen=True):
-    """A tool call of the model."""
+    """A tool call that the scripted model makes."""
 
     name: str
     input: dict[str, object]
-    namespace: str = ""  # of the tools of an MCP server, for clients that have namespaces
+    namespace: str = ""  # of the tools of an MCP server, for clients that use namespaces
 
 
 class ScriptedStep(msgspec.Struct, frozen=True):
-    """One answer of the model."""
+    """One answer of the scripted model: a text, tool calls, or both."""
 
     text: str = ""
     calls: Sequence[ScriptedCall] = ()
 
 
 class ScriptedModelServer(LocalServer):
-    """A server that plays a script. `requests` holds the body of every request that offered tools."""
+    """A model server that answers with the steps of a script.
+
+    `requests` holds the body of every request that offered tools.
+    """
 
     def __init__(self, steps: Sequence[ScriptedStep]) -> None:
         self.requests: list[Body] = []
@@ -69,7 +72,10 @@ class ScriptedModelServer(LocalServer):
 
 
 class LoopbackConnection(QuietConnection):
+    """A request handler that answers with the steps that `take` returns, in the protocol of the requested path."""
+
     def take(self, body: Body) -> tuple[str, ScriptedStep]:
+        """Return a tag for the ids in the response, and the step that answers this request."""
         raise NotImplementedError
 
     def do_HEAD(self) -> None:

@@ -1,4 +1,4 @@
-"""Models for tests: scripted answers, recordings of real conversations, and an encoder that needs no model."""
+"""Language models for tests: scripted answers, recordings of real conversations, and an encoder without a model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Step: TypeAlias = "str | dict[str, Any] | list[Any] | Exception | Callable[[Requ
 
 
 class ScriptedModel:
-    """A model that answers from a script, one step per request, and collects the requests in `requests`.
+    """A model that answers each request with the next step of a script, and collects the requests in `requests`.
 
-    A step is a text, a value that is sent as JSON, an error that is raised, or a function of the request. A streamed
-    answer comes word by word. A request after the last step raises InvalidInput.
+    A step is a text, a list or dict that becomes JSON, an exception to raise, or a function from the request to a text.
+    A streamed answer comes word by word. A request after the last step raises InvalidInput.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ScriptedModel:
         )
 
     async def close(self) -> None:
-        """Holds no resources."""
+        """Do nothing: this model holds no resources."""
 
 
 def scripted(
@@ -78,7 +78,7 @@ def scripted(
     timing: Timing | None = None,
     space: str = "",
 ) -> Models:
-    """Models whose four tiers all use the given models, or one scripted model with the given steps."""
+    """Return `Models` whose four tiers all use the given models, or one `ScriptedModel` with the given steps."""
     models = [step for step in steps if not isinstance(step, str | dict | list | Exception) and hasattr(step, "pieces")]
     chain: list[Any] = models or [ScriptedModel(*steps)]  # type: ignore[arg-type]  # then all are steps
     chains: dict[Tier, list[Model]] = dict.fromkeys(get_args(Tier), chain)
@@ -86,7 +86,7 @@ def scripted(
 
 
 class _Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a recording."""
+    """One request and its answer: a line of a recording."""
 
     model: str
     able: Capabilities
@@ -96,10 +96,10 @@ class _Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded(path: str | Path, model: Model | None = None) -> Model:
-    """A model that records every exchange in a file, one JSON line each. Without `model`, it plays the file back.
+    """Return a model that passes requests to `model` and records them in a file; without `model`, play the file back.
 
-    Playback answers only recorded requests, each as often as it was recorded and in the same order.
-    Raises InvalidInput if there is no recording, and for a request that is not in it.
+    A recording has one JSON line per request. Playback answers only recorded requests, each as often as it was recorded
+    and in the same order. It raises InvalidInput if there is no recording, and for a request that is not in it.
     """
     return _Playback(Path(path)) if model is None else _Recorder(Path(path), model)
 
@@ -153,27 +153,30 @@ class _Playback:
         self.capabilities = lines[0].able
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Playback is free."""
+        """Return a price of 0: playback is free."""
         return 0.0, "recording"
 
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
-        left = self._exchanges[_key(request)]
-        if not left:
+        remaining = self._exchanges[_key(request)]
+        if not remaining:
             question = request.messages[-1].text[:80]
             raise InvalidInput(
                 f"{self._path} has no answer left to {question!r}; record it again with recorded(path, model)"
             )
-        exchange = left.popleft()
+        exchange = remaining.popleft()
         for piece in exchange.pieces if streamed else ["".join(exchange.pieces)]:
             yield piece
         yield exchange.usage
 
     async def close(self) -> None:
-        """Holds no resources."""
+        """Do nothing: playback holds no resources."""
 
 
 class WordEncoder:
-    """An encoder without a model: texts are similar if they share words, or words that `meanings` equates."""
+    """A text encoder without a model: texts are similar if they share words.
+
+    `meanings` maps a word to another word that is to count as the same.
+    """
 
     def __init__(self, meanings: Mapping[str, str] | None = None, *, model: str = "words") -> None:
         self.model = model
@@ -198,6 +201,6 @@ def _key(request: Request) -> bytes:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line, each with the space after it, so that joining them gives the line."""
+    """Return the words of a line, each with the space after it, so that joining them gives the line."""
     words = line.split(" ")
     return [word + " " for word in words[:-1]] + [words[-1]] if words[-1] else [word + " " for word in words[:-1]]

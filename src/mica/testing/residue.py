@@ -1,4 +1,4 @@
-"""Searches the files of a space for remains of a text: raw, compressed, and on free pages."""
+"""Search the files of a space for remains of a text: as raw bytes, in compressed data, and on free database pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAME = b"\x28\xb5\x2f\xfd"  # the magic number of a zstd frame
 
 
 def residue(folder: Path, needles: list[str]) -> list[str]:
-    """Return one line for each place that contains a needle."""
+    """Return one line for each file in a folder and each of these texts that it still contains."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -34,7 +34,7 @@ def residue(folder: Path, needles: list[str]) -> list[str]:
 
 
 def _decompress(stored: bytes) -> Iterator[bytes]:
-    """Yield the content of every frame that starts in these bytes, as far as it can be read."""
+    """Yield the decompressed content of every zstd frame that starts in these bytes, as far as it can be read."""
     start = stored.find(FRAME)
     while start >= 0:
         decoder = zstd.ZstdDecompressor()
@@ -51,7 +51,7 @@ def _decompress(stored: bytes) -> Iterator[bytes]:
 
 
 def _values(path: Path) -> Iterator[bytes]:
-    """Yield every binary value of every table, with its decompressed content."""
+    """Yield every binary value in the tables of a SQLite file, followed by its decompressed content."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
@@ -62,5 +62,5 @@ def _values(path: Path) -> Iterator[bytes]:
 
 
 def with_frames(value: bytes) -> bytes:
-    """Return a stored value followed by the content of every frame in it."""
+    """Return a stored value followed by the decompressed content of every zstd frame in it."""
     return value + b"".join(_decompress(value))

@@ -1,6 +1,6 @@
 """A sample space in which agents have worked for some weeks, for tests and screenshots.
 
-Everything in it is made up. It is recorded through the public verbs, so it obeys every law.
+Everything in it is made up. It is recorded through the public methods of `Memory`, so it obeys every law of the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mica.model.walk import OFFER, OUTCOME, Outcome
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of task: its prompt, its files, and the findings of each session."""
+    """A kind of task: its prompt, its files, and alternative sets of findings, of which a session records one."""
 
     prompt: str
     paths: tuple[str, ...]
@@ -41,7 +41,7 @@ KINDS = (
                 "Added a test that logs in twice with different targets",
             ),
             (
-                "Sessions end after an hour even while somebody types, because only page views count",
+                "Sessions end after an hour even while a user types, because only page views count",
                 "Every request with a session makes it young again, also those of scripts",
                 "The hour is a setting now, and staging uses five minutes to find such faults",
             ),
@@ -75,11 +75,11 @@ KINDS = (
             (
                 "The migration of orders locked the table for nine minutes on staging",
                 "Large tables are migrated in batches of ten thousand rows, outside of the release",
-                "Added a backfill that can be stopped and goes on where it was",
+                "Added a backfill that can be stopped and continues where it was",
             ),
             (
                 "Two machines ran the same migration at once, and one of them failed half way",
-                "Whoever migrates holds an advisory lock, and the others wait for it",
+                "The migrating process holds an advisory lock, and the others wait for it",
                 "The order of migrations is checked when the program starts",
             ),
         ),
@@ -101,18 +101,21 @@ KINDS = (
         ),
     ),
 )
-NOW = "now"  # the active session
+NOW = "now"  # the name of the session that is still active
 AGENTS = ("claude-code", "codex", "gemini-cli")
 ELSEWHERE = ("clock", "money", "texts", "settings")  # unrelated files that are also read
 OPEN = (
     ("Who may see the orders of a deleted customer?", "question"),
-    ("The importer stops at files over 2 GB, and nobody knows why", "friction"),
+    ("The importer stops at files over 2 GB, and we do not know why", "friction"),
     ("Write down how the discounts are rounded", "todo"),
 )
 
 
 async def work(memory: Memory, *, now: datetime, weeks: int = 5, offers: bool = True) -> None:
-    """Record the work of three agents on four kinds of tasks, crystallize it, and make two briefs."""
+    """Record some weeks of work by three agents on four kinds of tasks, summarize it in crystals, and make two briefs.
+
+    The same arguments record the same work. With `offers`, trails are offered to the sessions.
+    """
     draw = random.Random(7)  # the same space every time
     begins = now - timedelta(weeks=weeks)
     for day in range(7 * weeks - 1):

@@ -1,4 +1,4 @@
-"""Sources for tests: declared in the text of a settings file, or scripted with a few facts."""
+"""Information sources for tests: declared in the text of a settings file, or scripted with a few facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ ABOUT = Concept("judgment", "code_review", "abc123")
 
 
 def declared(text: str, *, folder: Path, **variables: str) -> SourceRegistry:
-    """The sources of a settings file with this text; relative paths start from `folder`."""
+    """Return the sources that a settings file with this text declares.
+
+    The file is written to `folder`, where relative paths start. `variables` are environment variables.
+    """
     file = folder / "config.toml"
     file.write_text(text, encoding="utf-8")
     return SourceRegistry(
@@ -32,12 +35,15 @@ def declared(text: str, *, folder: Path, **variables: str) -> SourceRegistry:
 
 
 async def ask(sources: SourceRegistry | Sources, name: str, concept: Concept = ABOUT) -> Sequence[Fragment]:
-    """The fragments of one source about a concept."""
+    """Ask the source with this name about a concept; returns its fragments."""
     return await sources[name].fragments(Question(concept=concept, now=NOW))
 
 
 class ScriptedSource:
-    """A source of a few facts, or of an error. `requests` holds the concepts that it was asked about."""
+    """A source that answers every question with the same facts, or raises `error` if that is set.
+
+    `requests` holds the concepts that it was asked about.
+    """
 
     def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
         self.declared = SourceDeclaration(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
@@ -63,11 +69,11 @@ class ScriptedSource:
         ]
 
     async def close(self) -> None:
-        """Holds no resources."""
+        """Do nothing: this source holds no resources."""
 
 
 def task_fan_out(sources: Iterable[Source]) -> FanOut:
-    """Return a fan-out over sources that answer tasks, with an empty store."""
+    """Return a fan-out that queries these sources, with an empty store."""
     store = EphemeralStore()
     replies = Replies(store.replies, store.purges, own=lambda: "")
     changes = Changes(

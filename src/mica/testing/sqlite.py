@@ -1,4 +1,4 @@
-"""An SQLite store without a worker thread, for tests that inspect the file between two calls."""
+"""A SQLite store without a worker thread, for tests that inspect the file between two calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class DirectStore:
-    """A store whose methods run at once in the calling thread and return values instead of coroutines."""
+    """A SQLite store whose methods run in the calling thread and return values instead of coroutines."""
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self.core = SqliteCore(path, busy_ms=busy_ms)
@@ -47,7 +47,7 @@ class DirectStore:
 
 
 class DirectRole:
-    """A role whose coroutines run to completion at once."""
+    """Wraps a role of a store, so that calling one of its async methods returns the result directly."""
 
     def __init__(self, role: object) -> None:
         self._role = role
@@ -74,7 +74,7 @@ class _DirectWorker(SqliteWorker):
 
 
 def _result(call: Coroutine[Any, Any, object]) -> object:
-    """The result of a coroutine that never waits."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         call.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""Ageing: old events are compressed on demand, and in the background of a long-running process while it is idle."""
+"""Ageing: compresses old events, on request or in the background of a long-running process while it is idle."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Ageing:
         self._task = asyncio.get_running_loop().create_task(self._keep_ageing(), name="mica-ageing")
 
     def disturb(self) -> None:
-        """Something was stored: start waiting for an idle period again."""
+        """Restart the wait for an idle period, because something was stored."""
         self._is_quiet = False
 
     async def close(self) -> None:
-        """Stop. A step is one transaction: it is either done or not."""
+        """Stop the background task. The current step is one transaction, so it is completed or has no effect."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -61,7 +61,7 @@ class Upkeep:
     # -- Jobs
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the due jobs, of these kinds or all, that no other process is running; returns them."""
+        """Run the due jobs of these kinds, by default all, that no other process is running; returns the runs."""
         check_several("kinds", kinds)
         await self._log.stored()
         ran = await self._scheduler.tick(kinds)
@@ -70,25 +70,25 @@ class Upkeep:
         return ran
 
     async def planned(self) -> list[Work]:
-        """The jobs of this space: when each is due, and which process is running it."""
+        """Return the jobs of this space: when each is due, and which process is running it."""
         return await self._store.work.all()
 
     # -- Health
 
     async def sizes(self) -> Sizes:
-        """How much this space holds. If very many events wait for the store, only their number is included."""
+        """Return how much this space holds. If very many events wait for the store, only their number is included."""
         await self._log.reads()
         async with self._log.paused() as waiting:
             sizes = await self._store.files.sizes()
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def backlog(self) -> tuple[int, int]:
-        """The number of events waiting to be stored, of all processes, and the size of their segments in bytes."""
+        """Return the number of events of all processes that wait to be stored, and the bytes of their segments."""
         return await asyncio.to_thread(backlog, self._store.segments)
 
     @property
     def segments(self) -> Path | None:
-        """The folder in which events wait; None for a space that ends with the process."""
+        """The folder with the events that wait to be stored; None for a space that ends with the process."""
         return self._store.segments
 
     @property
@@ -117,7 +117,7 @@ class Upkeep:
     # -- Vectors and ageing
 
     async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Make the missing vectors of marks, latest first; returns how many, or 0 without an embedding model.
+        """Compute the missing vectors of marks, latest first; returns how many, or 0 without an embedding model.
 
         A long-running process does this automatically while it is idle.
         """
@@ -127,7 +127,7 @@ class Upkeep:
         return await self._vectors.catch_up(on_progress=on_progress)
 
     async def without_vector(self) -> int | None:
-        """The number of marks that have no vector yet; None without an embedding model."""
+        """Return the number of marks that have no vector yet; None without an embedding model."""
         if self._vectors is None:
             return None
         await self._log.stored()
@@ -173,7 +173,9 @@ class Upkeep:
             await store.close()
 
     async def allow(self, value: str) -> list[EventId]:
-        """Allow a purged value to be recorded again, and record that without the value; returns the purges' records.
+        """Allow a purged value to be recorded again; returns the ids of the lifted purges' records.
+
+        The permission is recorded without the value.
 
         Purged content stays purged, including content from before the purge that arrives later. Raises InvalidInput if
         no purge of this value alone is in force.
@@ -188,16 +190,16 @@ class Upkeep:
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref | str) -> Ref:
-        """Exempt these events, or those of these ids, from retention."""
+        """Exempt events, passed as events or ids, from retention; returns the reference of the record."""
         return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
 
     def unpin(self, *events: Event | Ref | str) -> Ref:
-        """Make these events subject to retention again."""
+        """Make events subject to retention again; returns the reference of the record."""
         return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
 
 
 def _ids(events: Sequence[Event | Ref | str]) -> list[str]:
-    """The ids of events. Raises InvalidInput if there are none, or one is not an id."""
+    """Return the ids of events. Raises InvalidInput if there are none, or one is not an id."""
     if not events:
         raise InvalidInput("no events; pass events or their ids")
     ids = [each.id if isinstance(each, Event | Ref) else str(each) for each in events]

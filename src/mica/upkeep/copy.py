@@ -1,4 +1,4 @@
-"""Copying a whole space from one store into another: in order, resumable, verified."""
+"""Copies a whole space from one store into another: in order, resumable, verified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_EVENTS = 1_000  # one transaction of the target
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a copy."""
+    """The counts of events in a copy."""
 
     events: int  # in the source
     stored: int  # new in the target
@@ -32,9 +32,9 @@ async def copy(
     into_other: bool = False,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> CopyResult:
-    """Copy every event of the source into the target, then verify that it is there.
+    """Copy every event of the source into the target, then verify that all are there.
 
-    An interrupted copy continues when it is called again: events that are there already count as repeated. Purges of
+    To continue an interrupted copy, call it again: events already in the target count as `repeated`. Purges of
     the source apply to the target too, including events that arrive there later. Raises DuplicateEvent when the target
     has other content under the same id, and StoreError when the verification fails.
 

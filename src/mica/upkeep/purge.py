@@ -1,4 +1,4 @@
-"""Purging: removing content from the store, segments and exported files. Retention is a purge by age."""
+"""Purging: removes content from the store, segments and exported files. Retention is a purge by age."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 class Purger:
     """Removes content from one space: from the store, from segments, and from files that mica wrote.
 
-    `trails` returns the trails of the space, whose published files are written again; `remake` makes crystals again
-    whose sources were purged.
+    `trails` returns the trails of the space, whose published files a purge rewrites. `remake` makes new crystals in
+    place of those whose sources were purged.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class Purger:
             await self._store.purges.add(purge)
         await self._log.flush()
         match = await self._match(selection)
-        crystals = await self._named(match, CRYSTAL)
-        records = await self._named(match, PURGE)
+        crystals = await self._matching(match, CRYSTAL)
+        records = await self._matching(match, PURGE)
         to_remake = await crystals_to_remake(self._store.crystals, crystals.values(), selection)
         surviving = await survivors(self._store.log, to_remake, records.values(), selection)
         others = [crystal_of(event) for event in crystals.values() if event.id not in selection.ids]
@@ -155,7 +155,7 @@ class Purger:
         await self._log.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, match, selection=selection, tombstone=tombstone)
-        quoting = await self._quoting(match.ids)
+        quoting = await self._describe_quoting_files(match.ids)
         purged = msgspec.structs.replace(
             _purged(match),
             first=(),
@@ -183,11 +183,11 @@ class Purger:
             await self._store.purges.add(purge.lift(at=at, tombstone=tombstone))
             data = {"purge": purge.tombstone.purge}
             await self._log.append([make_event(tombstone.purge, ALLOWED, data, at=at, context=context, origin="user")])
-        await self._log.learn_purges()
+        await self._log.reload_purges()
         return [purge.tombstone.purge for purge in purges]
 
-    async def _quoting(self, purged: Collection[EventId]) -> list[str]:
-        """Sentences about status files that quote purged crystals; they belong to people, who must check them."""
+    async def _describe_quoting_files(self, purged: Collection[EventId]) -> list[str]:
+        """Return one sentence for each status file that quotes purged crystals. mica does not change these files."""
         ids = set(purged)
         records = await self._store.log.query(EventQuery(names=(QUOTED,), limit=None))
         quoting = [_quoted(record) for record in records]
@@ -195,7 +195,10 @@ class Purger:
         return [f"{path} on {host} and its backups may quote purged marks: check them" for path, host in files]
 
     async def _match(self, selection: Selection) -> PurgeMatch:
-        """The matching events, preceded by events that quote them, so that an interrupted purge leaves no quotation."""
+        """Find the matching events and those that quote them.
+
+        Quoting events come first in `ids`, so that an interrupted purge never leaves a quotation of a purged event.
+        """
         match = await find(self._store.log, selection)
         known = set(match.ids)
         crystals = [each for each in await self._store.crystals.citing(match.ids) if each not in known]
@@ -216,8 +219,8 @@ class Purger:
         ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(match, ids=ids, names=dict(sorted(names.items())))
 
-    async def _named(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
-        """The matching events of this name."""
+    async def _matching(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
+        """Return the matching events of this name, by id."""
         if not match.names.get(name):
             return {}
         events = [event for some in steps(match.ids) for event in await self._store.log.get_many(some)]
@@ -270,7 +273,7 @@ class Purger:
             stone = tombstones.get(identifier)
             if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
                 return stone
-            # Retention moved it into an archive, where it stays until a person purges it.
+            # Retention moved the event into an archive file, where it stays until a person purges it.
             return make_tombstone(stone, tombstone) if event is not None and selection.fits(event) else None
 
         rewritten: list[str] = []

@@ -29,13 +29,13 @@ class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool  # False: nothing is purged
     classes: dict[str, int]  # the number of purged events, by class
     kept: dict[str, int] = {}  # the number of old events that stay, by the pattern that keeps their name
-    cited: int = 0  # the number of old events that stay because they are pinned or a retained event refers to them
+    cited: int = 0  # the number of old events that stay because they are pinned or a kept event refers to them
     archive: str | None = None  # the file that holds the purged events
     unreached: tuple[str, ...] = ()
 
 
 def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
-    """The class of an event and its retention period; of several classes, the one with the longest period."""
+    """Return the class of an event and its retention period; of several classes, that with the longest period."""
     days: list[tuple[float, Class]] = [(settings.default_days, "default")]
     if event.depth > DEEP:
         days.append((settings.deep_days, "deep"))
@@ -54,9 +54,9 @@ class DueEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> DueEvents:
-    """The events to purge now.
+    """Return the events to purge now, by class, and the numbers of old events that stay.
 
-    An event stays while it is pinned, or while a retained event is its direct child or contains its id.
+    An old event stays while it is pinned, or while an event with a name in `keep` is its child or contains its id.
     """
     kept_counts = dict.fromkeys(settings.keep, 0)
     keep_patterns: dict[str, str | None] = {}  # by event name; None if no pattern keeps it

@@ -1,7 +1,7 @@
-"""The schedule of recurring jobs, without a daemon.
+"""Runs recurring jobs without a daemon.
 
-Jobs are planned in the store, so that each runs in one of the processes that share it. Any active process runs due
-jobs: one that observes, `mica upkeep tick`, or a server by its clock. Every job can be repeated safely.
+Jobs are planned in the store, so that of all processes that share it, one runs each due job: a process that records
+events, `mica upkeep tick`, or a server. Every job can be repeated safely.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[], Awaitable[int]]  # returns how much was done
 
     def after(self, now: datetime) -> datetime:
-        """The time at which it is due again."""
+        """Return the time at which the job is due again after a run at `now`."""
         if self.at is None:
             return now + self.every
         local = now.astimezone(self.zone)
@@ -74,7 +74,7 @@ class Scheduler:
         self._task: asyncio.Task[list[JobRun]] | None = None
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the due jobs, of these kinds or all, that no other process is running; returns them.
+        """Run the due jobs of these kinds, by default all, that no other process is running; returns the runs.
 
         A failed job is retried at its next scheduled time.
         """

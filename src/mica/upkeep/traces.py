@@ -1,4 +1,4 @@
-"""Traces of a purged text in segments that this process cannot fold: damaged ones, and those of other processes."""
+"""Finds purged text in segment files that this process cannot store: damaged ones, and those of other processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.events.segment import SUFFIX
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """The segments with traces of a purged text."""
+    """The segments that contain purged text, or could not be searched for it."""
 
     removed: tuple[str, ...] = ()  # damaged segments that held the texts
     unresolved: tuple[str, ...] = ()  # one sentence for each file that a person must check
@@ -23,7 +23,7 @@ def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
     """Search the segments of a folder for the texts of a purged event, and remove damaged segments that contain them.
 
     The readable events of a damaged segment are stored already. A segment of a running process is only reported.
-    Without texts, every segment is reported.
+    If `texts` is empty, every segment is reported.
     """
     removed: list[str] = []
     unresolved: list[str] = []
@@ -48,7 +48,7 @@ def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
 
 
 def _contains(path: Path, texts: Sequence[str]) -> bool:
-    """True if a file contains all of these texts, either verbatim or JSON-escaped."""
+    """Return True if a file contains all of these texts, each verbatim or JSON-escaped."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:

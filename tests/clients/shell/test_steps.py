@@ -439,6 +439,12 @@ FRAGMENTS = st.sampled_from(
 COMMANDS = st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join))
 
 
+def test_reading_an_empty_file_has_no_last_line() -> None:
+    [read] = steps("cat notes.txt", lines_of=lambda _path: 0)
+
+    assert (read.path, read.start_line, read.end_line) == ("notes.txt", 1, None)
+
+
 @given(command=COMMANDS, output=st.none() | COMMANDS, ok=st.booleans(), total=st.none() | st.integers(0, 99))
 def test_no_input_raises_and_every_step_is_sound(command: str, output: str | None, ok: bool, total: int | None) -> None:
     for found in steps(command, output=output, ok=ok, lines_of=lambda _path: total):

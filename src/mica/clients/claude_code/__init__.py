@@ -1,4 +1,4 @@
-"""Claude Code: two entries in its settings declare the plugin, which it loads from mica's data folder."""
+"""Claude Code: its `Client` entry, and its installation as a plugin that two settings entries declare."""
 
 from __future__ import annotations
 

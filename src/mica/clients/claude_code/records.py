@@ -1,9 +1,10 @@
-"""The records of a Claude Code transcript, and the words that a person typed in them.
+"""Decodes the records of a Claude Code transcript, and finds the words that a person typed in them.
 
 The vendor calls the format internal, so every field may be missing and every type may be wrong. Fields not
-named here are skipped without being built: most bytes of a transcript are texts that it holds several times.
+named here are skipped without being decoded: most bytes of a transcript are texts that it contains several times.
 
-Records of type `user` also carry text from hooks, commands, the editor and other agents. None of it counts as typed.
+Records of type `user` also contain text from hooks, commands, the editor and other agents, which does not count as
+typed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import msgspec
 from mica.clients.prompts import Prompt, PromptFilter, SlashCommand, TypedPrompt, parse_command
 from mica.clients.records import Count, Shape, TextPart, text_of
 
-# Types without anything to record. The host writes `attachment` for hooks and re-attached files; prompts that were
-# typed while the agent worked arrive that way too.
+# Record types without events. Claude Code writes `attachment` for hooks and re-attached files, and also for prompts
+# that were typed while the agent worked, which `is_ignored` lets through.
 IGNORED = frozenset(
     (
         *("agent-name", "ai-title", "api-request", "api-request-blob", "api-request-shape", "atis-latch"),
@@ -38,14 +39,14 @@ _ATTACHMENT_FIRST = re.compile(
 
 
 def is_ignored(line: bytes) -> bool:
-    """True if the first bytes of a whole line show a record without events."""
+    """Return True if the first bytes of a complete line show that its record has no events."""
     first = _TYPE_FIRST.match(line)
     ignored = first[1].decode() in IGNORED if first else _ATTACHMENT_FIRST.match(line) is not None
     return ignored and _TYPED_MEANWHILE not in line and line.find(BEGINNING, 1) < 0
 
 
 class ClaudeBlock(msgspec.Struct, gc=False):
-    """A part of a message: text, a tool call or its result."""
+    """A part of a message: a text, a tool call or a tool result."""
 
     type: str | None = None
     text: str | None = None
@@ -132,7 +133,7 @@ class ClaudeRecord(msgspec.Struct, rename="camel", gc=False):
 
 
 class ClaudeInput(msgspec.Struct, gc=False):
-    """The arguments of a tool call that name what it touches."""
+    """The arguments of a tool call that name the files it accesses, of all tools together."""
 
     file_path: str | None = None
     notebook_path: str | None = None
@@ -170,7 +171,7 @@ class ClaudePatch(msgspec.Struct, rename="camel", gc=False):
 
 
 class ClaudeResult(msgspec.Struct, rename="camel", gc=False):
-    """The structured result beside a message; its fields depend on the tool."""
+    """The structured result that a record has besides its message; its fields depend on the tool."""
 
     type: str | None = None
     file: ClaudeFile | None = None  # Read
@@ -222,27 +223,27 @@ _REASON = "the user said:\n"
 
 
 def typed(record: ClaudeRecord) -> Prompt | None:
-    """The prompt that a person typed in this record; None when the host or another agent wrote it."""
+    """Return the prompt that a person typed in this record; None if Claude Code or another agent wrote it."""
     if record.is_meta or record.is_compact_summary or record.is_visible_in_transcript_only or record.message is None:
         return None
     return _typed(record.message.content, record.origin)
 
 
 def typed_while_working(attachment: Attachment) -> Prompt | None:
-    """The prompt that a person typed while the agent worked; it is delivered without a record of its own."""
+    """Return the prompt that a person typed while the agent worked, from its attachment; None for any other."""
     if attachment.type != "queued_command" or attachment.is_meta or attachment.command_mode != "prompt":
         return None
     return _typed(attachment.prompt, attachment.origin)
 
 
 def typed_in_hook(text: str) -> Prompt | None:
-    """The prompt in a hook's payload, where a slash command is as it was typed."""
+    """Return the prompt in a hook's payload, in which slash commands appear as they were typed."""
     prompt = _typed(text, None)
     return parse_command(prompt.text) if isinstance(prompt, TypedPrompt) else prompt
 
 
 def reason_of_refusal(text: str) -> str | None:
-    """The words by which the person refused a tool call."""
+    """Extract the reason that a person gave when refusing a tool call; None if there is none."""
     if not text.startswith(_REFUSAL) or _REASON not in text:
         return None
     return text.partition(_REASON)[2].partition("\n\nNote: The user's next message")[0].strip() or None

@@ -1,4 +1,4 @@
-"""The files and lines that a Claude Code tool call touched, and its tokens (A-12, TA-02)."""
+"""Finds the files and lines that a Claude Code tool call accessed, and its tokens (A-12, TA-02)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REFUSED = re.compile(
     r"|No such tool available|InputValidationError|Sibling tool call errored|Cancelled: parallel tool call)"
 )
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})(?:\n|$)")
-_MOVED_AWAY = "<persisted-output>"  # in place of a long output that the host moved into a file
+_MOVED_AWAY = "<persisted-output>"  # stands in for a long output that Claude Code moved into a file
 _PARTS = Shape(list[TextPart])
 
 
@@ -46,13 +46,13 @@ class ClaudeToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
     call: ClientCall
     arguments: ClaudeInput
-    lines: int | None = None  # of the text to be written
+    lines: int | None = None  # the number of lines that a Write call writes
     result: ClaudeResult
     text: str  # what the model received
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of a call from a hook: the `tool_input` as arguments, the `tool_response` or error as result."""
+    """Build the events of a call from a hook, whose result is the hook's `tool_response` or its error."""
     arguments = INPUT.fit(call.arguments, tally) or ClaudeInput()
     result = (RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or ClaudeResult()
     written = _text(arguments.content, tally) if call.tool == "Write" else None
@@ -67,7 +67,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 
 
 def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> str:
-    """The text that the model received, as far as the structured result has it."""
+    """Return the text that the model received, as far as the structured result has it."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -78,7 +78,7 @@ def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> 
 
 
 def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     if use.call.failed or use.call.denied:
         return _failure(use, files)
     match use.call.tool:
@@ -99,7 +99,7 @@ def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list
 
 
 def guess(result: ClaudeResult) -> str | None:
-    """The tool that returns such a result, for a call whose own record was lost."""
+    """Guess the tool from its result, for a call whose own record is missing; None if the result does not show it."""
     if result.file is not None:
         return "Read"
     if result.structured_patch is not None and result.file_path:
@@ -121,7 +121,7 @@ def _run(use: ClaudeToolCall) -> EventDraft:
 
 
 def _failure(use: ClaudeToolCall, files: FileNames) -> list[EventDraft]:
-    """The events of a failed call. A refused call touched nothing; a failed read still shows where the agent looked."""
+    """Build the events of a failed or refused call. A failed read still shows which file the agent looked for."""
     call = use.call
     text = use.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
     if not (call.denied or _REFUSED.match(text)):
@@ -183,7 +183,7 @@ def _hunks(patch: Iterable[ClaudePatch]) -> list[Hunk]:
 
 
 def _grep(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The hits of a search: file names only, or the lines of `path:N:text`."""
+    """Build the events of a search from its result: file names only, or lines such as `path:N:text`."""
     pattern = use.arguments.pattern or ""
     names = use.result.filenames or []
     text = use.text

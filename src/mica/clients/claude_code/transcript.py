@@ -1,12 +1,12 @@
 """Reads Claude Code transcripts into events.
 
-`~/.claude/projects/<folder>/<session>.jsonl` has one record per line; subagents write files of their own beside it.
+`~/.claude/projects/<folder>/<session>.jsonl` has one record per line; subagents write separate files next to it.
 Every read, search, edit and command becomes an event in the order of access, with its lines, tokens and hash (A-12,
-TA-02). Prompts, commits and closing words become marks, verbatim except for secrets (U-01). Text that hooks, memory or
-the host inserted is ignored (TC-11).
+TA-02). Prompts, commits and the agent's closing words become marks, verbatim except for secrets (U-01). Text that
+hooks, mica or Claude Code itself inserted is ignored (TC-11).
 
-An event's id is derived from the transcript's name for a prompt, call or answer, so reading a file twice, in pieces, in
-another order or as a fork gives the same ids.
+An event's id is derived from the transcript's own id of a prompt, call or answer, so reading a file twice, in pieces,
+in another order or as a fork results in the same ids.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ from mica.events.json_lines import read_lines
 from mica.model.event import Event, Ref
 
 NAME = "claude-code"
-HEAD_LINES_MAX = 200  # the host writes a few dozen records before the first one with the session's folder
+HEAD_LINES_MAX = 200  # Claude Code writes a few dozen records before the first one with the session's folder
 RECORDS = ("user", "assistant", "system", "attachment")
-PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
+PENDING_MAX = 10_000  # calls without a result; in a transcript with more, results are missing
 
 _TURN_ENDS = ("turn_duration", "stop_hook_summary", "compact_boundary")
 
 
 class PendingClaudeCall(msgspec.Struct, frozen=True):
-    """A tool call whose result is not known yet."""
+    """A tool call whose result was not read yet."""
 
     tool: str
     arguments: ClaudeInput
-    lines: int | None = None  # of the text to be written
+    lines: int | None = None  # the number of lines that a Write call writes
 
 
 class ClaudeTranscript(EventBuilder):
-    """Builds the events of one transcript. Remembers ids, open calls and lengths of files, never texts."""
+    """Builds the events of one transcript. Between records it keeps ids, pending calls and lengths of files."""
 
     def __init__(self, name: str, root: str | None) -> None:
         super().__init__(NAME, has_unique_names=True, session=name, root=root)
-        self.prompts: dict[str, str] = {}  # a prompt's name and the record that opened it
+        self.prompts: dict[str, str] = {}  # for each prompt id, the record in which it first occurred
         self.pending: dict[str, PendingClaudeCall] = {}
 
     def take(self, record: ClaudeRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """The events of this record."""
+        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
         self.begin(number, tally)
         if record.type not in RECORDS:
             if record.type not in IGNORED:
@@ -106,14 +106,14 @@ class ClaudeTranscript(EventBuilder):
             self.start(cwd=record.cwd, branch=record.git_branch, version=record.version)
 
     def _name(self, record: ClaudeRecord) -> str:
-        """The name of a record: its uuid, else its place in the session."""
+        """Return a name for a record: its uuid, or else its time and number in the session."""
         return record.uuid or f"{self.session}:{self.at}:{self.number}"
 
     # -- Prompts
 
     def _user(self, record: ClaudeRecord) -> None:
         if record.prompt_id:
-            # A subagent's prompt is in another file; otherwise only a prompt of this file can be a parent.
+            # A subagent's prompt is in another file; any other parent must be a prompt of this file.
             known = _is_subagent(record) or record.prompt_id in self.prompts
             self.turn = self.root(f"prompt:{record.prompt_id}") if known else None
         content = record.message.content if record.message else None
@@ -129,7 +129,7 @@ class ClaudeTranscript(EventBuilder):
             self.release()
             self._prompt(record, prompt)
         elif text_of(content).startswith("[Request interrupted by user"):
-            self.closing = None  # the turn did not end by these words
+            self.closing = None  # the agent was interrupted, so these were not its closing words
 
     def _prompt(self, record: ClaudeRecord, prompt: Prompt) -> None:
         opener = self._name(record)
@@ -137,11 +137,11 @@ class ClaudeTranscript(EventBuilder):
         self.turn = self.root(f"prompt:{name}")
         if self.prompts.setdefault(name, opener) == opener:
             self._make_prompt(prompt, key=f"prompt:{name}", parent=None)
-        else:  # more was typed before the agent answered
+        else:  # another prompt was typed before the agent answered
             self._make_prompt(prompt, key=f"prompt:{name}:{opener}", parent=self.turn)
 
     def _begin_untyped(self, name: str) -> None:
-        """Begin a turn without a typed prompt; the files of its subagents refer to it too."""
+        """Begin a turn that has no typed prompt; the events of its subagents refer to it as well."""
         self.prompts[name] = name
         self.untyped(name)
 
@@ -169,7 +169,7 @@ class ClaudeTranscript(EventBuilder):
 
     def _assistant(self, record: ClaudeRecord, message: ClaudeMessage) -> None:
         if record.is_api_error_message or message.model == "<synthetic>":
-            return  # written by the host, not by the model
+            return  # written by Claude Code, not by the model
         self._count(record, message)
         blocks = (
             [ClaudeBlock(type="text", text=message.content)]
@@ -188,9 +188,9 @@ class ClaudeTranscript(EventBuilder):
                 self.release_closing()
 
     def _count(self, record: ClaudeRecord, message: ClaudeMessage) -> None:
-        """Count an answer once, although each of its blocks is a record of its own.
+        """Record the token usage of an answer once, although each of its blocks is a separate record.
 
-        In old versions only the last record has all tokens, and nothing marks it as the last.
+        In old versions only the last record has all tokens, and it cannot be recognized as the last.
         """
         if message.usage is None:
             return
@@ -247,7 +247,7 @@ class ClaudeTranscript(EventBuilder):
         self.call(name, drafts_of(call, self.files, self.tally))
 
     def _decode_result(self, raw: msgspec.Raw) -> ClaudeResult:
-        """The structured result; some tools return text or nothing instead."""
+        """Decode the structured result; empty if the tool returned a text or nothing instead."""
         if bytes(memoryview(raw)[:1]) != b"{":
             return ClaudeResult()
         try:
@@ -269,7 +269,7 @@ def _is_subagent(record: ClaudeRecord) -> bool:
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The transcripts of a folder, those of subagents included."""
+    """Return the transcripts below a folder, newest first, including those of subagents."""
     return reader.find_files(root, is_one=lambda name: name.endswith(".jsonl"), unreadable=unreadable)
 
 
@@ -278,7 +278,7 @@ numbers = reader.line_numbers
 
 
 def head(path: Path) -> TranscriptHead | None:
-    """The session of a transcript, from its first lines; None if it is not a transcript. Raises OSError."""
+    """Read the session of a transcript from its first lines; None if it is not a transcript. Raises OSError."""
     first: TranscriptHead | None = None
     tally = ImportTally()
     for line in read_lines(path):
@@ -306,7 +306,7 @@ def read(
 
 
 def _record_after_torn(text: bytes, tally: ImportTally) -> ClaudeRecord | None:
-    """The whole record that a restarted program wrote after a torn one on the same line."""
+    """Decode the complete record that a restarted program wrote after a torn one on the same line; else None."""
     begin = text.rfind(BEGINNING)
     if begin < 1:
         return None

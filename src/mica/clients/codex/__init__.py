@@ -1,4 +1,4 @@
-"""Codex CLI: two tables in its settings, and a copy of the plugin in its plugin cache."""
+"""Codex CLI: its `Client` entry, and its installation as two settings tables and a copy of the plugin."""
 
 from __future__ import annotations
 

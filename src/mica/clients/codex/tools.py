@@ -1,7 +1,7 @@
-"""The files and lines that a Codex CLI tool call touched (A-12). Codex has no read tool: it reads through its shell.
+"""Finds the files and lines that a Codex CLI tool call accessed (A-12). Codex has no read tool and uses its shell.
 
-In hooks every shell tool is named `Bash`, with the command and the output as text; in a rollout it is `exec_command`,
-`shell` or `shell_command`, with the exit code. Both become the same events.
+In hooks every shell tool is named `Bash`, with the command and the output as text; in a rollout, which is Codex's
+transcript, it is `exec_command`, `shell` or `shell_command`, with the exit code. Both result in the same events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mica.clients.line_ranges import count_lines
 from mica.clients.records import ImportTally, Shape
 from mica.clients.tool_effects import ClientCall, EventDraft, FileNames, Hunk
 
-SHELL = "Bash"  # as hooks call every shell tool
+SHELL = "Bash"  # the name of every shell tool in hooks and in events
 PATCH = "apply_patch"
 _SHELLS = (SHELL, "exec_command", "shell", "shell_command", "local_shell", "container.exec")
 _LOGIN = ("-c", "-lc", "-ic", "-lic")
@@ -52,7 +52,7 @@ class CodexFileChange(msgspec.Struct, gc=False):
 
 
 class CodexResult(msgspec.Struct, gc=False):
-    """The `item_completed` of a command or patch, or a function's output in the form of old versions."""
+    """The `item_completed` of a command or patch, or a function's output as old versions write it."""
 
     output: str | None = None
     aggregated_output: str | None = None
@@ -69,7 +69,7 @@ _RESULT = Shape(CodexResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     arguments = _INPUT.fit(call.arguments, tally) if isinstance(call.arguments, dict) else None
     if arguments is None:
         arguments = CodexInput(input=call.arguments if isinstance(call.arguments, str) else None)
@@ -106,7 +106,7 @@ def _first(*texts: str | None) -> str:
 
 
 def _command(arguments: CodexInput) -> str | None:
-    """The command as text; of `bash -lc TEXT` the text."""
+    """Return the command as text; for `bash -lc TEXT`, only TEXT."""
     typed = arguments.cmd if arguments.cmd is not None else arguments.command
     if not isinstance(typed, list):
         return typed
@@ -124,7 +124,7 @@ def _shell(
     if code is None and preface and (stated := _EXIT_CODE.search(preface[0])):
         code = int(stated[1])
     ok = not call.failed and code in (0, None) and result.status not in ("failed", "declined")
-    if cut := _CUT.search(printed):  # of an output that is cut in the middle only the beginning counts
+    if cut := _CUT.search(printed):  # if an output is cut in the middle, only the part before the cut is used
         printed = printed[: cut.start()]
     folder = _folder(arguments.workdir or arguments.cwd or result.cwd)
     here = msgspec.structs.replace(call, tool=SHELL, cwd=files.absolute(folder, call.cwd) if folder else call.cwd)
@@ -143,7 +143,7 @@ def _folder(named: str | None) -> str | None:
 
 
 def _patch_in(command: str) -> str | None:
-    """The patch of `apply_patch <<'EOF' …`, which Codex applies itself instead of the shell."""
+    """Return the patch in `apply_patch <<'EOF' …`, a command that Codex executes itself; None for other commands."""
     if not command.lstrip().startswith((PATCH, "applypatch")) and f"&& {PATCH}" not in command[:2_000]:
         return None
     _, begin, rest = command.partition("*** Begin Patch")
@@ -151,7 +151,7 @@ def _patch_in(command: str) -> str | None:
 
 
 def _patch(call: ClientCall, patch: str, result: CodexResult, text: str, files: FileNames) -> list[EventDraft]:
-    """The events of a patch. Only the rollout's record has line numbers, the patch has none."""
+    """Build the events of a patch. Line numbers are known only from the rollout's record, not from the patch."""
     code = _EXIT_CODE.search(text)
     if call.failed or result.status in ("failed", "declined") or (code is not None and code[1] != "0"):
         return [tool_effects.failure(call, text or result.stderr or result.stdout or "")]
@@ -189,7 +189,7 @@ def _edit(
 
 
 def _files_in(patch: str) -> Iterator[tuple[str, str, str | None, int]]:
-    """The files in a patch: path, kind (Add, Update, Delete), new name, and lines added."""
+    """Yield the files in a patch: path, kind (Add, Update, Delete), new path or None, and number of added lines."""
     path = kind = ""
     target: str | None = None
     lines = 0

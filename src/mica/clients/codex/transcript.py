@@ -1,8 +1,8 @@
-"""Reads Codex CLI transcripts ("rollouts") into events (A-12).
+"""Reads Codex CLI transcripts, called rollouts, into events (A-12).
 
 `$CODEX_HOME/sessions/YYYY/MM/DD/rollout-….jsonl` has one record per line, `{"timestamp","type","payload"}`. A command
 occurs up to three times: as the model's call, as `item_completed` with its exit code, and as the text that the model
-received; it becomes one event. Text from AGENTS.md, the environment, hooks or the host is ignored (TC-11).
+received; it becomes one event. Text from AGENTS.md, the environment, hooks or Codex itself is ignored (TC-11).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMPTS = PromptFilter(
     openings=("# AGENTS.md instructions for ", "<user_shell_command>", "<user_action>", "<permissions instructions>"),
     has_commands=False,
 )
-PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
+PENDING_MAX = 10_000  # calls without a result; in a transcript with more, results are missing
 
 _RECORDS = ("session_meta", "turn_context", "response_item", "event_msg", "token_usage_record", "compacted")
 _IGNORED = frozenset(("world_state", "ghost_snapshot"))
@@ -102,7 +102,7 @@ class CompletedItem(msgspec.Struct, gc=False):
 
 
 class CodexOutput(msgspec.Struct, gc=False):
-    """A structured output; old versions encode one as text, with the exit code."""
+    """A structured output with the exit code; old versions write it as JSON inside a text."""
 
     content: str | None = None
     output: str | None = None
@@ -168,18 +168,18 @@ class CodexTranscript(EventBuilder):
     def __init__(self, name: str, root: str | None) -> None:
         super().__init__(NAME, has_unique_names=True, session=name, root=root)
         self.turn_id: str | None = None
-        self.turns: set[str] = set()  # names of the turns that have begun
+        self.turns: set[str] = set()  # ids of the turns that have begun
         self.pending: dict[str, PendingCall] = {}
         self.cwd: str | None = None
         self.model: str | None = None
         self.branch: str | None = None
         self.is_subagent = False
         self.has_meta = False
-        self.has_usage = False  # then `token_count` records only repeat it
+        self.has_usage = False  # whether usage records occur; then `token_count` records only repeat them
         self.total: int | None = None
 
     def take(self, record: CodexRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """The events of this record."""
+        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
         self.begin(number, tally)
         if record.type not in _RECORDS:
             if record.type not in _IGNORED:
@@ -232,11 +232,11 @@ class CodexTranscript(EventBuilder):
         self.start(cwd=payload.cwd, branch=self.branch, version=payload.cli_version)
 
     def _name_in_turn(self, name: str) -> str:
-        """The name of a call or answer within its turn; a fork keeps both."""
+        """Return a name for a call or answer from its turn and its id, which are the same in a fork."""
         return f"{self.turn_id or self.session}:{name}"
 
     def _begin_turn(self) -> None:
-        """Begin a turn that has no typed prompt, so that its events have one parent."""
+        """If the current turn has no typed prompt, create a parent event for its other events."""
         if self.turn_id is not None and self.turn_id not in self.turns:
             self.turns.add(self.turn_id)
             self.untyped(self.turn_id)
@@ -257,7 +257,7 @@ class CodexTranscript(EventBuilder):
     def _prompt(self, payload: CodexPayload) -> None:
         parts = [CodexPart(text=payload.content)] if isinstance(payload.content, str) else payload.content or []
         kinds = (payload.meta.content_item_kinds if payload.meta else None) or []
-        if kinds:  # the host names the author of each part
+        if kinds:  # Codex names the author of each part
             parts = [part for part, kind in zip(parts, kinds, strict=False) if kind.startswith("user.")]
         prompt = PROMPTS.typed(join_texts(part.text for part in parts if part.text and PROMPTS.typed(part.text)))
         if prompt is None or self.is_subagent:
@@ -339,7 +339,7 @@ class CodexTranscript(EventBuilder):
             del self.pending[next(iter(self.pending))]
 
     def _complete(self, item: CompletedItem) -> None:
-        """Add a command or patch with its exit code, folder and changed lines."""
+        """Add the events of a completed command or patch, with its exit code, folder and changed lines."""
         if item.type not in ("CommandExecution", "FileChange") or not item.id:
             return
         pending = self.pending.pop(item.id, None)
@@ -350,7 +350,7 @@ class CodexTranscript(EventBuilder):
                 result["changes"] = value_of(item.changes)
             self._make_call(item.id, tools.PATCH, arguments, result)
             return
-        # The model's own text of the command, as in hooks; the program wraps its own into a shell.
+        # The command as Codex completed it; as in hooks, it is reported as a call of `Bash`.
         result = {"aggregated_output": item.aggregated_output, "exit_code": item.exit_code, "status": item.status}
         result["cwd"] = item.cwd
         self._make_call(item.id, tools.SHELL, {"command": item.command}, result)
@@ -359,7 +359,7 @@ class CodexTranscript(EventBuilder):
         call = payload.call_id or ""
         pending = self.pending.pop(call, None)
         if pending is None:
-            return  # `item_completed` came before
+            return  # an `item_completed` record was read before
         output, failed = payload.output, False
         if isinstance(output, list):
             output = join_texts([part.text for part in output])
@@ -380,7 +380,7 @@ class CodexTranscript(EventBuilder):
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The rollouts of a folder; in Codex' own folder only those of its session folders."""
+    """Return the rollouts below a folder; in Codex's own folder, only those in its session folders."""
 
     def is_one(name: str) -> bool:
         return name.startswith("rollout-") and name.endswith(".jsonl")

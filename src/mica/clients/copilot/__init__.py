@@ -1,4 +1,4 @@
-"""Copilot CLI: the same two settings entries as Claude Code, and the same plugin."""
+"""Copilot CLI: its `Client` entry, and its installation by the same plugin and settings entries as Claude Code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The files and lines that a Copilot CLI tool call touched (A-12).
+"""Finds the files and lines that a Copilot CLI tool call accessed (A-12).
 
 A result comes in three forms: native hooks have `textResultForLlm`, hooks of a Claude-format plugin
-`text_result_for_llm` and Claude's tool names, the session file `content` and `detailedContent`. Arguments have
-Copilot's own names in all three.
+`text_result_for_llm` and Claude's tool names, the session file `content` and `detailedContent`. The arguments have
+Copilot's own names in all three forms.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _RESULT = Shape(CopilotResult)
 
 
 def without_hooks(text: str) -> str:
-    """The text without the additions of hooks."""
+    """Return the text without what hooks added to it."""
     added = _GUIDANCE.search(text)
     return text[: added.start()] if added else text
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     call = msgspec.structs.replace(call, tool=NAMES.get(call.tool, call.tool))
     arguments = _INPUT.fit(call.arguments, tally) or CopilotInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or CopilotResult()
@@ -111,13 +111,13 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 def _view(
     call: ClientCall, path: str, arguments: CopilotInput, files: FileNames, *, detailed: str | None, text: str
 ) -> EventDraft:
-    asked = arguments.view_range or []
-    start = asked[0] if asked and asked[0] > 0 else 1
-    if not asked and _is_folder(text, detailed):
+    view_range = arguments.view_range or []
+    start = view_range[0] if view_range and view_range[0] > 0 else 1
+    if not view_range and _is_folder(text, detailed):
         return tool_effects.listing(call, path, files, pattern=None, text=text)
     plain = _NUMBERED.sub("", text) if text.startswith(f"{start}. ") else text
     count = count_lines(plain)
-    reaches_end = len(asked) < 2 or asked[1] < 0 or asked[1] >= start + count
+    reaches_end = len(view_range) < 2 or view_range[1] < 0 or view_range[1] >= start + count
     end = start + count - 1
     if not count:
         seen = Excerpt(total=0 if start == 1 and reaches_end else None, text="")
@@ -127,14 +127,14 @@ def _view(
 
 
 def _is_folder(text: str, detailed: str | None) -> bool:
-    """True for a view of a folder, which lists paths; a view of a file has a diff in the session file."""
+    """Return True if a view listed a folder. The detailed content of a viewed file is a diff instead of paths."""
     if detailed is not None:
         return not detailed.lstrip("\n").startswith("diff --git") and detailed.lstrip().startswith(("/", "Directory"))
     return text.startswith("Directory contents")
 
 
 def _hits(call: ClientCall, arguments: CopilotInput, text: str) -> list[ShellStep]:
-    """The hits of a search: file names only, or the lines of `path:N:text`."""
+    """Parse the hits of a search: file names only, or lines such as `path:N:text`."""
     pattern = arguments.pattern or ""
     place = arguments.path or "."
     place = place if text.startswith("/") else relative_path(place, root=call.cwd, cwd=call.cwd)

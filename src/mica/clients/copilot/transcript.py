@@ -23,7 +23,7 @@ from mica.model.event import Event
 
 NAME = "copilot"
 PROMPTS = PromptFilter(injected=("current_datetime", "system_reminder", "system_notification", "skill-context"))
-PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
+PENDING_MAX = 10_000  # calls without a result; in a transcript with more, results are missing
 
 _IGNORED = frozenset(
     (
@@ -88,7 +88,7 @@ class CopilotData(msgspec.Struct, rename="camel", gc=False):
 
 
 class CopilotRecord(msgspec.Struct, gc=False):
-    """One line of a session."""
+    """One line of a session file."""
 
     type: str | None = None
     id: str | None = None
@@ -100,7 +100,7 @@ RECORD = Shape(CopilotRecord)
 
 
 class CopilotTranscript(EventBuilder):
-    """Builds the events of one session."""
+    """Builds the events of one session file."""
 
     def __init__(self, name: str, root: str | None) -> None:
         super().__init__(NAME, session=name, root=root)
@@ -110,7 +110,7 @@ class CopilotTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: CopilotRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """The events of this record."""
+        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
         self.begin(number, tally)
         if not self.is_dated(utc(record.timestamp)):
             return []
@@ -160,7 +160,7 @@ class CopilotTranscript(EventBuilder):
             self.prompt(self.prompt_name, prompt.text)
 
     def _add_answer(self, name: str, usage: CopilotUsage) -> None:
-        """Copilot counts cached tokens as input."""
+        """Record the token usage of an answer. Copilot's input includes cached tokens, which are subtracted."""
         cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
         fields: dict[str, object] = {
             "model": usage.model,
@@ -189,7 +189,7 @@ class CopilotTranscript(EventBuilder):
                 del self.pending[next(iter(self.pending))]
 
     def _add_result(self, name: str, data: CopilotData) -> None:
-        """Hooks do not know the id of a call, so it is named by its arguments."""
+        """Add the events of a call that has returned. Hooks do not report its id, so it is named by its arguments."""
         pending = self.pending.pop(data.tool_call_id or name, None)
         if pending is None:
             return

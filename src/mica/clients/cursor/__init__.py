@@ -1,4 +1,4 @@
-"""Cursor: hooks and an MCP entry in its own files. Written from its documentation and never run."""
+"""Cursor: its `Client` entry, and its installation as settings entries for hooks and MCP. Never run with Cursor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The files and lines that a Cursor tool call touched (A-12). From its documentation; no recording of it exists.
+"""Finds the files and lines that a Cursor tool call accessed (A-12). Based on documentation, not recordings.
 
-A result is a hook's `tool_output`: JSON inside a text. `beforeReadFile` and `afterFileEdit` name no tool; they arrive
-here as calls of `Read` with `file_path` and of `Write` with `file_path` and `edits`.
+A result is a hook's `tool_output`: JSON inside a text. The hooks `beforeReadFile` and `afterFileEdit` name no tool;
+they arrive here as calls of `Read` with `file_path` and of `Write` with `file_path` and `edits`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RESULT = Shape(CursorResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     arguments = _INPUT.fit(call.arguments, tally) or CursorInput()
     result, text = _result(call.result, tally)
     if call.denied:
@@ -77,7 +77,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 
 
 def _result(value: object, tally: ImportTally) -> tuple[CursorResult, str]:
-    """The decoded output, and the text that the model received."""
+    """Decode a result; return it with the text that the model received."""
     result: CursorResult | None = None
     if isinstance(value, str):
         try:
@@ -92,7 +92,7 @@ def _result(value: object, tally: ImportTally) -> tuple[CursorResult, str]:
 
 
 def _excerpt_read(arguments: CursorInput, text: str) -> Excerpt:
-    """The whole file without a range; with a range, as many lines as the text has."""
+    """Return the excerpt that a read returned: the whole file, or the lines from `offset` on if a range was given."""
     count = count_lines(text)
     if not (arguments.offset or arguments.limit):
         return Excerpt(1, count, count, text) if count else Excerpt()

@@ -1,4 +1,4 @@
-"""Gemini CLI: an extension in its own folder; no file of the user changes."""
+"""Gemini CLI: its `Client` entry, and its installation as an extension, which changes no file of the user."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The files and lines that a Gemini CLI tool call touched (A-12).
+"""Finds the files and lines that a Gemini CLI tool call accessed (A-12).
 
-A result is a hook's `tool_response`: `llmContent` is for the model, `returnDisplay` for people. A session file has both
-in other places; its reader brings them into this form.
+A result has the form of a hook's `tool_response`: `llmContent` is for the model, `returnDisplay` for people. A session
+file has both under other names; its reader converts them to this form.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ _RESULT = Shape(GeminiToolResult)
 
 
 def without_hooks(text: str) -> str:
-    """The text without the additions of hooks."""
-    kept = remove_element(text, "hook_context")
-    return text if kept is text else kept.removesuffix("\n\n")  # they follow an empty line
+    """Return the text without what hooks added to it."""
+    stripped = remove_element(text, "hook_context")
+    return text if stripped is text else stripped.removesuffix("\n\n")  # the addition follows an empty line
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     arguments = _INPUT.fit(call.arguments, tally) or GeminiInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or GeminiToolResult()
     text = without_hooks(call.result if isinstance(call.result, str) else text_of(result.llm_content))
@@ -100,7 +100,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
         case "read_file" if path := arguments.file:
             return [tool_effects.read(call, path, files, _excerpt_read(arguments, text, display_text), text=text)]
         case "read_many_files":
-            found = [_whole(call, path, files) for path in display.files or ()][: tool_effects.STEPS_MAX]
+            found = [_read_whole(call, path, files) for path in display.files or ()][: tool_effects.STEPS_MAX]
         case "replace" | "edit" | "write_file" if path := display.file_path or arguments.file:
             return _edit(call, path, arguments, display, files, text=text)
         case "grep_search" | "search_file_content":
@@ -120,12 +120,15 @@ def _failure(call: ClientCall, arguments: GeminiInput, text: str, files: FileNam
     return [tool_effects.failure(call, text)]
 
 
-def _whole(call: ClientCall, path: str, files: FileNames) -> EventDraft:
+def _read_whole(call: ClientCall, path: str, files: FileNames) -> EventDraft:
     return tool_effects.touch(call, "file.read", files.name(path, call.cwd), hashed=True)
 
 
 def _excerpt_read(arguments: GeminiInput, text: str, display_text: str) -> Excerpt:
-    """The excerpt of a read. Gemini counts the empty line after a final line end; only the end of a file shows it."""
+    """Return the excerpt that a read returned, from its text or its arguments.
+
+    Gemini counts the empty line after a final line end; whether a file has one is only known if the end was read.
+    """
     content = _CONTENT.search(text)
     if lines := _SHOWING.search(text[:2_000]) or _READ_LINES.match(display_text):
         start, end, total = int(lines[1]), int(lines[2]), int(lines[3])
@@ -135,9 +138,9 @@ def _excerpt_read(arguments: GeminiInput, text: str, display_text: str) -> Excer
         return Excerpt(start, min(end, total - 1), total - 1, shown)
     start = arguments.start_line or (arguments.offset or 0) + 1
     if arguments.start_line or arguments.end_line or arguments.offset or arguments.limit:
-        asked = arguments.end_line or (start + arguments.limit - 1 if arguments.limit else None)
+        requested_end = arguments.end_line or (start + arguments.limit - 1 if arguments.limit else None)
         count = count_lines(text)
-        last = min(asked, start + count - 1) if asked else start + count - 1
+        last = min(requested_end, start + count - 1) if requested_end else start + count - 1
         return Excerpt(start, last, None, text) if count and last >= start else Excerpt()
     total = count_lines(text)
     return Excerpt(1, total, total, text) if total else Excerpt(total=0, text=text)
@@ -154,7 +157,7 @@ def _edit(
 
 
 def _hits(arguments: GeminiInput, display: GeminiDisplay, text: str) -> list[ShellStep]:
-    """The hits of a search, from the display for people, else from the text for the model."""
+    """Parse the hits of a search from the display for people, or else from the text for the model."""
     pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     for match in display.matches or ():

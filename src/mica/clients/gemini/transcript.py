@@ -1,8 +1,8 @@
 """Reads Gemini CLI transcripts into events (A-12).
 
 `~/.gemini/tmp/<project>/chats/session-….jsonl` has a header, messages, and patches `{"$set": …}`. A message is written
-again under the same id when its tool calls have returned; the last version counts. The header names the project by a
-hash of its path; the path is looked up beside the file or in it, and must have this hash.
+again under the same id when its tool calls have returned; the last version counts. The header has only a hash of the
+project's path; the path itself is searched in files next to the transcript and in the transcript, by this hash.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ PROMPTS = PromptFilter(
         "System: Please continue.",
     ),
 )
-PROJECT_LINES_MAX = 200  # searched for a path with the project's hash
-_MARKER = ".project_root"
+PROJECT_LINES_MAX = 200  # lines searched for a path with the project's hash
+_MARKER = ".project_root"  # a file with the project's path
 _REGISTRY_BYTES_MAX = 10 * 2**20  # of projects.json, with a few hundred bytes for each project
 _PATH = re.compile(r'(?:/|[A-Za-z]:\\\\?)[^\s"\'<>|*?`,;()]{1,500}')
-_PATHS_MAX = 10_000  # paths tried, each with all folders above it
-_PATH_LINE_BYTES_MAX = 10 * 2**20  # a longer record holds the text of a file
+_PATHS_MAX = 10_000  # paths tried, each with all its parent folders
+_PATH_LINE_BYTES_MAX = 10 * 2**20  # a longer record contains the text of a file
 _IGNORED = frozenset(
     ("info", "error", "warning", "system", "about", "help", "stats", "model_stats", "tool_stats", "quit")
 )
@@ -98,7 +98,7 @@ class GeminiPatch(msgspec.Struct, gc=False):
 
 
 class GeminiRecord(GeminiMessage, rename="camel", gc=False):
-    """One line: a header, a message or a patch."""
+    """One line of a session file: a header, a message or a patch."""
 
     session_id: str | None = None
     project_hash: str | None = None
@@ -123,7 +123,7 @@ class GeminiTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: GeminiRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """The events of this record."""
+        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
         self.begin(number, tally)
         self.at = utc(record.timestamp) or utc(record.start_time) or self.at
         if record.project_hash is not None or (record.session_id is not None and record.type is None):
@@ -184,7 +184,7 @@ class GeminiTranscript(EventBuilder):
             self.hold_closing(self.prompt_name or name, text)
 
     def _call(self, message: str, call: ToolCall) -> None:
-        """Add a call that has returned. Hooks do not know its id, so it is named by its arguments."""
+        """Add the events of a call that has returned. Hooks do not report its id, so it is named by its arguments."""
         own = f"{message}:{call.id}"
         if call.status not in ("success", "error", "cancelled") or own in self.calls:
             return
@@ -210,7 +210,7 @@ class GeminiTranscript(EventBuilder):
 
 
 def _usage(model: str | None, tokens: GeminiTokens) -> dict[str, object]:
-    """The usage of an answer. Gemini counts cached tokens as input, and thoughts apart from the output."""
+    """Return the token usage of an answer. Gemini's input includes cached tokens, its output excludes thoughts."""
     fresh = None if tokens.input is None else max(0, tokens.input - (tokens.cached or 0))
     output = None if tokens.output is None else tokens.output + (tokens.thoughts or 0)
     return {
@@ -236,14 +236,14 @@ def _output(result: GeminiCallResult) -> str | None:
 
 
 def _project(path: Path, wanted: str | None) -> str | None:
-    """The project folder of a session: the one with this hash, or without a hash the one in the marker file."""
+    """Return the project folder of a session, which must have the wanted hash if there is one; None if unknown."""
     folder = path.parent.parent
-    if (marked := _first_line(folder / _MARKER)) and wanted in (None, _hash(marked)):
-        return marked
+    if (path_in_marker := _first_line(folder / _MARKER)) and wanted in (None, _hash(path_in_marker)):
+        return path_in_marker
     if wanted is None:
         return None
     registry = _registry(folder.parent.parent / "projects.json")
-    return next((named for named in registry if _hash(named) == wanted), None) or _search_paths(path, wanted)
+    return next((project for project in registry if _hash(project) == wanted), None) or _search_paths(path, wanted)
 
 
 def _hash(path: str) -> str:
@@ -259,7 +259,7 @@ def _first_line(path: Path) -> str | None:
 
 
 def _registry(path: Path) -> Iterable[str]:
-    """The paths in Gemini's own list of projects."""
+    """Return the paths in Gemini's list of projects; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             value = msgspec.json.decode(file.read(_REGISTRY_BYTES_MAX))
@@ -270,7 +270,7 @@ def _registry(path: Path) -> Iterable[str]:
 
 
 def _search_paths(path: Path, wanted: str) -> str | None:
-    """The folder with this hash among the paths in the session and the folders above them."""
+    """Search the paths that occur in a session, and their parent folders, for one with the wanted hash."""
     lines = reader.first_lines(path, limit=PROJECT_LINES_MAX)
     texts = (line.decode("utf-8", "replace") for line in lines if len(line) <= _PATH_LINE_BYTES_MAX)
     places = (found[0] for text in texts for found in _PATH.finditer(text))

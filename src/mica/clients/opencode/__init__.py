@@ -1,4 +1,4 @@
-"""OpenCode: a small JavaScript plugin that passes events to the hook, and an MCP entry in its settings."""
+"""OpenCode: its `Client` entry, and its installation as a JavaScript plugin that calls the hook, and an MCP entry."""
 
 from __future__ import annotations
 
@@ -91,9 +91,12 @@ def _database(user: UserHome) -> Path:
 
 
 def _unwrap(event: str, payload: HookPayload) -> tuple[str, HookPayload]:
-    """The event and its fields: the `input` and `output` of a plugin function, or an event object inside the input."""
-    given, output = payload.get("input"), payload.get("output")
-    fields: HookPayload = dict(given) if isinstance(given, dict) else dict(payload)
+    """Return the name and fields of an event that mica's JavaScript plugin sent.
+
+    It is a call of a plugin function with `input` and `output`, or has an event object as its input.
+    """
+    plugin_input, output = payload.get("input"), payload.get("output")
+    fields: HookPayload = dict(plugin_input) if isinstance(plugin_input, dict) else dict(payload)
     if event == "event" or ("type" in fields and "properties" in fields):
         kind, properties = fields.get("type"), fields.get("properties")
         event = kind if isinstance(kind, str) and kind else event

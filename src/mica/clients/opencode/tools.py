@@ -1,7 +1,7 @@
-"""The files and lines that an OpenCode tool call touched (A-12).
+"""Finds the files and lines that an OpenCode tool call accessed (A-12).
 
-A result is the same in a plugin's `tool.execute.after` and in the `state` of a tool part: `output` is the text that the
-model got, and `metadata` has the lines.
+A result has the same form in a plugin's `tool.execute.after` and in the `state` of a tool part in the database:
+`output` is the text that the model received, and `metadata` has the lines.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OpencodeDisplay(msgspec.Struct, rename="camel", gc=False):
 
 
 class OpencodeFileChange(msgspec.Struct, rename="camel", gc=False):
-    """One file of a patch."""
+    """The change of one file by a patch."""
 
     type: str | None = None
     file_path: str | None = None
@@ -81,7 +81,7 @@ _RESULT = Shape(OpencodeResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """The events of one call, in order of access; `tool.run` or `tool.failed` if it touched no file."""
+    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
     arguments = _INPUT.fit(call.arguments, tally) or OpencodeInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or OpencodeResult()
     facts = result.metadata or OpencodeMetadata()
@@ -134,7 +134,10 @@ def _read(
 
 
 def _numbered(text: str) -> Excerpt | None:
-    """An excerpt from lines that begin with their numbers: `10: text`, in old versions `00010| text`."""
+    """Build an excerpt from lines that begin with their numbers: `10: text`, or `00010| text` in old versions.
+
+    None if there are no such lines.
+    """
     found: list[str] = []
     start = 0
     for line in text.split("\n"):
@@ -195,7 +198,7 @@ def _shell(
 
 
 def _hits(call: ClientCall, arguments: OpencodeInput, text: str) -> list[ShellStep]:
-    """The hits of a search: `path:` followed by `  Line N: text`, or the lines of `path:N:text`."""
+    """Parse the hits of a search: `path:` followed by lines `  Line N: text`, or lines such as `path:N:text`."""
     pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     path = ""

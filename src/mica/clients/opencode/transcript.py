@@ -1,8 +1,8 @@
 """Reads OpenCode sessions into events (A-12).
 
-One SQLite file, `~/.local/share/opencode/opencode.db`, holds the sessions of all projects in the tables `session`,
-`message` and `part`. Each session is a transcript of its own; its path is the file's path followed by the session id,
-and its places count messages. The file is opened read-only and only briefly.
+One SQLite file, `~/.local/share/opencode/opencode.db`, has the sessions of all projects in the tables `session`,
+`message` and `part`. Each session is treated as a separate transcript; its path is the file's path followed by the
+session id, and its places are message numbers. The file is opened read-only and only briefly.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ class OpencodePart(msgspec.Struct, gc=False):
     time: Times | None = None
 
 
-Parts = list[tuple[str, OpencodePart]]  # each with its id
+Parts = list[tuple[str, OpencodePart]]  # the parts of a message, each with its id
 _MESSAGE = Shape(OpencodeMessage)
 _PART = Shape(OpencodePart)
 
 
 class OpencodeSessionRow(msgspec.Struct, frozen=True):
-    """A row of `session`; missing columns are None."""
+    """A row of the table `session`; columns that the database lacks are None."""
 
     id: str
     directory: str | None
@@ -125,7 +125,7 @@ class OpencodeTranscript(EventBuilder):
     def take(
         self, name: str, message: OpencodeMessage, parts: Parts, *, number: int, tally: ImportTally
     ) -> list[Event]:
-        """The events of this message."""
+        """Process one message and return the events it results in; an unknown type is counted in `tally`."""
         self.begin(number, tally)
         times = message.time or Times()
         if not self.is_dated(moment(times.created)):
@@ -209,7 +209,7 @@ def _usage(message: OpencodeMessage) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, opened for reading. Raises OSError in place of SQLite's errors."""
+    """Yield a read-only connection to the database. SQLite's errors are raised as OSError."""
     reader.status(path)
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
@@ -226,12 +226,12 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _rows(connection: sqlite3.Connection, session: str | None = None) -> list[OpencodeSessionRow]:
-    """The sessions, or the one of this id; none in a database of an unknown layout."""
-    there = _columns(connection, "session")
-    if "id" not in there or not _columns(connection, "message") >= {"id", "session_id", "data"}:
+    """Return all sessions, or only the one with this id; empty if the database has an unknown schema."""
+    columns = _columns(connection, "session")
+    if "id" not in columns or not _columns(connection, "message") >= {"id", "session_id", "data"}:
         return []
     wanted = ("directory", "parent_id", "version", "time_created", "time_updated")
-    chosen = ", ".join(name if name in there else "NULL" for name in wanted)
+    chosen = ", ".join(name if name in columns else "NULL" for name in wanted)
     where = "" if session is None else " WHERE id = ?"
     found = connection.execute(f"SELECT id, {chosen} FROM session{where}", () if session is None else (session,))
     return [
@@ -249,14 +249,14 @@ def _number(value: object) -> float | None:
 
 
 def _messages(connection: sqlite3.Connection, session: str) -> list[str]:
-    """The ids of a session's messages in order. Ids rise with time."""
+    """Return the ids of a session's messages in order of time; ids increase with time."""
     order = "time_created, id" if "time_created" in _columns(connection, "message") else "id"
     found = connection.execute(f"SELECT id FROM message WHERE session_id = ? ORDER BY {order}", (session,))
     return [str(row[0]) for row in found]
 
 
 def _decode(connection: sqlite3.Connection, name: str, tally: ImportTally) -> tuple[OpencodeMessage, Parts, str | None]:
-    """A message, its parts, and the reason if one of them could not be read."""
+    """Decode a message and its parts; also returns the reason if one of them could not be read, else None."""
     problem: str | None = None
     message = OpencodeMessage()
     for (data,) in connection.execute("SELECT data FROM message WHERE id = ?", (name,)):
@@ -281,12 +281,12 @@ def _bytes(data: object) -> bytes:
 
 
 def _split_path(path: Path) -> tuple[Path, str] | None:
-    """The database and the session id of a path; None for any other path."""
+    """Split the path of a session into database and session id; None for any other path."""
     return (path.parent, path.name) if path.parent.suffix == ".db" and path.parent.is_file() else None
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The sessions of the database, or of each database in a folder, most recently used first."""
+    """Return the sessions of a database, or of each database in a folder, most recently used first."""
     if _split_path(root) is not None:
         return [root]
 
@@ -343,7 +343,7 @@ def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
 def read(
     path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
-    """The events of each message. A message that is still being written is left for the next time."""
+    """Yield the events of each message; see `Reader.read`. A message that is still being written is left out."""
     split = _split_path(path)
     if split is None:
         raise FileNotFoundError(errno.ENOENT, "no session of OpenCode", str(path))
@@ -358,7 +358,7 @@ def read(
             counts = tally if number > start else ImportTally()
             counts.lines += 1
             message, parts, problem = _decode(connection, name, counts)
-            if not closed and not _is_done(message, is_last=number == len(names)):
+            if not closed and not _is_complete(message, is_last=number == len(names)):
                 counts.torn += 1
                 break
             if problem is not None:
@@ -372,7 +372,7 @@ def read(
             yield end, []
 
 
-def _is_done(message: OpencodeMessage, *, is_last: bool) -> bool:
+def _is_complete(message: OpencodeMessage, *, is_last: bool) -> bool:
     if message.role == "assistant":
         completed = message.time is not None and message.time.completed is not None
         return completed or len(memoryview(message.error)) > 0 or not is_last

@@ -1,1 +1,1 @@
-"""Shell commands that agents run: parsed, and which files and lines they read."""
+"""Analyzes shell commands that agents run: which files and lines they read or changed, and which commits they made."""

@@ -1,6 +1,6 @@
-"""Splits a shell command into words and operators, and finds the commits it makes.
+"""Splits a shell command into words and operators, and finds the commits it made.
 
-`shlex` does not fit: it forgets what was quoted, so `grep '|' F` would fall in two and `cat '*.py'` look like a glob.
+`shlex` cannot be used: it drops quotes, so `grep '|' F` would look like two commands and `cat '*.py'` like a glob.
 """
 
 import re
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import msgspec
 
-PIECES_MAX = 4_096  # words and operators have about one each; keeps thousands of pipes to milliseconds
+PIECES_MAX = 4_096  # about one per word or operator; limits the time for a command with thousands of pipes
 
 
 class ParseError(Exception):
-    """The text is no shell command, or exceeds the limits."""
+    """Raised for a text that is not a shell command or exceeds the limits."""
 
 
 class ShellToken(NamedTuple):
     """A word or an operator of a shell command."""
 
     text: str
-    literal: bool = True  # False: a glob or an expansion is filled in at run time
+    literal: bool = True  # False: it contains a glob or an expansion that only the shell can resolve
     operator: bool = False
 
 
@@ -46,7 +46,10 @@ _PIECE = re.compile(
 
 
 def tokens_of(text: str) -> list[ShellToken]:
-    """The words and operators of a command; the last one is STOP where a substitution begins."""
+    """Return the words and operators of a command, up to the first substitution, which is marked by STOP.
+
+    Raises ParseError.
+    """
     tokens: list[ShellToken] = []
     documents: list[str] = []  # delimiters of the here-documents that begin on the next line
     position, pieces, in_word = 0, 0, False
@@ -102,9 +105,9 @@ def _skip_documents(text: str, position: int, delimiters: Iterable[str]) -> int:
 
 # -- Commits ---------------------------------------------------------------------------------------------
 
-COMMAND_CHARACTERS_MAX = 65_536  # a longer command carries a file; commit messages are a thousandth of it
+COMMAND_CHARACTERS_MAX = 65_536  # a longer command contains a file; commit messages are far shorter
 
-# Only where a command can begin. Options may stand between `git` and `commit`.
+# Matches only where a command can begin. There may be options between `git` and `commit`.
 _COMMIT = re.compile(
     r"(?:^|[;&|(\n])[ \t]*+(?:\w+=\S*[ \t]++)*+git(?:[ \t]++-[cC][ \t]++\S++|[ \t]++-\S++)*+[ \t]++commit(?=\s|$)"
 )
@@ -123,13 +126,13 @@ class ShellCommit(msgspec.Struct, frozen=True):
     """A commit that a shell command made."""
 
     message: str
-    sha: str | None = None  # as git printed it, mostly short
+    sha: str | None = None  # as git printed it, mostly abbreviated
 
 
 def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
-    """The commits that a command made, in order.
+    """Return the commits that a command made, in order.
 
-    What git printed decides. Where the command silences git, its success does.
+    They are taken from git's output. If the command hides that output, a successful `git commit` counts as a commit.
     """
     if "commit" not in command or len(command) > COMMAND_CHARACTERS_MAX:
         return []
@@ -143,7 +146,7 @@ def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
 
 
 def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
-    """The message of a `git commit`, where it can be read, and whether git's output was hidden."""
+    """Return the message of a `git commit`, None if it cannot be read, and whether git's output was hidden."""
     words: list[str] = []
     position = start
     while word := _WORD.match(command, position):
@@ -159,7 +162,7 @@ def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
 
 
 def _message(words: list[str]) -> str | None:
-    """The texts of -m and --message, a paragraph each; None when there is none or the shell fills it in."""
+    """Join the texts of `-m` and `--message` as paragraphs; None if there are none or one needs an expansion."""
     texts: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == "--message" or _SHORT.fullmatch(word):
@@ -171,7 +174,7 @@ def _message(words: list[str]) -> str | None:
 
 
 def _unquote(word: str) -> str | None:
-    """A word as the shell passes it on; None when that depends on variables or other commands."""
+    """Remove the quotes from a word, as the shell does; None if it contains variables or other commands."""
     pieces: list[str] = []
     for piece in _QUOTED_PIECE.findall(word):
         if piece.startswith("'"):
@@ -192,11 +195,11 @@ def _here_document(command: str, here: re.Match[str]) -> str | None:
 
 
 def _tidy(message: str) -> str | None:
-    """The message without trailers, which name people and programs."""
+    """Remove trailers such as `Co-authored-by:` from a message; None if nothing remains."""
     lines = [line for line in message.strip().split("\n") if not _TRAILER.match(line.strip())]
     return "\n".join(lines).strip() or None
 
 
 def _subject(message: str) -> str:
-    """The first paragraph on one line, as git prints it."""
+    """Return the first paragraph on one line, as git prints it."""
     return " ".join(line.strip() for line in message.split("\n\n", 1)[0].split("\n"))

@@ -1,4 +1,4 @@
-"""Which lines of a file a shell command showed: line ranges, scripts that select lines, and the printed output."""
+"""Computes which lines of a file a shell command showed, from line ranges, `sed`-like scripts and the output."""
 
 import posixpath
 import re
@@ -10,19 +10,19 @@ import msgspec
 
 Operation = Literal["read", "search", "list", "edit", "create"]
 
-RANGES_MAX = 64  # of one sed script or bat call; more is no reading, and the cost is quadratic
+RANGES_MAX = 64  # of one sed script or bat call; more is not navigation, and the cost is quadratic
 
 
 class ShellStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One file or directory that a command touched. Line numbers start at 1 and include both ends."""
+    """One access of a command to a file or directory. Lines count from 1, and ranges include both ends."""
 
     operation: Operation
     path: str  # relative to the directory the command started in
     start_line: int | None = None  # None: unknown, or given by from_end
     end_line: int | None = None  # None after a start_line: to the end of the file
-    from_end: int | None = None  # the number of last lines, where the length of the file is unknown
+    from_end: int | None = None  # the last N lines of a file whose length is unknown
     revision: str | None = None  # the commit a file was read at; None: the working copy
-    pattern: str | None = None  # what was searched for
+    pattern: str | None = None  # the pattern of a search
 
 
 # -- Streams of lines ------------------------------------------------------------------------------------
@@ -42,19 +42,19 @@ def _lesser(one: int | None, other: int | None) -> int | None:
 
 
 def length_of(read: ShellStep) -> int | None:
-    """The number of lines of a read, or None."""
+    """Return the number of lines that a read covers; None if unknown."""
     if read.start_line is None or read.end_line is None:
         return read.from_end
     return max(read.end_line - read.start_line + 1, 0)
 
 
 def blur(reads: Iterable[ShellStep]) -> list[ShellStep]:
-    """The same files with unknown lines."""
+    """Return the same reads with unknown lines."""
     return [msgspec.structs.replace(read, start_line=None, end_line=None, from_end=None) for read in reads]
 
 
 def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
-    """The lines first to last of a read, counted from the start of the read."""
+    """Limit a read to its lines `first` to `last`, counted from the start of the read."""
     if read.from_end is not None and (last is None or last >= read.from_end):
         return msgspec.structs.replace(read, from_end=read.from_end - first + 1)
     if read.start_line is None:
@@ -64,7 +64,10 @@ def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
 
 
 def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[ShellStep]:
-    """The lines first to last of a stream. A file of unknown length counts as long enough."""
+    """Return the reads for lines `first` to `last` of a stream, which is a concatenation of reads.
+
+    A read of unknown length is assumed to be long enough.
+    """
     selected: list[ShellStep] = []
     passed = 0
     for index, read in enumerate(stream):
@@ -80,14 +83,14 @@ def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[Sh
 
 
 def select_all(stream: Sequence[ShellStep], lines: _Lines) -> list[ShellStep]:
-    """The given lines of a stream; unknown lines make every read unknown."""
+    """Return the reads for all these line ranges of a stream; None (unknown ranges) makes the lines unknown."""
     if lines is None:
         return blur(stream)
     return [read for first, last in lines for read in select(stream, first, last)]
 
 
 def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """The lines of `head -n 3`, or of `head -n -3`: all but the last three."""
+    """Return what `head -n COUNT` shows of a stream; a negative count means all but the last lines."""
     number, lengths = _number(count.removeprefix("-")), [length_of(read) for read in stream]
     if number is not None and count.startswith("-"):
         number = None if None in lengths else sum(length or 0 for length in lengths) - number
@@ -95,7 +98,7 @@ def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
 
 
 def bottom(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """The lines of `tail -n 3`, or of `tail -n +3`: from the third on."""
+    """Return what `tail -n COUNT` shows of a stream; `+3` means from the third line on."""
     number, lengths = _number(count.lstrip("+-")), [length_of(read) for read in stream]
     if number is None:
         return blur(stream)
@@ -114,7 +117,7 @@ def _within(ranges: Iterable[_Range], first: int, last: int | None) -> list[_Ran
 
 
 def merge_ranges(ranges: Iterable[_Range]) -> list[_Range]:
-    """The same lines in order, adjacent ranges merged."""
+    """Sort line ranges and merge those that overlap or are adjacent."""
     merged: list[_Range] = []
     for first, last in sorted(ranges, key=lambda bounds: bounds[0]):
         low, high = merged[-1] if merged else (0, -1)
@@ -133,7 +136,7 @@ _FLIP_FLOP = re.compile(r"([0-9]{1,9})\.\.\.?([0-9]{1,9})")
 
 
 def sed_lines(script: str, *, quiet: bool) -> _Lines:
-    """The lines that a sed script prints."""
+    """Return the line ranges that a sed script prints; None if unknown."""
     shown = [] if quiet else ALL
     quit_at: int | None = None
     parts = [part for part in re.split(r"[;\n]", script.replace(" ", "")) if part]
@@ -164,7 +167,7 @@ def sed_lines(script: str, *, quiet: bool) -> _Lines:
 
 
 def awk_lines(program: str) -> _Lines:
-    """The lines that an awk program prints."""
+    """Return the line ranges that an awk program prints; None if unknown."""
     condition, brace, block = "".join(program.split()).partition("{")
     if brace and not (block.startswith("print") and block.find("}") == len(block) - 1):
         return None
@@ -185,12 +188,12 @@ def awk_lines(program: str) -> _Lines:
 
 
 def _from_to(first: int, last: int) -> list[_Range]:
-    """The lines from first to last in awk and perl, where an end before the start is never reached."""
+    """Return the range of an awk or perl range condition; if `last` comes before `first`, it has no end."""
     return [(first, last if last >= first else None)]
 
 
 def perl_lines(script: str) -> _Lines:
-    """The lines that `perl -ne` prints."""
+    """Return the line ranges that a `perl -ne` script prints; None if unknown."""
     statement = "".join(script.split()).rstrip(";")
     condition = statement.removeprefix("printif").strip("()")
     if not statement.startswith("printif"):
@@ -201,7 +204,7 @@ def perl_lines(script: str) -> _Lines:
 
 
 def option_lines(text: str, separator: str) -> _Lines:
-    """The lines of `bat -r 10:40` and `git blame -L 10,40`."""
+    """Parse a range option as in `bat -r 10:40` and `git blame -L 10,40`; None if it is not a range of numbers."""
     low, middle, high = text.partition(separator)
     first, last = _number(low or "1"), _number(high.removeprefix("+"))
     if first is None or (high and last is None):
@@ -215,7 +218,7 @@ def option_lines(text: str, separator: str) -> _Lines:
 
 # -- The printed output ----------------------------------------------------------------------------------
 
-HIT_LINES_MAX = 10_000  # lines of output examined for hits; clients cut their output well before
+HIT_LINES_MAX = 10_000  # lines of output examined for hits; clients cut output that is much shorter
 NAME_CHARS_MAX = 1_024  # a longer name in the output is not a path
 
 _HIT = re.compile(r"([^:]+):([0-9]{1,9}):")
@@ -225,48 +228,51 @@ _CONTEXT = re.compile(r"-([0-9]{1,9})-")
 
 
 class ShellSearch(NamedTuple):
-    """A search whose hits are known only from its output."""
+    """A search command, whose hits are only known from its output."""
 
-    places: list[ShellStep]  # where it looked; empty when globs or xargs chose the files
+    places: list[ShellStep]  # the files and folders searched; empty if globs or xargs chose them
     pattern: str | None
-    directory: str | None  # where it ran; printed names are relative to it
-    lines: list[ShellStep]  # what `N:text` counts, where not each line names its file
+    directory: str | None  # the directory it ran in; printed names are relative to it
+    lines: list[ShellStep]  # the searched lines, to which numbers in output without file names (`N:text`) refer
     names_only: bool
 
 
 def join_path(directory: str, name: str) -> str:
-    """The path of a name inside a directory."""
+    """Join a directory and a name to a normalized path."""
     path = posixpath.normpath(posixpath.join(directory, name))
     return path[1:] if path.startswith("//") else path  # normpath keeps two slashes
 
 
 def printed_lines(output: str, *, complaints: tuple[str, ...]) -> list[str]:
-    """The lines of an output without error messages: `cat: F: No such file or directory` shows nothing of F."""
+    """Split an output into lines, without error messages such as `cat: F: No such file or directory`."""
     lines = output.removesuffix("\n").split("\n") if output else []
     return [line for line in lines if not line.startswith(complaints)]
 
 
 def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list[list[ShellStep]]:
-    """Each read, limited to the lines that can have been printed; an empty list where none can.
+    """Limit each read to the number of printed lines; returns for each read a list with it, or an empty list.
 
     Several ranges of one file share the printed lines, in order. Reads of several files do not: each file may be
-    shorter than the range, so each read is only known to be no longer than the whole output.
+    shorter than its range, so each read is only known to be no longer than the whole output.
     """
     shared = alone and len({read.path for read in reads}) == 1
     clipped: list[list[ShellStep]] = []
     for read in reads:
-        kept = read
+        clipped_read = read
         if read.from_end is not None:
-            kept = msgspec.structs.replace(read, from_end=min(read.from_end, printed))
+            clipped_read = msgspec.structs.replace(read, from_end=min(read.from_end, printed))
         elif read.end_line is not None or (shared and read.start_line is not None):
-            kept = narrow(read, 1, printed)
-        clipped.append([kept] if printed > 0 and length_of(kept) != 0 else [])
-        printed -= (length_of(kept) or 0) if shared else 0
+            clipped_read = narrow(read, 1, printed)
+        clipped.append([clipped_read] if printed > 0 and length_of(clipped_read) != 0 else [])
+        printed -= (length_of(clipped_read) or 0) if shared else 0
     return clipped
 
 
 def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
-    """The hits of a search by file, adjacent lines joined; the places it looked in where the output names none."""
+    """Return the hits of a search by file, with adjacent lines merged; the searched places if no hit is recognized.
+
+    `alone` is True if no other command printed into the output.
+    """
     made: list[ShellStep] = []
     revision = search.places[0].revision if len(search.places) == 1 else None
     for path, numbers in _numbers_by_path(search, lines[:HIT_LINES_MAX], alone=alone).items():
@@ -277,7 +283,7 @@ def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list
 
 
 def _numbers_by_path(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> dict[str, set[int]]:
-    """The numbers of the lines shown of each file; an empty set where the output has only names."""
+    """Return the shown line numbers of each file; an empty set if the output has only the file's name."""
     found: dict[str, set[int]] = {}
     inside = partial(_inside, {place.path for place in search.places}, search.directory, alone=alone)
     if search.names_only:
@@ -313,7 +319,7 @@ def _numbers_by_path(search: ShellSearch, lines: Sequence[str], *, alone: bool) 
 
 
 def _inside(places: Collection[str], directory: str | None, name: str, *, alone: bool) -> str | None:
-    """The path of a printed name, if a search of these places can have printed it."""
+    """Return the path of a printed name; None if a search of these places cannot have printed it."""
     if not name or len(name) > NAME_CHARS_MAX:
         return None
     path = above = join_path(directory or "", name)

@@ -1,9 +1,9 @@
-"""The files that a shell command reads, searches, lists and edits.
+"""Finds the files that a shell command reads, searches, lists and edits.
 
-Coding agents navigate through their shell tool: `sed -n '10,40p' F` is a read of F. A command is split into
+Coding agents read files through their shell tool: `sed -n '10,40p' F` is a read of F. A command is split into
 tokens and pipelines, and each pipeline is simulated with a table of programs. Reads flow from left to right:
 a program with operands starts a stream of lines, a filter without operands narrows it, an unknown program
-ends it. At a loop, a condition or `$(…)` the simulation stops: the part before it counts, the rest does not.
+ends it. At a loop, a condition or `$(…)` the simulation stops: the part before it is used, the rest is ignored.
 """
 
 import posixpath
@@ -37,7 +37,7 @@ from mica.clients.shell.shown_lines import (
     top,
 )
 
-COMMAND_CHARS_MAX = 65_536  # agents navigate in a few hundred; longer ones carry a program or a whole file
+COMMAND_CHARS_MAX = 65_536  # commands that read files have a few hundred; longer ones contain a program or a file
 NESTING_MAX = 8  # bash -c inside bash -c; agents use one
 
 
@@ -52,11 +52,11 @@ def steps(
     ok: bool = True,
     lines_of: Callable[[str], int | None] = _length_unknown,
 ) -> list[ShellStep]:
-    """The files that a command touched, in order; empty when there are none or the command cannot be parsed.
+    """Return the file accesses of a command, in order; empty if there are none or the command cannot be parsed.
 
-    `output` is the printed text, without any notice that the client put in place of a cut: it limits the ranges
-    and names the hits of a search. `lines_of` returns the length of a file where it is known, for a path as the
-    steps name it. Raises nothing and takes time linear in command and output.
+    `output` is the printed text, without any notice that the client inserted where it cut the output: it limits the
+    ranges and has the hits of a search. `lines_of` returns the length of a file, None if unknown, for a path in the
+    form that steps use. Raises nothing and takes time linear in command and output.
     """
     if len(command) > COMMAND_CHARS_MAX:
         return []
@@ -66,7 +66,7 @@ def steps(
     except ParseError:
         return []
     lines = None if output is None else printed_lines(output, complaints=_COMPLAINTS)
-    if not ok and not lines:  # it failed without output: nothing was shown, but something may be written
+    if not ok and not lines:  # it failed without output: nothing was shown, but files may have been written
         return [step for step in _as_steps(events) if step.operation == "edit"]
     if lines is None:
         return _as_steps(events)
@@ -89,7 +89,7 @@ _Stdin = list[ShellStep] | None  # None: this program begins the pipeline
 
 @dataclass
 class ParsedCommand:
-    """One program of a pipeline with its redirections."""
+    """One program of a pipeline, with its words and redirections."""
 
     words: list[ShellToken] = field(default_factory=list)
     sources: list[ShellToken] | None = None  # < F; empty for here-documents
@@ -122,7 +122,7 @@ _KEEP_HITS = ("head", "tail", "sort", "uniq", "cat", "less", "more", "tee", "sed
 
 
 class ShellState:
-    """Simulates commands without running them."""
+    """Simulates shell commands without running them; keeps the current directory between commands."""
 
     def __init__(self, lines_of: Callable[[str], int | None]) -> None:
         self.lines_of = lines_of
@@ -131,7 +131,7 @@ class ShellState:
         self.nesting = 0
 
     def run(self, text: str) -> list[_Event]:
-        """The steps and searches of a command line. Raises ParseError."""
+        """Return the file accesses and searches of a command line. Raises ParseError."""
         events: list[_Event] = []
         outside: list[str | None] = []  # directories to return to after ( … )
         pipeline = [ParsedCommand()]
@@ -154,7 +154,7 @@ class ShellState:
             elif operator == "\n" and not command.words and (len(pipeline) > 1 or joint in ("&&", "||")):
                 continue  # the command continues on the next line
             else:
-                if joint != "||" or not navigated:  # of A || B one ran; A is more likely
+                if joint != "||" or not navigated:  # of A || B, usually only A ran
                     directory, new = self.directory, self._pipeline(pipeline)
                     events += new
                     navigated = navigated or bool(new) or self.directory != directory
@@ -177,7 +177,7 @@ class ShellState:
         return stream
 
     def _command(self, command: ParsedCommand, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
-        """The events so far and the stream that flows on, after one more program of a pipeline."""
+        """Simulate one program of a pipeline; returns its events and those of earlier programs that remain valid."""
         words = _unwrap(command.words)
         program = _program(words)
         stdin = [event for event in stream if _is_read(event)] if piped else None
@@ -193,7 +193,7 @@ class ShellState:
         return [*past, *new, *self.steps_at("edit", command.targets)]
 
     def path(self, word: ShellToken) -> str | None:
-        """The path relative to the start of the command; None when only the shell can expand it."""
+        """Return a path relative to the directory in which the command line began; None if it needs expansion."""
         if not word.literal or not word.text:
             return None
         if word.text.startswith(("/", "~")):
@@ -205,13 +205,13 @@ class ShellState:
         return [ShellStep(operation=operation, path=path) for path in paths if path is not None]
 
     def files(self, operands: Sequence[ShellToken], stdin: _Stdin) -> list[ShellStep]:
-        """Reads of all these files, or the incoming stream when there are none."""
+        """Return reads of all these files; `-`, or no operand, is the incoming stream."""
         reads: list[ShellStep] = []
         for word in operands or [ShellToken("-")]:
             if word.text == "-":
                 reads += stdin or ()
             elif (path := self.path(word)) is not None:
-                length = self.lines_of(path)
+                length = self.lines_of(path) or None  # an empty file has no last line
                 reads.append(ShellStep(operation="read", path=path, start_line=1, end_line=length))
         return reads
 
@@ -221,7 +221,7 @@ def _is_read(event: _Event) -> TypeGuard[ShellStep]:
 
 
 def _as_steps(events: Iterable[_Event]) -> list[ShellStep]:
-    """The events as steps, where each search stands for the places it looked in."""
+    """Convert events to steps; a search becomes steps for the places it searched."""
     return [step for event in events for step in (event.places if isinstance(event, ShellSearch) else [event])]
 
 
@@ -234,7 +234,7 @@ def _program(words: Sequence[ShellToken]) -> str:
 
 
 def _unwrap(words: list[ShellToken]) -> list[ShellToken]:
-    """The command without prefixes such as `VAR=x`, `time` and `sudo -u me`."""
+    """Remove prefixes such as `VAR=x`, `time` and `sudo -u me` from a command."""
     while words:
         program = _program(words)
         if program in _WRAPPERS:
@@ -255,7 +255,7 @@ def _options(
     long: Collection[str] = (),  # names that take a value
     permute: bool = True,
 ) -> tuple[dict[str, list[str]], list[ShellToken]]:
-    """The options with their values, and the operands. `-20` is the option "#"; an unknown option has no value."""
+    """Parse options with their values, and operands. `-20` is the option "#"; an unknown option has no value."""
     options: dict[str, list[str]] = {}
     operands: list[ShellToken] = []
     rest = iter(words)
@@ -284,15 +284,15 @@ def _options(
     return options, operands
 
 
-# -- Programs: each takes operands and an incoming stream, and returns its events -----------------------------
+# -- Programs: each function takes a program's words and its incoming stream, and returns its events ------------
 
 
-def _whole(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, valued: str = "") -> Sequence[_Event]:
+def _cat(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, valued: str = "") -> Sequence[_Event]:
     return shell.files(_options(words, valued=valued)[1], stdin)
 
 
-def _part(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
-    """`head` and `tail`: a part of each file, or of the incoming stream."""
+def _head_or_tail(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
+    """Simulate `head` and `tail`, which show a part of each file or of the incoming stream."""
     options, operands = _options(words, valued="nc", long=("lines", "bytes"))
     reads = shell.files(operands, stdin)
     if "c" in options or "bytes" in options:
@@ -351,7 +351,7 @@ def _diff(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence
 
 
 def _shuffle(_shell: ShellState, _words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
-    """A filter that prints the incoming stream in another order or form."""
+    """Simulate a filter that prints the incoming stream in another order or form, so that its lines are unknown."""
     return blur(stdin or ())
 
 
@@ -378,7 +378,7 @@ def _cd(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[
 
 
 def _script(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
-    """`bash -lc '…'`."""
+    """Simulate the script of `bash -lc '…'`."""
     options, operands = _options(words, valued="oO", permute=False)
     if "c" not in options or not operands or not operands[0].literal or shell.nesting == NESTING_MAX:
         return []
@@ -440,7 +440,7 @@ _rg = partial(_grep, valued="ABCmefgtTjMrdE", long=_RG_LONG, recursive=True)
 
 
 def _xargs(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
-    """Nothing is known of the files, except that a search prints their names."""
+    """Simulate `xargs`. Its files are unknown, so only a search counts, whose output has the names."""
     command = _options(words, valued="nILPdEas", permute=False)[1]
     if _program(command) == "rg":
         return _rg(shell, command[1:], None, chosen=True)
@@ -472,7 +472,7 @@ def _git_show(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Seq
 def _git_blame(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
     options, operands = _options(words, valued="LS")
     reads = shell.files(operands[-1:], None)
-    if len(operands) > 1:  # the length we know is that of the working copy
+    if len(operands) > 1:  # the known length is that of the working copy, not of this revision
         reads = [msgspec.structs.replace(read, revision=operands[0].text, end_line=None) for read in reads]
     return [read for text in options.get("L", [","]) for read in select_all(reads, option_lines(text, ","))]
 
@@ -485,25 +485,25 @@ _GIT: dict[str, _Program] = {
     "show": _git_show,
 }
 _PROGRAMS: dict[str, _Program] = {
-    **dict.fromkeys(("cat", "less", "more"), _whole),
+    **dict.fromkeys(("cat", "less", "more"), _cat),
     **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
     **dict.fromkeys(("bat", "batcat"), _bat),
     **dict.fromkeys(("cd", "pushd"), _cd),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _grep),
     **dict.fromkeys(("sort", "uniq", "tac", "xxd", "od", "hexdump", "column", "fold", "jq"), _shuffle),
     **dict.fromkeys(_SHELLS, _script),
-    "cut": partial(_whole, valued="dfcb"),
+    "cut": partial(_cat, valued="dfcb"),
     "diff": _diff,
     "fd": partial(_list, valued="etEdcSjxX", patterns=1),
     "find": _find,
     "git": _git,
-    "head": partial(_part, take=top),
+    "head": partial(_head_or_tail, take=top),
     "ls": partial(_list, valued="IwT"),
-    "nl": partial(_whole, valued="bnwsvifhdl"),
+    "nl": partial(_cat, valued="bnwsvifhdl"),
     "perl": _perl,
     "rg": _rg,
     "sed": _sed,
-    "tail": partial(_part, take=bottom),
+    "tail": partial(_head_or_tail, take=bottom),
     "tee": _tee,
     "tree": partial(_list, valued="LIPo"),
     "xargs": _xargs,

@@ -1,1 +1,1 @@
-"""Line ranges that are found again after a file has changed."""
+"""Anchors: line ranges of files that can be found again after the file has changed."""

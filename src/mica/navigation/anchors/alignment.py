@@ -1,7 +1,8 @@
-"""Align remembered lines, stored as hashes, with a file as it is now.
+"""Align the remembered lines of an old file, stored as hashes, with the current file.
 
-Lines are indexed from 0 here, and ends are exclusive. The time is linear in the length of the file, apart from sorting
-the certain lines. A line is placed by its text alone only if that text occurred once then and occurs once now.
+Lines are indexed from 0 here, and ends are exclusive. The running time is linear in the length of the file, apart from
+sorting the certain lines. A line is "certain", that is, placed by its text alone, only if the text occurred once in the
+old file and occurs once in the current one.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ SIZE = 4  # bytes per line: of 20 files with 10,000 lines, one has two different
 
 _WORD = re.compile(r"\w")
 
-# Inserted lines that split a range in two; short ranges use a lower limit.
+# A range with more inserted lines than this between two of its lines is split; short ranges use a lower limit.
 STRETCH_LINES = 40
 
-Pair = tuple[int, int]  # line index then and now
+Pair = tuple[int, int]  # line index in the old and in the current file
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text as git, editors and agents count them; a final line break does not start another line."""
+    """Split a text into lines as git, editors and agents count them: a final line break does not start another line."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -35,7 +36,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def hashes_of(lines: Iterable[str]) -> list[int]:
-    """A number for each line, from its trimmed text. The bits of the flags are 0."""
+    """Hash the trimmed text of each line; SILENT if it has no letter or digit. The bits of FLAGS are always 0."""
     known: dict[str, int] = {}
     hashes = []
     for line in lines:
@@ -48,7 +49,7 @@ def hashes_of(lines: Iterable[str]) -> list[int]:
 
 
 def digest(hashes: Sequence[int]) -> str:
-    """One short hash of many lines."""
+    """Combine the hashes of many lines into one short hash."""
     return blake2b(pack_hashes(hashes), digest_size=8).hexdigest()
 
 
@@ -66,13 +67,13 @@ def _hash(text: str) -> int:
 
 
 class RememberedLines(NamedTuple):
-    """The remembered lines by their index in the old file."""
+    """The remembered lines of the old file: those of the range to be found, and a few lines around it."""
 
-    values: Mapping[int, int]
-    once: frozenset[int]
-    once_in_symbol: frozenset[int]
-    inner: range  # the range that is searched; the other lines surrounded it
-    distinctive: tuple[int, ...]  # remembered lines of the range that are not blank
+    values: Mapping[int, int]  # line index to hash
+    once: frozenset[int]  # lines whose text occurred once in the file
+    once_in_symbol: frozenset[int]  # lines whose text occurred once in their symbol
+    inner: range  # the range to be found; the other lines surrounded it
+    distinctive: tuple[int, ...]  # remembered lines of the range that are not SILENT
     every: int  # every n-th line is remembered
 
     @classmethod
@@ -90,10 +91,10 @@ class RememberedLines(NamedTuple):
 
 
 class CurrentLines(NamedTuple):
-    """The lines of the file as it is now."""
+    """The line hashes of the current file."""
 
     hashes: list[int]
-    counts: Counter[int]
+    counts: Counter[int]  # how often each hash occurs
 
     @classmethod
     def of(cls, hashes: list[int]) -> CurrentLines:
@@ -104,7 +105,7 @@ class CurrentLines(NamedTuple):
 
 
 class AlignedLines(NamedTuple):
-    """A range of the current file, and the share of the old range's distinctive lines that are unchanged in it."""
+    """The range in the current file, and the share of the old range's distinctive lines that are unchanged in it."""
 
     start: int
     end: int
@@ -114,9 +115,9 @@ class AlignedLines(NamedTuple):
 def align(
     was: RememberedLines, now: CurrentLines, then: range | None = None, here: range | None = None
 ) -> AlignedLines | None:
-    """The current place of the range in the whole file, or within a symbol; None if it is not found.
+    """Find the range in the current file, or only within a symbol; None if it is not found.
 
-    `then` and `here` are the old and the current lines of that symbol.
+    `then` and `here` are the line ranges of that symbol in the old and in the current file.
     """
     certain = _certain(was, now, then, here)
     inner = _in_order([pair for pair in certain if pair[0] in was.inner])
@@ -143,7 +144,7 @@ def align(
 
 
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
-    """The whole symbol `here`, as the current place of a range that was a whole symbol."""
+    """Match a range that was a whole symbol with the whole symbol `here`; None if it had no distinctive lines."""
     if not was.distinctive:
         return None
     current = Counter(now.hashes[here.start : here.stop])
@@ -152,7 +153,7 @@ def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> Aligne
 
 
 def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
-    """Pairs of lines whose text occurred once then and occurs once now, in the file or in the symbol."""
+    """Pairs of lines whose text occurs exactly once in both the old and the current file (or symbol)."""
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
     flagged = was.once if then is None else was.once_in_symbol
@@ -166,7 +167,7 @@ def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: 
 
 
 def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest run of pairs whose lines have the same order then and now. Lines that swapped places are dropped."""
+    """The longest sequence of pairs whose lines have the same order in both files; swapped lines are dropped."""
     tails: list[int] = []
     ends: list[int] = []  # index of the pair that ends the best run of each length
     before: list[int] = []
@@ -191,7 +192,7 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Runs of pairs between which at most `stretch` lines were inserted."""
+    """Split pairs into runs, wherever more than `stretch` lines were inserted between two of them."""
     runs: list[list[Pair]] = []
     for then, now in pairs:
         if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
@@ -202,7 +203,7 @@ def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
 
 
 def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
-    """The pairs of the range, with those around it that are still close to it."""
+    """Add to the pairs of the range those surrounding pairs that are still close to it, in order."""
     first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
         (then, now)
@@ -217,7 +218,7 @@ def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[P
 
 
 def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
-    """Every remembered line that is where a neighbouring certain line predicts it."""
+    """Map remembered lines to current lines: certain ones, and lines found where the nearest certain line predicts."""
     matched: dict[int, int] = {}
     last = -1
     thens = [then for then, _ in certain]
@@ -241,10 +242,10 @@ def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> d
 def _edges(
     was: RememberedLines, matched: Mapping[int, int], unchanged: Sequence[int], *, total: int
 ) -> tuple[int, int]:
-    """The first line and the end of the range now.
+    """Compute the start and the exclusive end of the range in the current file from its matched lines.
 
-    Blank lines belong to the range if they are adjacent to it. Changed lines at an edge belong to it if the next line
-    outside the range is known.
+    Adjacent blank lines are included. Changed lines at an edge are included if the next line outside the range was
+    matched.
     """
     first, last = unchanged[0], unchanged[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:

@@ -1,8 +1,8 @@
-"""Anchors: line ranges that are found again after the file has changed, without storing its text.
+"""Anchors: line ranges that can be found again after the file has changed, without storing its text.
 
 An anchor stores the symbol that contains the lines, and a short hash of each line and of a few around them. A line is
 certain if its trimmed text occurred once in the old file and occurs once in the current one. Other lines move with the
-nearest certain line if their text is equal there. A range that could be one of several is reported as lost.
+nearest certain line if their text is equal there. A range that matches several places equally well is reported as lost.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from mica.navigation.anchors.alignment import (
 )
 from mica.navigation.anchors.symbols import Symbol, find_enclosing, find_symbols
 
-AROUND = 8  # lines around the range that are remembered: they place it if its own lines are common
+AROUND = 8  # lines before and after the range that are remembered: they locate it if its own lines are common
 HASHED_MAX = 2_000  # lines of an anchor, 8 kB; of a longer range only every n-th line is remembered
 SHARE_MIN = 0.5  # of the distinctive lines that must be found again
 WITNESSED_SHARE_MIN = 0.3  # the same for a whole symbol or file, whose name is evidence too
-MARGIN_MIN = 0.2  # between the shares of two symbols of the same name
+MARGIN_MIN = 0.2  # minimum difference between the shares of two symbols of the same name
 
 How = Literal["exact", "symbol", "lines", "file"]
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of a file as it was: references and hashes, no text. Lines count from 1, and both ends are included."""
+    """A line range of a file at one time, as references and hashes. Lines count from 1; both ends are included."""
 
     path: str
     start: int
@@ -65,9 +65,10 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnchorMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The current place of an anchor, how it was found, and the share of its lines that are unchanged.
+    """The current range of an anchor, how it was found, and the share of its lines that are unchanged.
 
-    "exact" means the same lines with the same numbers, "file" the whole file.
+    `how` is "exact" for the same lines with the same numbers, "symbol" or "lines" for a range found by its symbol or by
+    its lines, and "file" for a whole file that has changed.
     """
 
     start: int
@@ -77,13 +78,13 @@ class AnchorMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why a range cannot be found: its lines are gone or look like others."""
+    """The result for a range that cannot be found, with the reason: its lines are gone or not distinctive."""
 
     reason: str
 
 
 def anchor(path: str, text: str, start: int, end: int) -> Anchor:
-    """The anchor of a line range. Raises InvalidInput if the file has no such lines."""
+    """Make an anchor for a line range of a file. Raises InvalidInput if the file has no such lines."""
     lines = lines_of(text)
     if not 1 <= start <= end <= len(lines):
         raise InvalidInput(
@@ -118,9 +119,10 @@ def anchor(path: str, text: str, start: int, end: int) -> Anchor:
 
 
 def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
-    """The current place of an anchor: by symbol, then by lines; or lost, with the reason.
+    """Find an anchor's range in the current text of its file: by position, then by symbol, then by lines.
 
-    Every match has verified a share of its lines. The time is linear in the length of the text.
+    A match is returned only if enough of its lines are unchanged; otherwise the result is `LostAnchor` with the reason.
+    The running time is about linear in the length of the text.
     """
     was = RememberedLines.of(
         anchor.hashes, first=anchor.start - 1 - anchor.lead, every=anchor.every, inner=_inner(anchor)
@@ -146,7 +148,7 @@ def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
 
 
 def content_hash(lines: Sequence[str]) -> str:
-    """The hash of the shown text, as a step stores it."""
+    """Hash lines of text, in the way a step stores the hash of the text that was shown."""
     return blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -161,7 +163,7 @@ def _match(anchor: Anchor, place: AlignedLines, how: How) -> AnchorMatch:
 
 
 def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> AnchorMatch | LostAnchor:
-    """A whole file matches the whole file of its path unless it was rewritten."""
+    """Match an anchor of a whole file with the whole current file; lost if the file was rewritten."""
     unchanged = sum(was.values[line] in now.counts for line in was.distinctive)
     share = unchanged / len(was.distinctive) if was.distinctive else 1.0
     if not now.hashes or share < WITNESSED_SHARE_MIN:
@@ -171,7 +173,7 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """The number of lines that the range has moved by, if nothing changed above it or nothing changed below it."""
+    """The number of lines that an unchanged range has moved, if everything above it or below it is unchanged too."""
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
     below = anchor.start + shift >= 1 and digest(now.hashes[anchor.start - 1 + shift :]) == anchor.below
@@ -185,7 +187,7 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 
 
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
-    """True if the unchanged part of the file is distinctive enough, since many files end with the same lines."""
+    """True if the unchanged part of the file is distinctive enough; many files begin or end with the same lines."""
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
     return any(
@@ -195,7 +197,7 @@ def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: S
 
 
 def _by_symbol(anchor: Anchor, was: RememberedLines, now: CurrentLines, named: Sequence[Symbol]) -> AlignedLines | None:
-    """The range within the symbol of that name; None if there is none, or several that match equally well."""
+    """Find the range within the symbols of the anchor's symbol name; None if no symbol or several match well."""
     if anchor.symbol_start is None or anchor.symbol_end is None:
         return None
     then = range(anchor.symbol_start - 1, anchor.symbol_end)

@@ -1,7 +1,7 @@
-"""Find the ranges of anchors and steps in the project as it is now, and describe what has changed.
+"""Find the line ranges of anchors and steps in the current files of the project, and describe what has changed.
 
-The lines of a step are searched in the current file, then in the file as git had it when they were read; from there an
-anchor follows them to the current file. If the lines cannot be verified, the whole file is used instead.
+The lines of a step are searched in the current file, then in the version that git had when they were read; an anchor of
+that version then locates them in the current file. For a step without lines or hash, the whole file is used.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ CHANGED = "changed since it was read"
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of a file, with its path within the project."""
+    """The text of a project file that was read, with its path within the project."""
 
     path: str
     text: str
-    replaced: int = 0  # invalid UTF-8 bytes, shown as �
+    replaced: int = 0  # number of invalid characters that were replaced by �
 
 
 class UnreadFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why a file was not read."""
+    """A file that was not read, with the reason."""
 
     path: str
     reason: str
@@ -51,7 +51,10 @@ class UnreadFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(root: Path, path: str) -> Contents | UnreadFile:
-    """The text of a project file, or the reason why it was not read: outside the project, secret, binary, too large."""
+    """Read a project file. The result is `UnreadFile` with the reason if the file is missing or must not be read.
+
+    Files outside the project, secret, binary and too large files are not read.
+    """
     path = relative_path(path, root=str(root), cwd=str(root))
     if path.startswith(("/", "~", "../")) or path in ("..", ".") or path[1:3] in (":/", ":"):
         return UnreadFile(path=path, reason="it is outside the project")
@@ -80,7 +83,10 @@ def read(root: Path, path: str) -> Contents | UnreadFile:
 
 
 def decode(path: str, content: bytes) -> Contents | UnreadFile:
-    """Bytes as text: UTF-8, or UTF-16 with a byte order mark. Other bytes are replaced and counted."""
+    """Decode the bytes of a file: UTF-8, or UTF-16 with a byte order mark. Invalid bytes are replaced and counted.
+
+    A binary file gives `UnreadFile`.
+    """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", "replace")
         return Contents(path=path, text=text, replaced=text.count("\ufffd"))
@@ -91,18 +97,18 @@ def decode(path: str, content: bytes) -> Contents | UnreadFile:
 
 
 class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range as it is now: its lines, how they were found, and a description of every change."""
+    """A range that was found in the current files: its lines, how it was found, and a description of every change."""
 
     was: Anchor
-    now: Anchor  # the next version; equal to `was` if nothing has changed
+    now: Anchor  # the anchor of the current range; equal to `was` if nothing has changed
     match: AnchorMatch
     lines: tuple[str, ...]
     drift: tuple[str, ...] = ()  # empty if nothing has changed
-    replaced: int = 0  # invalid UTF-8 bytes of the file
+    replaced: int = 0  # number of invalid characters of the file that were replaced
 
 
 class OmittedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that is not offered, and the reason."""
+    """A range that cannot or must not be shown, and the reason."""
 
     path: str
     start: int
@@ -111,7 +117,7 @@ class OmittedRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> FollowedRange | OmittedRange:
-    """The current place of an anchor's range, in its file or in the file that git renamed it to.
+    """Find an anchor's range in the current version of its file. A renamed file is found through git.
 
     `since` is a commit or a time at which the anchor was valid; earlier renames are ignored.
     """
@@ -142,10 +148,10 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
 def make_anchor(
     root: Path, path: str, start: int | None = None, end: int | None = None, *, shown_hash: str | None = None
 ) -> Anchor | OmittedRange:
-    """The anchor of a step's range in the current file; without lines, of the whole file.
+    """Make an anchor for a line range in the current file; without `start`, for the whole file.
 
-    `shown_hash` is the hash of the text that was shown in the step. If the lines have another hash, the whole file is
-    searched for them; if they are not there, the range is omitted instead of being anchored to other lines.
+    `shown_hash` is the hash of the text that was shown to the agent. If the lines have another hash, the whole file is
+    searched for lines with this hash. If there is not exactly one such place, the result is `OmittedRange`.
     """
     contents = read(root, path)
     if isinstance(contents, UnreadFile):
@@ -169,7 +175,7 @@ def _has_hash(lines: list[str], shown_hash: str) -> bool:
 
 
 def _place(lines: list[str], height: int, shown_hash: str) -> int:
-    """The first line of the only range with this hash. Raises InvalidInput if there are several, or none."""
+    """The first line of the only range with this height and hash. Raises InvalidInput if there is not exactly one."""
     if height * len(lines) > COMPARED_LINES_MAX:
         raise InvalidInput("its lines have changed since they were shown")
     places = [
@@ -219,7 +225,7 @@ def _drift(was: Anchor, now: Anchor, found: AnchorMatch) -> tuple[str, ...]:
 
 
 def describe_move(lines: int) -> tuple[str, ...]:
-    """How far a range has moved, in words; empty if it has not."""
+    """Describe how far a range has moved, for example ("moved 3 lines down",); empty if it has not moved."""
     return (f"moved {_lines(abs(lines))} {'down' if lines > 0 else 'up'}",) if lines else ()
 
 
@@ -228,14 +234,17 @@ def _lines(count: int) -> str:
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The anchor of a step, and the changes between the text that was read and the file it was made from."""
+    """The anchor of a step, and the changes since the step that the anchor itself does not cover."""
 
     anchor: Anchor
     drift: tuple[str, ...] = ()
 
 
 def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
-    """The anchor of a step, or the reason why there is none."""
+    """Make an anchor for a step, in the current file or in the version that git had at the time of the step.
+
+    If the lines cannot be found in either, the result is `OmittedRange` with the reason.
+    """
     if step.content_hash is None or step.start_line is None or step.end_line is None:
         return _whole(step, root=root)
     start, end = step.start_line, step.end_line
@@ -253,7 +262,7 @@ def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
 
 
 def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
-    """The anchor of the whole file, for lines that are unknown or cannot be verified."""
+    """Make an anchor of the whole file, for a step without lines or without a hash to verify them."""
     now = make_anchor(root, step.path)
     if isinstance(now, Anchor):
         return StepAnchor(anchor=now, drift=_describe_change(step, now, root=root))
@@ -266,7 +275,7 @@ def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
 
 
 def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
-    """A note if a file that was read whole has changed since; empty if it has not, or if that is unknown."""
+    """(CHANGED,) if a file that was read as a whole has changed since; empty if not, or if that is unknown."""
     if step.operation != "read" or step.start_line is not None:
         return ()
     if step.content_hash is not None:
@@ -277,7 +286,7 @@ def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
 
 
 def _text_at(root: Path, path: str, at: datetime) -> str | None:
-    """The text of a file in the last commit before a time; None without git or if there was no such text."""
+    """The text of a file in the last commit before a time; None without git, or if the file was missing or no text."""
     try:
         commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
         content = git(root, "show", f"{commit}:./{path}") if commit else b""

@@ -1,4 +1,4 @@
-"""Tables of the syntax nodes that are definitions, for each language that tree-sitter parses."""
+"""Tables for tree-sitter: which syntax nodes of each language are definitions, and which file suffixes belong to it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ Kinds = Mapping[str, str]
 
 
 class Grammar(NamedTuple):
-    """The module of a grammar, and which of its nodes are definitions.
+    """A tree-sitter grammar: its Python module, and the kind of definition for each of its node types.
 
-    A `wrapper` contains a definition and begins before it (a decorated function, an export); an `attribute` precedes
-    one. Both belong to the definition.
+    Two kinds are not definitions themselves, but their lines belong to one: a `wrapper` contains a definition and
+    begins before it (a decorated function, an export), and an `attribute` precedes it.
     """
 
     module: str
     kinds: Kinds
     function: str = "language"
     names: tuple[str, ...] = ("name",)  # fields that may hold the name; the first that exists is used
-    with_body: frozenset[str] = frozenset()  # are definitions only with a body: `struct x {…}`, not `struct x y`
-    with_function: Mapping[str, frozenset[str]] = {}  # are definitions only if the value is one of these
+    with_body: frozenset[str] = frozenset()  # nodes that are definitions only with a body: `struct x {…}`
+    with_function: Mapping[str, frozenset[str]] = {}  # nodes that are definitions only with these types of values
 
 
 _JS_VALUES = frozenset({"arrow_function", "function_expression", "generator_function", "class"})

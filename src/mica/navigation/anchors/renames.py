@@ -1,4 +1,4 @@
-"""Ask git what happened to a missing file. Nothing is written, and no hook or filter runs."""
+"""Find out from git whether a missing file was renamed or deleted. Nothing is written, and no hook or filter runs."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")
 
 
 class Renamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The current path of a file, and the commit that renamed it. `commit` is None if the rename is not committed."""
+    """A renamed file: its current path and the commit that renamed it, None if the rename is only staged."""
 
     path: str
     commit: str | None
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted file. `commit` is None if the deletion is not committed."""
+    """A deleted file: the commit that deleted it, None if the deletion is only staged."""
 
     commit: str | None
 
 
 class UnknownFate(msgspec.Struct, frozen=True, kw_only=True):
-    """A file whose history git cannot report, and the reason."""
+    """The result for a file that git cannot report a rename or deletion of, with the reason."""
 
     reason: str
 
 
 def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> Renamed | Deleted | UnknownFate:
-    """Find out whether the latest file of that path was renamed, perhaps several times, or deleted.
+    """Find out whether the file last known at `path` was renamed, perhaps several times, or deleted.
 
-    The search covers the commits since a commit or a time, or else the last 20,000. A file in a submodule is searched
-    in the history of the submodule. Without git or outside a repository, the answer is `UnknownFate`.
+    The search covers the commits since `since` (a commit or a time), or else the last 20,000. A file in a submodule is
+    searched in the history of the submodule. Without git or outside a repository, the result is `UnknownFate`. Raises
+    InvalidInput if `since` is not a valid commit name.
     """
     folder, inside = _repository(repo, path)
     try:

@@ -1,8 +1,8 @@
-"""The functions, classes and sections of a file, with their lines.
+"""Find the functions, classes and sections of a file, with their lines.
 
 tree-sitter parses the file if the extra `mica[code]` is installed and parsing is safe. Otherwise patterns recognize
-definitions line by line, and indentation shows where they end. That is less exact, but good enough to name a place.
-Markdown files have sections instead.
+definitions line by line, and indentation shows where they end. That is less exact, but good enough to name a place. The
+symbols of a Markdown file are its sections.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ class Symbol(NamedTuple):
 
 
 def find_symbols(path: str, text: str) -> list[Symbol]:
-    """The definitions of a file, ordered by their first lines, outer before inner.
+    """Find the definitions of a file, ordered by their first lines, outer before inner.
 
-    The path decides the language; a language without a grammar uses patterns that fit most languages. Never raises: a
-    file that is broken, hostile or not code has fewer symbols, or none.
+    The suffix of the path selects the language; for a language without a grammar, patterns that fit most languages are
+    used. Never raises: for a file that is broken, hostile or not code, the result has fewer symbols, or none.
     """
     if len(text) > TEXT_MAX:
         return []
@@ -104,12 +104,12 @@ def find_symbols(path: str, text: str) -> list[Symbol]:
 
 
 def method_for(path: str) -> SymbolMethod:
-    """The method that finds the symbols of a file with this name on this machine."""
+    """The method that `find_symbols` tries first for a file with this name, given the installed packages."""
     return "patterns" if _grammar_of(path) is None else "tree-sitter"
 
 
 def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | None:
-    """The innermost symbol that contains all of these lines."""
+    """The innermost symbol that contains all lines from `start` to `end`; None if there is none."""
     around = [symbol for symbol in symbols if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 
@@ -147,7 +147,7 @@ def _is_installed(name: str) -> bool:
 
 @cache
 def _load(name: str) -> LoadedGrammar | None:
-    """A parser and the query for definitions; None if the installed packages do not fit together."""
+    """Load the parser of a language and the query for its definitions; None if the installed packages do not match."""
     from tree_sitter import Language, Parser, Query
 
     grammar = GRAMMARS[name]
@@ -188,7 +188,7 @@ def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
 
 
 def _is_shallow(source: bytes) -> bool:
-    """True if brackets are nested no deeper than in code that people write. A statement ends all open `<`."""
+    """True if brackets are nested at most NESTED_MAX deep. `;`, `{` and `}` reset the count of open `<`."""
     depth = generics = 0
     for byte in source.translate(None, delete=_NO_BRACKETS):
         if byte in _ANGLES:
@@ -205,7 +205,7 @@ def _is_shallow(source: bytes) -> bool:
 
 
 def _nest(grammar: Grammar, nodes: Iterable[Node], source: bytes) -> list[tuple[str, str, int, int]]:
-    """Definitions with qualified names. Decorators, exports and attributes belong to the definition that follows."""
+    """Convert syntax nodes to definitions with qualified names, including their decorators, exports and attributes."""
     found: list[tuple[str, str, int, int]] = []
     around: list[tuple[int, str, str]] = []  # last byte, qualified name, kind
     lead: tuple[int, int, int] | None = None  # decorators: first line, last byte, whole end
@@ -242,7 +242,7 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """The name of a definition; None if it has no name or is only a reference."""
+    """The name of a definition; None if the node has no name or is only a reference to a definition."""
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:
@@ -275,7 +275,7 @@ def _text_of(node: Node, source: bytes) -> str:
 
 
 def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
-    """Qualified name, kind, first and last line of each apparent definition, in order, outer first."""
+    """Find definitions or sections by line patterns: qualified name, kind, first and last line, outer before inner."""
     if suffix in _PROSE:
         return _sections(text)
     return [] if suffix in _NO_CODE else _definitions(text)
@@ -283,7 +283,7 @@ def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
 
 def _definitions(text: str) -> list[tuple[str, str, int, int]]:
     found: list[tuple[str, str, int, int]] = []
-    open_ones: list[tuple[int, int]] = []  # indentation, index in found
+    open_definitions: list[tuple[int, int]] = []  # indentation, index in `found`
     last = 0  # the last line that is not blank
     decorated: tuple[int, int] | None = None  # first line, indentation
     for number, line in enumerate(text.split("\n"), start=1):
@@ -292,8 +292,10 @@ def _definitions(text: str) -> list[tuple[str, str, int, int]]:
             continue
         indent = _width(line)
         closing = _CLOSING.match(line) is not None
-        while open_ones and (indent < open_ones[-1][0] or (indent == open_ones[-1][0] and not closing)):
-            _, index = open_ones.pop()
+        while open_definitions and (
+            indent < open_definitions[-1][0] or (indent == open_definitions[-1][0] and not closing)
+        ):
+            _, index = open_definitions.pop()
             found[index] = (*found[index][:3], max(found[index][2], last))
         last = number
         if stripped.startswith(("@", "#[")) and len(line) <= LINE_MAX and not _DEFINITION.match(line):
@@ -303,17 +305,17 @@ def _definitions(text: str) -> list[tuple[str, str, int, int]]:
         named = _name_and_kind(match) if match is not None else None
         if named is not None:
             name, kind = named
-            around = found[open_ones[-1][1]] if open_ones else None
+            around = found[open_definitions[-1][1]] if open_definitions else None
             if around is not None:
                 kind = (
                     "method" if kind == "function" and around[1] in ("class", "interface", "implementation") else kind
                 )
                 name = f"{around[0]}.{name}"
             first = decorated[0] if decorated is not None and decorated[1] == indent else number
-            open_ones.append((indent, len(found)))
+            open_definitions.append((indent, len(found)))
             found.append((name, kind, first, number))
         decorated = None
-    for _, index in open_ones:
+    for _, index in open_definitions:
         found[index] = (*found[index][:3], max(found[index][2], last))
     return found
 

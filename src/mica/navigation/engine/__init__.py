@@ -1,1 +1,1 @@
-"""The prediction engine. Hooks load a copy of it, so it imports `words`, `tokens` and the standard library only."""
+"""The engine that predicts files. Hooks load a copy, so it imports only `words`, `tokens` and the standard library."""

@@ -1,7 +1,7 @@
-"""The text of a file in the working tree, and the lines of it that a prompt needs first.
+"""Read a file of the working tree, and choose the lines of it that an agent should read first for a prompt.
 
-A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. Which lines
-were read before is not used: measurements show that they are not the lines read next (docs/navigation.md).
+A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. The lines
+that were read earlier are not used: measurements show that they are not the lines read next (docs/navigation.md).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _DEFINITION = re.compile(
 
 
 def is_secret(path: str) -> bool:
-    """True for files that usually hold keys. Their names may be offered; their text is never read."""
+    """True for files that usually contain secrets, such as `.env`. They may be offered by name but are never read."""
     name = path.rpartition("/")[2]
     return name in SECRET_NAMES or name.startswith(".env.")
 
 
 def read_text(root: str, path: str) -> str | None:
-    """The beginning of a text file; None for a file that is binary, too large, missing, secret or outside the root.
+    """Read the beginning of a text file; None if it is binary, too large, missing, secret or outside the root.
 
-    No symbolic link is followed, neither for the file nor for a folder below the root.
+    Symbolic links are not followed, neither for the file nor for a folder below the root.
     """
     if is_secret(path):
         return None
@@ -79,7 +79,7 @@ def read_text(root: str, path: str) -> str | None:
 
 
 def find_definitions(text: str) -> list[tuple[str, int]]:
-    """The names that a file defines, with their lines, by one pattern for common languages."""
+    """Find the names that a text defines, with their line numbers, by one pattern that fits common languages."""
     found = []
     for number, line in enumerate(text.split("\n"), start=1):
         if (match := _DEFINITION.match(line)) is not None:
@@ -90,9 +90,10 @@ def find_definitions(text: str) -> list[tuple[str, int]]:
 def choose_lines(
     text: str, query_terms: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
 ) -> tuple[tuple[Span, ...], int]:
-    """The blocks to read first, in order, and the number of lines; no blocks if the whole file is small.
+    """Choose the line ranges to read first, in order; also returns the number of lines of the file.
 
-    `query_terms` are the terms of the prompt, `named` its words that may be symbols, `at` the lines it names.
+    There are no ranges if the file is small enough to be read as a whole, or if no block matches. `query_terms` are the
+    terms of the prompt, `named` its words that may be symbols, and `at` the line ranges that it names.
     """
     rows = text.split("\n")
     total = len(rows) - (rows[-1] == "")

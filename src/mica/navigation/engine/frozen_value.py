@@ -1,4 +1,4 @@
-"""Frozen values without msgspec, whose import alone takes longer than a hook may take."""
+"""A base class for immutable values. It replaces msgspec, whose import alone takes longer than a hook may take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ else:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class FrozenValue:
-    """Base class of immutable values. Fields are keyword arguments; a field with a default is optional."""
+    """Base class of immutable values. Annotated fields become keyword arguments; those with a default are optional."""
 
     def __init__(self, **fields: object) -> None:
         for name in type(self).__annotations__:

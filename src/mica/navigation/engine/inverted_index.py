@@ -16,10 +16,10 @@ TERMS_MAX = 120  # of a query: a pasted log has thousands, and all but the rares
 
 
 class InvertedIndex:
-    """Terms and the documents that contain them. A saved index is read only for the terms of a query."""
+    """Maps terms to the numbered documents that contain them. Of a saved index, only the needed terms are read."""
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """With `saved`, the index that `entries(name)` wrote."""
+        """`saved` and `name` load the index whose `entries(name)` were saved in that file."""
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
@@ -31,7 +31,7 @@ class InvertedIndex:
         return len(self._lengths)
 
     def put(self, number: int, counts: Mapping[str, int]) -> None:
-        """Add a document, replacing the one with this number."""
+        """Add a document with its term counts, replacing any document with this number."""
         self.remove(number)
         for term, count in counts.items():
             self._postings_of(term)[number] = min(count, COUNT_MAX)
@@ -41,7 +41,7 @@ class InvertedIndex:
         self._total += length
 
     def remove(self, number: int) -> None:
-        """Remove a document, if it is there."""
+        """Remove a document if the index contains it."""
         length = self._lengths.pop(number, None)
         if length is None:
             return
@@ -53,7 +53,7 @@ class InvertedIndex:
             self._postings_of(term).pop(number, None)
 
     def scores(self, query: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
-        """The BM25 score of every document that shares a term with the query."""
+        """The BM25 score of every document that shares a term with the query. Only the `limit` best terms are used."""
         if not self._lengths:
             return {}
         documents = len(self._lengths)
@@ -76,7 +76,7 @@ class InvertedIndex:
         return scores
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
-        """The table entries to save, which the constructor reads back by this name."""
+        """Yield the entries (table, key, packed value) to save in a lookup file under this name."""
         yield name, "lengths", pack(self._lengths)
         for term, postings in self._postings.items():
             if postings:
@@ -107,7 +107,7 @@ class InvertedIndex:
 
 
 def count_terms(terms: Iterable[str]) -> dict[str, int]:
-    """How often each term occurs, in the order of first occurrence."""
+    """Count how often each term occurs, in order of first occurrence."""
     counts: dict[str, int] = {}
     for term in terms:
         counts[term] = counts.get(term, 0) + 1

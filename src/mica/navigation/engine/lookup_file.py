@@ -1,7 +1,7 @@
-"""A read-only file of hash tables that are searched in place, since a hook has no time to load an index.
+"""A read-only file of hash tables that are searched in place, since a hook has no time to load a whole index.
 
-Each key has a slot that points to its record: the key, and the value as `marshal` wrote it. A new file replaces the old
-one as a whole, so a process that has the old one open can keep reading it.
+The slot of each key points to a record with the key and the value, encoded by `marshal`. A new file replaces the old
+one as a whole, so a process that has the old file open can keep reading it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MAGIC = b"mica kept 1\n"
-FORM = 2  # of marshal: every supported Python reads and writes it
+FORM = 2  # the version of marshal's format: every supported Python reads and writes it
 ENTRIES_MAX = 50_000_000
 
 _HEAD = len(MAGIC) + 4
@@ -28,7 +28,7 @@ class LookupFile:
     """An open lookup file. Raises OSError if it cannot be read, ValueError if it is truncated or of another kind."""
 
     def __init__(self, file: int) -> None:
-        """`file` is a descriptor open for reading; it may be closed afterwards."""
+        """`file` is a file descriptor open for reading; the caller may close it afterwards."""
         self._map = mmap(file, 0, access=ACCESS_READ)
         if self._map[: len(MAGIC)] != MAGIC:
             raise ValueError("this is not a lookup file")
@@ -37,7 +37,7 @@ class LookupFile:
             raise ValueError("the lookup file is truncated")
 
     def raw(self, table: str, key: str) -> bytes | None:
-        """The packed value of a key; None if the table has no such key."""
+        """The packed value of a key in a table; None if the table has no such key."""
         full_key = _name(table, key)
         slot = crc32(full_key) & self._mask
         data = self._map
@@ -49,12 +49,12 @@ class LookupFile:
         return None
 
     def get(self, table: str, key: str, default: T) -> T:
-        """The value of a key, which has the type of the default."""
+        """The value of a key in a table, or the default. The value must have the same type as the default."""
         found = self.raw(table, key)
         return default if found is None else marshal.loads(found)
 
     def raws(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Every key of a table with its packed value."""
+        """Yield every key of a table with its packed value. The whole file is read."""
         begin = _name(table, "")
         place = _HEAD + 4 * (self._mask + 1)
         while place < len(self._map):
@@ -74,12 +74,15 @@ class LookupFile:
 
 
 def pack(value: object) -> bytes:
-    """The bytes of a value: strings, numbers, and tuples, lists and dictionaries of them."""
+    """Encode a value for a lookup file: strings, numbers, and tuples, lists and dictionaries of them."""
     return marshal.dumps(value, FORM)  # type: ignore[arg-type]  # it raises ValueError for anything else
 
 
 def build_file(entries: Iterable[tuple[str, str, bytes]]) -> bytes:
-    """The content of a lookup file, from entries of table, key and packed value. A key may occur once."""
+    """Build the content of a lookup file from entries (table, key, packed value).
+
+    Each key may occur only once in a table. Raises ValueError if there are too many entries or bytes.
+    """
     named = [(_name(table, key), value) for table, key, value in entries]
     if len(named) > ENTRIES_MAX:
         raise ValueError(f"{len(named):,} entries are too many for a lookup file")

@@ -1,4 +1,4 @@
-"""The paths, file names, folders, symbols and line numbers that a prompt names."""
+"""Find the paths, file names, folders, symbols and line numbers that a prompt mentions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NEAR_CHARACTERS = 80  # after a path in which "lines 189-207" refers to it
 
 
 class TreeNames:
-    """The files of a tree by file name, by stem and by every folder above them."""
+    """Looks up the files of a tree by file name, by stem, or by any folder above them."""
 
     def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
-        """With `saved`, the names that `entries` wrote; they cannot be changed."""
+        """Index these paths; or, with `saved`, load the names that `entries` wrote, which cannot be changed."""
         self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
@@ -56,7 +56,7 @@ class TreeNames:
                 del table[key]
 
     def with_ending(self, ending: str) -> list[str]:
-        """The files whose path ends with `ending`, or with its longest part that includes a folder."""
+        """The files whose path ends with `ending`, or else with its longest suffix that includes a folder."""
         parts = ending.split("/")
         named = self._lookup("name", parts[-1].lower())
         for first in range(len(parts) - 1):
@@ -72,7 +72,7 @@ class TreeNames:
         return self._lookup("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
-        """The files below a folder, which may be written without its parent folders."""
+        """The files below a folder; its parent folders may be omitted."""
         folder = folder.lower().strip("/")
         if not folder:
             return []
@@ -81,7 +81,7 @@ class TreeNames:
         return [path for key in self._folders() if key.endswith(f"/{folder}") for path in self._lookup("folder", key)]
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """The table entries to save."""
+        """Yield the entries (table, key, packed value) to save in a lookup file."""
         yield "names", "folders", pack(list(self._tables["folder"]))
         for name, table in self._tables.items():
             for key, paths in table.items():
@@ -108,7 +108,7 @@ def _keys(path: str) -> list[tuple[str, str]]:
 
 
 class FileMentions(FrozenValue):
-    """The files that a prompt names, each with a strength from 0 to 1, by kind of mention."""
+    """The files that a prompt mentions, each with a strength from 0 to 1, by kind of mention."""
 
     paths: dict[str, float]
     names: dict[str, float]
@@ -126,7 +126,10 @@ def stem_of(path: str) -> str:
 def find_mentions(
     prompt: str, names: TreeNames, definers: Callable[[str], Collection[str]] | None = None
 ) -> FileMentions:
-    """The files of `names` that the prompt mentions. `definers` returns the files that define a symbol."""
+    """Find the files of `names` that a prompt mentions. `definers` returns the files that define a symbol.
+
+    If a mention fits n files, each of them gets a strength of at most 1/n.
+    """
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}
     by_name: dict[str, float] = {}
@@ -167,13 +170,13 @@ def find_mentions(
 
 
 def is_any_named(text: str, names: TreeNames) -> bool:
-    """True if a text names one of these files by path or name. Much cheaper than `find_mentions`."""
+    """True if a text mentions one of these files by path or name. Much cheaper than `find_mentions`."""
     tokens = (_clean(match.group()) for match in _TOKEN.finditer(text[:PROMPT_CHARACTERS_MAX]))
     return any(_has_extension(token) and _resolve(token, names) for token in tokens)
 
 
 def find_identifiers(prompt: str) -> set[str]:
-    """The words of a prompt that may be identifiers."""
+    """All words of a prompt that are valid identifiers."""
     return set(_WORD.findall(prompt))
 
 
@@ -202,7 +205,7 @@ def _has_extension(token: str) -> bool:
 
 
 def _lines_after(prompt: str, end: int) -> list[tuple[int, int]]:
-    """The line range written directly after a path, or soon after it."""
+    """The line range written directly after a path (`:10-20`) or soon after it ("lines 10-20"); at most one."""
     match = _LINES.match(prompt, end) or _NEAR.search(prompt[end : end + NEAR_CHARACTERS].partition("\n")[0])
     if match is None:
         return []

@@ -1,8 +1,8 @@
 """Predict the files that a prompt needs, with probabilities and reasons, and decide whether a hook offers them.
 
 `navigate` and hooks share this module. Measurements on real sessions show that offering the text of files costs more
-than it saves, and that a list of paths pays only for prompts that name no files. So a list is offered while such lists
-have saved more tokens in this space than one costs (A-18).
+than it saves, and that a list of paths pays only for prompts that name no files. Therefore a list is offered only while
+lists would have saved more tokens in this space than they cost (A-18).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Tier = Literal["named", "walked", "words"]  # as in navigation.places, which hooks do not load
 
     class OfferCandidate(Protocol):
-        """A file that may be offered."""
+        """A predicted file that may be offered: its probability, and the tier of evidence for it."""
 
         @property
         def probability(self) -> float: ...
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 LIKELY_MAX = 50  # files whose probability is better than chance
 
 QUOTED_CHARACTERS = 60
-STRONG = 0.25  # share of a signal's best score that makes it a reason
+STRONG = 0.25  # minimum share of a signal's best score at which the signal is given as a reason
 REASONS_MAX = 3
-SURE = 0.5  # strength of a mention: one file has the name, and it is written like code
+SURE = 0.5  # a mention with a higher strength is unambiguous: one file has the name, and it is written like code
 
 PATHS_MAX = 5
-CONSIDERED = 10  # best files that decide the kind of a prompt and are compared with each other
+CONSIDERED = 10  # number of best files that decide the kind of a prompt and are compared with each other
 WORDS_MIN = 4  # prompts such as "commit", "yes" or "continue" do not show which files are needed
 PROBABILITY_MIN = 0.05
 SHARE_MIN = 0.2  # of the best file's probability; a less likely path costs more than it saves
@@ -66,16 +66,16 @@ SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does n
 
 
 class Prediction(FrozenValue):
-    """The ranking for one prompt, with the signals and features used to explain it and to learn from it."""
+    """The ranking of files for one prompt, with the signals and features that explain it and that training needs."""
 
     signals: Signals
     candidates: Candidates
     ranked: tuple[tuple[str, float], ...]  # every candidate with its probability, best first
-    predicted: tuple[tuple[str, float], ...]  # the same before calibration
+    predicted: tuple[tuple[str, float], ...]  # the same with uncalibrated probabilities
 
 
 class PredictedFile(FrozenValue):
-    """A file that a task will probably need."""
+    """A file that a task will probably need, with the reasons."""
 
     path: str
     probability: float
@@ -84,7 +84,7 @@ class PredictedFile(FrozenValue):
 
 
 def predict(tree: FileTree, past: TaskHistory, question: PromptQuestion, weights: Weights) -> Prediction:
-    """Rank all candidates for a prompt. The same state gives the same answer."""
+    """Rank all candidate files of the tree for a prompt. The result is deterministic."""
     signals = compute_signals(tree, past, question)
     rated = collect_candidates(signals, tree)
     logits = weights.logits(rated.rows)
@@ -100,7 +100,7 @@ def predict(tree: FileTree, past: TaskHistory, question: PromptQuestion, weights
 
 
 def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[PredictedFile]:
-    """The likeliest files, best first, with reasons."""
+    """The `limit` most probable files, best first, with reasons."""
     best = prediction.ranked[:limit]
     among = [path for path, _ in prediction.ranked[:CONSIDERED]]
     return [
@@ -115,13 +115,16 @@ def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[Pr
 
 
 def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple[tuple[Span, ...], int]:
-    """The line ranges of a text to read first for a task, and its number of lines."""
+    """The line ranges of a file's text to read first for a task, and its number of lines."""
     words = count_terms(terms(task[:QUERY_CHARACTERS_MAX]))
     return choose_lines(text, words, named=find_identifiers(task), at=prediction.signals.mentions.lines.get(path, ()))
 
 
 def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
-    """The reasons for ranking a file, strongest first. `among` are the files offered with it."""
+    """Describe why a file was ranked, with at most three reasons, strongest first.
+
+    `among` are the files ranked with it: one of them may be named as used together with it.
+    """
     reasons: list[str] = []
     if path in signals.mentions.paths or signals.mentions.names.get(path, 0.0) > SURE:
         reasons.append("named in the prompt")
@@ -147,7 +150,7 @@ def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[s
 
 
 def tier_of(path: str, signals: Signals) -> Tier:
-    """The kind of evidence for a file: named in the prompt, earlier work, or words alone (K-05)."""
+    """The tier of evidence for a file: "named" in the prompt, "walked" in earlier work, or "words" alone (K-05)."""
     if path in signals.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")
@@ -166,12 +169,12 @@ def _quote(text: str) -> str:
 
 
 def kind_of(places: Sequence[OfferCandidate]) -> str:
-    """The kind of a prompt: "named" if it names files itself, else "open"."""
+    """The kind of a prompt: "named" if one of the best predicted files is named in it, else "open"."""
     return "named" if any(place.tier == "named" for place in places[:CONSIDERED]) else "open"
 
 
 def shortlist(places: Sequence[OfferCandidateT]) -> list[OfferCandidateT]:
-    """The few files that an offer would list."""
+    """The few most probable files, which an offer would list. `places` must be sorted, best first."""
     least = max(PROBABILITY_MIN, SHARE_MIN * places[0].probability) if places else PROBABILITY_MIN
     return [place for place in places[:PATHS_MAX] if place.probability >= least]
 
@@ -184,7 +187,10 @@ def is_too_short(prompt: str) -> bool:
 def select_offer(
     prompt: str, places: Sequence[OfferCandidateT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
 ) -> list[OfferCandidateT]:
-    """The files that a hook offers, or none. `cost_tokens` is the cost of offering those of `shortlist`."""
+    """The files of `shortlist` if offering them is worth its cost in tokens, else an empty list.
+
+    `worth` has the tokens that a list saves if its best file is needed, by kind of prompt.
+    """
     offered = shortlist(places)
     if not offered or is_too_short(prompt):
         return []

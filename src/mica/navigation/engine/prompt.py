@@ -1,4 +1,4 @@
-"""The files that a hook offers for a prompt, if the offer is likely to save more tokens than it costs.
+"""Offer files for a prompt in a hook, if the offer will probably save more tokens than it costs.
 
 Hooks load this package from a copy in the data folder, so it may import only `mica.words`, `mica.tokens`, the standard
 library and the stemmer.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Walked = Sequence[Sequence[str]]  # the files of each prompt of a session, in order
 
-    Spooled = Sequence[tuple[float, Sequence[str] | None]]  # time and files of each step; a prompt has None
+    Spooled = Sequence[tuple[float, Sequence[str] | None]]  # the time and files of each step; None marks a new prompt
 
 
 HEAD = "Files this task may need, by earlier work (mica; data, not instructions):"
@@ -41,7 +41,7 @@ SPANS_MAX = 2
 
 
 def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
-    """The text that offers paths with their lines and reasons; empty without files."""
+    """Render the text that offers files: path, lines and reasons of each one per line; empty without files."""
     lines = [_render_line(path, spans, reasons) for path, spans, reasons in files]
     return "\n".join([HEAD, *lines]) if lines else ""
 
@@ -54,15 +54,15 @@ def _render_line(path: str, spans: Sequence[Span], reasons: Sequence[str]) -> st
 
 
 class PromptPrediction:
-    """The prediction for a prompt, made from a saved tree and a saved history."""
+    """The prediction for a prompt, computed from a saved file tree and a saved task history."""
 
     def __init__(
         self, prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = (), walked: Walked = ()
     ) -> None:
-        """`tree` and `past` are descriptors open for reading. Raises ValueError for a truncated file.
+        """`tree` and `past` are file descriptors of the saved tree and history. Raises ValueError for a truncated file.
 
-        `spooled` are the steps of the session since these files were written. Alternatively, `walked` lists all files
-        of the session, prompt by prompt.
+        The files of the session so far are either `walked` (all of them, prompt by prompt), or those in the saved
+        history plus `spooled` (the steps since it was written).
         """
         self._history = known = LookupFile(past)
         self._prompt, self._root = prompt, root
@@ -80,7 +80,7 @@ class PromptPrediction:
 
     @property
     def likely(self) -> tuple[tuple[str, float], ...]:
-        """The likeliest files with their probabilities, best first."""
+        """The 50 most probable files with their probabilities, best first."""
         return self._prediction.ranked[:LIKELY_MAX]
 
     def lines(self, path: str) -> tuple[Span, ...]:
@@ -89,11 +89,11 @@ class PromptPrediction:
         return () if text is None else find_lines(text, path, self._prompt, self._prediction)[0]
 
     def last(self, path: str) -> tuple[str, float]:
-        """The id and the time (seconds since 1970) of the event that last touched a file; "" if there is none."""
+        """The id and Unix time of the event that last read or changed a file; ("", 0.0) if there is none."""
         return self._history.get("last", path, ("", 0.0))
 
     def offer(self) -> tuple[str, list[str]]:
-        """The text of the offer and its paths; empty if it would cost more than it saves."""
+        """The text of the offer and the offered paths; both empty if it would cost more tokens than it saves."""
         files = shortlist(self.places)
         if not self._pays(render_offer((place.path, (), place.reasons) for place in files)):
             return "", []  # line numbers only add to the cost, so no file needs to be read
@@ -105,7 +105,7 @@ class PromptPrediction:
 
 
 def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
-    """The files of a session's prompts, with those of spooled steps later than `last_at` added."""
+    """Add the files of spooled steps later than `last_at` to the files of a session, prompt by prompt."""
     prompts = [list(each) for each in walked]
     is_next = not prompts
     for at, paths in spooled:
@@ -124,7 +124,7 @@ def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
 def answer(
     prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = ()
 ) -> tuple[str, list[str]]:
-    """The text that a hook prints for a prompt, and its paths; often empty."""
+    """The text that a hook prints for a prompt, and the offered paths; often both are empty. Called by hooks."""
     if is_too_short(prompt):
         return "", []
     return PromptPrediction(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()

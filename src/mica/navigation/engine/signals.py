@@ -1,4 +1,4 @@
-"""The signals that rank files for a prompt, the features made of them, and calibrated probabilities."""
+"""Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-QUERY_CHARACTERS_MAX = 6_000  # of a prompt whose words are scored; names are searched in all of it
-BACK = 0.6  # weight of an earlier prompt of the session, once for each prompt since
+QUERY_CHARACTERS_MAX = 6_000  # of a prompt whose words are scored; file names are searched beyond that
+BACK = 0.6  # factor for the files of earlier prompts of the session, applied once for each prompt since
 
 SIGNALS = (
     "path_mention",
@@ -45,7 +45,7 @@ TOP = 10  # best files of a signal that count as agreement
 RANK_SCALE = 5.0
 
 OF_FILE = ("size", "test", "prose", "configuration", "changelog", "listed")
-OF_QUESTION = ("nearest", "named")  # without length and time, which differ too much between projects
+OF_QUESTION = ("nearest", "named")  # prompt length and time are not used: they differ too much between projects
 FEATURES: tuple[str, ...] = (
     *(f"{signal}.score" for signal in SIGNALS),
     *(f"{signal}.rank" for signal in SIGNALS),
@@ -56,20 +56,20 @@ FEATURES: tuple[str, ...] = (
 )
 
 CAP = 0.9  # highest probability: even files named in the prompt are sometimes not opened
-TENTHS = 10
-PSEUDO = 6.0  # observations at the predicted value that each tenth starts with
+TENTHS = 10  # intervals of probability that are calibrated separately
+PSEUDO = 6.0  # virtual observations at the predicted value that each interval starts with
 LOGIT_MAX = 30.0
 
 
 class PromptQuestion(FrozenValue):
-    """A prompt, and the files touched for each earlier prompt of its session, oldest prompt first."""
+    """A prompt, with the files touched for each earlier prompt of its session, oldest prompt first."""
 
     text: str
     session: tuple[tuple[str, ...], ...] = ()
 
 
 class Signals(FrozenValue):
-    """The score of each file by signal, and the evidence for the reasons."""
+    """The scores of files by signal, and the evidence from which reasons are written."""
 
     scores: dict[str, Scores]
     tops: dict[str, float]  # the best score of each signal
@@ -81,7 +81,7 @@ class Signals(FrozenValue):
 
 
 def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion) -> Signals:
-    """Score the files of the tree by every signal. Files outside the tree have no score."""
+    """Score the files of the tree by every signal. Files outside the tree get no score."""
     query = count_terms(terms(question.text[:QUERY_CHARACTERS_MAX]))
     named = find_mentions(question.text, tree.names, tree.definers)
     similar, subjects = past.tasks.vote(query), past.commits.vote(query)
@@ -117,7 +117,7 @@ def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion)
 
 
 def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
-    """Scores of the files of earlier prompts; the latest prompt counts most."""
+    """Score the files that earlier prompts of the session touched; the latest prompt counts most."""
     scores: Scores = {}
     for back, files in enumerate(reversed(prompts)):
         for path in dict.fromkeys(files):
@@ -126,7 +126,7 @@ def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
 
 
 def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
-    """The weighted sum of signals, each divided by its own best score."""
+    """The weighted sum of several signals by file, each divided by its own best score first."""
     total: Scores = {}
     for signal, weight in weights.items():
         by_path = scores.get(signal)
@@ -138,14 +138,14 @@ def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
 
 
 class Candidates(FrozenValue):
-    """The files that may be offered, each with its row of features."""
+    """The files that may be predicted, each with its row of features (the values of FEATURES)."""
 
     paths: tuple[str, ...]
     rows: tuple[tuple[float, ...], ...]
 
 
 def collect_candidates(signals: Signals, tree: FileTree) -> Candidates:
-    """The best files of every signal with their features, sorted by path."""
+    """Collect the best files of every signal, and compute their features; sorted by path."""
     ranked = {signal: _rank(signals.scores[signal]) for signal in SIGNALS}
     paths = sorted({path for best in ranked.values() for path in best})
     named = signals.mentions.paths
@@ -163,7 +163,7 @@ def collect_candidates(signals: Signals, tree: FileTree) -> Candidates:
 
 
 def _rank(scores: Scores) -> dict[str, int]:
-    """The best files with their ranks from 0. Files with equal scores share the better rank."""
+    """The best files of a signal with their ranks from 0. Files with equal scores share the better rank."""
     best = heapq.nsmallest(CANDIDATES_EACH, scores.items(), key=lambda each: (-each[1], each[0]))
     places: dict[str, int] = {}
     last, place = math.nan, 0
@@ -183,7 +183,7 @@ def tenth_of(predicted: float) -> int:
 
 
 def make_monotone(probabilities: Sequence[float]) -> list[float]:
-    """The same list, with each value lowered to the one before it where it is higher."""
+    """Make a list non-increasing: each value that is higher than the one before it is lowered to it."""
     lowered: list[float] = []
     for each in probabilities:
         lowered.append(min(each, lowered[-1]) if lowered else each)
@@ -191,19 +191,19 @@ def make_monotone(probabilities: Sequence[float]) -> list[float]:
 
 
 class Weights(FrozenValue):
-    """The learned weights: one per feature, and a correction for each tenth of the predictions."""
+    """The learned weights: an intercept, one slope per feature, and a correction for each interval of probability."""
 
     start: float
     slopes: Sequence[float]
     corrections: Sequence[float]
 
     def logits(self, rows: Iterable[Sequence[float]]) -> list[float]:
-        """The log-odds that each file is needed."""
+        """The log-odds that each file is needed, from its row of features."""
         start, slopes = self.start, self.slopes
         return [start + dot_product(slopes, row) for row in rows]
 
     def correct(self, predicted: float) -> float:
-        """The prediction with the correction of its tenth, between 0 and CAP."""
+        """Calibrate a predicted probability: add the correction of its interval, and limit it to 0 … CAP."""
         return min(CAP, max(0.0, predicted + self.corrections[tenth_of(predicted)]))
 
 

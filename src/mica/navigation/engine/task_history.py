@@ -1,4 +1,4 @@
-"""Earlier tasks and commits: their words, the files used together, and how recently each file was used."""
+"""The history of tasks and commits: their words, the files used together, and how recently each file was used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning shows what it is about
-PAIRED_FILES_MAX = 25  # a task that touched more does not show which files belong together
+PAIRED_FILES_MAX = 25  # a task that touched more files does not show which files belong together
 NEIGHBOURS_MAX = 60
 NEIGHBOURS_MORE = 40  # above the limit before the list is cut, because sorting after each task is slow
 SHORT, LONG = 7.0, 50.0  # half-lives of recency and frequency, in tasks
@@ -26,14 +26,14 @@ LATEST_COMMITS = 3
 
 
 class Task(FrozenValue):
-    """A prompt and the files that were touched for it."""
+    """A prompt, and the files that were read or changed for it."""
 
     text: str
     files: tuple[str, ...]
 
 
 class CommitFiles(FrozenValue):
-    """A commit: its subject and the files it changed."""
+    """A commit: its subject, and the files that it changed or renamed."""
 
     subject: str
     files: tuple[str, ...]
@@ -41,7 +41,7 @@ class CommitFiles(FrozenValue):
 
 
 class DecayingCounts:
-    """A count per file that decays exponentially with each step. The decay is applied on reading."""
+    """A count per file that decays exponentially with each step. The decay is computed when the counts are read."""
 
     def __init__(self, half_life: float) -> None:
         self._factor = 0.5 ** (1 / half_life)
@@ -61,7 +61,7 @@ class DecayingCounts:
 
 
 class Votes(FrozenValue):
-    """The votes of the most similar earlier texts for files."""
+    """The result of a vote: a score for each file of the most similar earlier texts."""
 
     scores: dict[str, float]
     best: dict[str, str]  # by file, the text with the highest vote for it
@@ -69,10 +69,10 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier texts with their files. The texts most similar to a query vote for their files."""
+    """Earlier prompts or commit subjects with their files. The texts most similar to a query vote for their files."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
-        """With `saved`, the texts that `entries(name)` wrote; they cannot be changed."""
+        """`votes` is the number of texts that vote. `saved` and `name` load the read-only texts of `entries(name)`."""
         self._index = InvertedIndex(saved, name)
         self._votes = votes
         self._saved = saved
@@ -99,24 +99,24 @@ class TaskTexts:
             self._where.setdefault(new, []).append(number)
 
     def vote(self, query: Mapping[str, int]) -> Votes:
-        """The votes of the texts most similar to the query."""
+        """Let the texts most similar to the query vote for their files. A text with more files has weaker votes."""
         scores = self._index.scores(query)
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
-        loudest: dict[str, tuple[float, int]] = {}
+        strongest: dict[str, tuple[float, int]] = {}  # by file, the highest vote and the number of its text
         summaries: dict[int, str] = {}
         for number, score in best:
             files, summaries[number] = self._text(number)
             for path in files:
                 vote = score / math.sqrt(len(files))
                 votes[path] = votes.get(path, 0.0) + vote
-                loudest[path] = max(loudest.get(path, (0.0, 0)), (vote, number))
-        best_texts = {path: summaries[number] for path, (_, number) in loudest.items()}
+                strongest[path] = max(strongest.get(path, (0.0, 0)), (vote, number))
+        best_texts = {path: summaries[number] for path, (_, number) in strongest.items()}
         top = best[0][1] if best else 0.0
         return Votes(scores=votes, best=best_texts, nearest=top / (top + 10.0))
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
-        """The table entries to save."""
+        """Yield the entries (table, key, packed value) to save in a lookup file under this name."""
         yield from self._index.entries(name)
         for number in range(len(self._files)):
             yield f"{name}.told", str(number), pack(self._text(number))
@@ -128,10 +128,10 @@ class TaskTexts:
 
 
 class TaskHistory:
-    """The tasks and commits that ended before now."""
+    """The finished tasks and commits of a space, as statistics about files. Predictions are based on them."""
 
     def __init__(self, saved: LookupFile | None = None) -> None:
-        """With `saved`, the history that `entries` wrote; it cannot be changed."""
+        """Make an empty history; or, with `saved`, load the read-only history that `entries` wrote."""
         self._saved = saved
         self.tasks = TaskTexts(TASK_VOTES, saved, "tasks")
         self.commits = TaskTexts(COMMIT_VOTES, saved, "commits")
@@ -155,7 +155,7 @@ class TaskHistory:
         return self._commit_count
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """The table entries to save."""
+        """Yield the entries (table, key, packed value) to save in a lookup file."""
         yield "past", "counts", pack((self._task_count, self._commit_count))
         yield "past", "frequency", pack(self._frequency)
         yield "past", "latest", pack(self.latest)
@@ -168,7 +168,7 @@ class TaskHistory:
         yield from self.commits.entries("commits")
 
     def learn(self, task: Task) -> None:
-        """Add a task that ended. A task without files is ignored."""
+        """Add a finished task. A task without files is ignored."""
         if not task.files:
             return
         self._task_count += 1
@@ -179,7 +179,7 @@ class TaskHistory:
         self._pair(task.files)
 
     def learn_commit(self, commit: CommitFiles) -> None:
-        """Add a commit, and follow its renames."""
+        """Add a commit, and apply its renames to the earlier history."""
         for old, new in commit.renamed:
             self.rename(old, new)
         if not commit.files:
@@ -193,7 +193,7 @@ class TaskHistory:
         self.latest = [commit.files, *self.latest][:LATEST_COMMITS]
 
     def rename(self, old: str, new: str) -> None:
-        """Move everything known about a file to its new path."""
+        """Move the texts, counts and neighbours recorded for a file to its new path."""
         self.tasks.rename(old, new)
         self.commits.rename(old, new)
         for decayed in (*self.touched.values(), *self.changed.values()):
@@ -224,9 +224,10 @@ class TaskHistory:
         return scores
 
     def walk(self, seeds: Mapping[str, float]) -> dict[str, float]:
-        """Scores of files used together with the seeds, directly or through others.
+        """Score files by how closely they were used together with the seeds, by a short random walk.
 
-        A file that is used with almost every other file counts for less.
+        Files that were used with a seed count most, then files used with those files. A file that was used in many
+        tasks counts for less.
         """
         best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
@@ -250,7 +251,7 @@ class TaskHistory:
         return scores
 
     def companion(self, path: str, among: Collection[str]) -> str | None:
-        """The file of `among` that was used together with this one most often; None if there is no such file."""
+        """The file of `among` that was used together with `path` most often; None if there is none."""
         neighbours = self._neighbours(path)
         known = [(count, other) for other, count in neighbours.items() if other in among and other != path]
         return max(known)[1] if known else None
@@ -261,7 +262,7 @@ class TaskHistory:
         return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
-        """Count that these files were used together."""
+        """Count these files as used together once, unless there are too many."""
         if not 1 < len(files) <= PAIRED_FILES_MAX:
             return
         for path in files:

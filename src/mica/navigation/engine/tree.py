@@ -1,4 +1,4 @@
-"""The files of a working tree as they are now: names, words and defined symbols."""
+"""An index of the files of a working tree: their names, words and defined symbols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-PATH_WEIGHT = 5  # a word of the path counts as much as this many words of the text
+PATH_WEIGHT = 5  # a word of the path counts as much as five words of the text
 
 KINDS = {  # kinds of files, by their paths
     "test": r"(^|/)(tests?|__tests__|spec|e2e)/|(^|/)test_|[._-](test|spec)s?\.|_test\.",
@@ -30,7 +30,7 @@ NO_TERMS: Mapping[str, int] = {}
 
 
 class IndexedFile(FrozenValue):
-    """The index entry of a file. It never contains the text."""
+    """The index entry of a file: term counts, symbols and size, but not its text."""
 
     terms: Mapping[str, int] = NO_TERMS
     symbols: tuple[str, ...] = ()  # names that the file defines
@@ -38,15 +38,18 @@ class IndexedFile(FrozenValue):
 
 
 def classify_path(path: str) -> tuple[float, ...]:
-    """1.0 for each of KINDS that the path belongs to, else 0.0."""
+    """One number for each of KINDS: 1.0 if the path belongs to that kind, else 0.0."""
     return tuple(float(re.search(pattern, path) is not None) for pattern in KINDS.values())
 
 
 class FileTree:
-    """The files that can be offered. A path outside the tree is never offered."""
+    """The indexed files of a working tree. Only these files can be predicted and offered."""
 
     def __init__(self, saved: LookupFile | None = None, *, read_only: bool = False) -> None:
-        """With `saved`, the tree that `entries` wrote. A read-only tree looks up each name when it is needed."""
+        """Make an empty tree; or, with `saved`, load the tree that `entries` wrote.
+
+        A read-only tree loads faster, because it looks up each name in the file only when it is needed.
+        """
         self.content = InvertedIndex(saved, "content")
         self.path_words = InvertedIndex(saved, "path_words")
         self.names = TreeNames(saved=saved if read_only else None)
@@ -81,7 +84,7 @@ class FileTree:
         return self._defines.get(name, ())
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """The table entries to save."""
+        """Yield the entries (table, key, packed value) to save in a lookup file."""
         files = [(path, number, self._sizes[path], self._kinds[path]) for path, number in self._numbers.items()]
         yield "tree", "files", pack(files)
         yield "tree", "symbols", pack(self._symbols)
@@ -101,7 +104,7 @@ class FileTree:
         return iter(self._numbers)
 
     def put(self, path: str, document: IndexedFile) -> None:
-        """Add a file, or replace it after a change."""
+        """Add a file, or replace its entry."""
         self.remove(path)
         number = self._next
         self._add([(path, number, document.size_bytes, classify_path(path))])
@@ -121,7 +124,7 @@ class FileTree:
             self._defines.setdefault(symbol, set()).add(path)
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if the tree contains it."""
         number = self._numbers.pop(path, None)
         if number is None:
             return
@@ -145,11 +148,11 @@ class FileTree:
         return {self._paths[number]: score for number, score in scores.items()}
 
     def restrict(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """The positive scores of files in this tree."""
+        """Keep only the positive scores of files in this tree."""
         return {path: score for path, score in scores.items() if path in self._numbers and score > 0}
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
-        """The tests of these files, and the files that these tests test: files with the same stem."""
+        """Score 1.0 for the tests of these files and for the files that they test, matched by their stems."""
         scores: dict[str, float] = {}
         for path in paths:
             stem = path.rpartition("/")[2].removeprefix("test_").partition(".")[0].lower().removesuffix("_test")

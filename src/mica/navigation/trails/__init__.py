@@ -1,1 +1,1 @@
-"""Trails: learning, matching, loading, publishing and measuring them."""
+"""Learn, match, load, publish and measure trails."""

@@ -1,7 +1,7 @@
-"""Find sets of files that several walks touched together.
+"""Find the sets of files that several walks touched together, as closed frequent itemsets (A-46).
 
-A set is closed if no other file was touched in all of its walks: it is the smallest common context of those walks
-(A-46). The result depends on the walks and their times, not on the order of the input.
+A set is closed if no other file was touched in all of its walks, so it contains every file that these walks have in
+common. The result depends on the walks and their times, not on the order of the input.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import msgspec
 from mica.model.text_cache import remember_texts
 from mica.model.trail import STEPS_MAX, matches_step
 
-WALK_FILES_MAX = 40  # the first files of a walk; a walk with more files scans the whole project
-SETS_MAX = 4_000  # examined, those with the most walks first; takes a second or two
-PAIRS_MAX = 10_000  # extended to sets, those with the most walks first; several give the same set
+WALK_FILES_MAX = 40  # only the first files of a walk are used; a walk with more files scans the whole project
+SETS_MAX = 4_000  # sets that are examined, those with the most walks first; takes a second or two
+PAIRS_MAX = 10_000  # pairs that are extended to sets, those with the most walks first
 WHOLE_MAX = 1_000  # the latest walks, each of which may be a trail with one run
-COMMON_SHARE = 0.1  # of the walks: a pattern that occurs in more is not distinctive
-COMMON_WALKS_MIN = 20  # with fewer, no pattern is known to be common
+COMMON_SHARE = 0.1  # a pattern that occurs in a larger share of the walks is not distinctive
+COMMON_WALKS_MIN = 20  # with fewer walks, every pattern counts as distinctive
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class CoReadSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and patterns that were touched together, and the walks that touched them."""
+    """Files and patterns that were touched together, and the walks that touched all of them."""
 
     items: frozenset[str]
-    walks: frozenset[int]  # their indexes in the input
-    absorbed: tuple[frozenset[str], ...] = ()  # the sets that were merged into it
+    walks: frozenset[int]  # indexes of the walks in the input
+    absorbed: tuple[frozenset[str], ...] = ()  # the items of the sets that were merged into this one
 
 
 def normalize_path(path: str) -> str | None:
-    """A project path with slashes; None for a path outside the project."""
+    """Normalize a relative path to forward slashes; None for a path outside the project."""
     if _DRIVE.match(path) or path.startswith(("/", "~", "\\")):
         return None
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
@@ -45,14 +45,14 @@ def normalize_path(path: str) -> str | None:
 
 @remember_texts(65_536)
 def generalize(path: str) -> str | None:
-    """The pattern for files of the same kind, `a/*.py` for `a/x.py`; None if the name has no extension."""
+    """The pattern for similar files in the same folder, such as `a/*.py` for `a/x.py`; None without an extension."""
     folder, slash, name = path.rpartition("/")
     stem, dot, ending = name.rpartition(".")
     return f"{folder}{slash}*.{ending}" if stem and dot and ending else None
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:
-    """Similarity of two walks: 1 minus the share of steps to insert, delete or replace."""
+    """The similarity of two walks: 1 minus their edit distance divided by the length of the longer one."""
     longest = max(len(first), len(second))
     if not longest:
         return 1.0
@@ -66,7 +66,7 @@ def similarity(first: Sequence[str], second: Sequence[str]) -> float:
 
 
 def overlap(first: Collection[str], second: Collection[str]) -> float:
-    """The share of two sets' files that are in both."""
+    """The Jaccard index of two sets: the share of all their files that is in both; 1 if both are empty."""
     together = set(first) | set(second)
     return len(set(first) & set(second)) / len(together) if together else 1.0
 
@@ -75,7 +75,10 @@ def overlap(first: Collection[str], second: Collection[str]) -> float:
 
 
 def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet]:
-    """The closed sets of 2 to STEPS_MAX files that enough walks touched, those with the most walks first."""
+    """Find the closed sets of 2 to STEPS_MAX files or patterns touched in at least `runs_min` walks.
+
+    The sets with the most walks come first.
+    """
     files = [frozenset(paths[:WALK_FILES_MAX]) for paths in walks]
     allowed = _distinctive_patterns(files)
     baskets = [basket | _kinds(basket, allowed) for basket in files]
@@ -90,7 +93,7 @@ def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet
 def _pairs(
     baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[tuple[int, str, str]]:
-    """Pairs of items that enough walks touched, with their negative count first; made item by item to save memory."""
+    """Yield each pair of items that at least `runs_min` walks touched, as (negative number of walks, item, item)."""
     for first, mask in masks.items():
         beside = Counter(item for place in _places(mask) for item in baskets[place] if item > first)
         for second, count in beside.items():
@@ -124,13 +127,13 @@ def _closed(
 def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """For each further item, the walks that touched it too, if there are enough."""
+    """For each item that could be added to a set, the bit mask of the walks that remain, if they are enough."""
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 
 
 def _distinctive_patterns(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """The patterns that match several files and do not occur in most walks."""
+    """The patterns that match several files and do not occur in too many walks."""
     files: defaultdict[str, set[str]] = defaultdict(set)
     counts: Counter[str] = Counter()
     for basket in baskets:
@@ -141,7 +144,7 @@ def _distinctive_patterns(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
                 kinds.add(kind)
         counts.update(kinds)
     most = len(baskets) * COMMON_SHARE if len(baskets) >= COMMON_WALKS_MIN else len(baskets)
-    return frozenset(kind for kind, those in files.items() if len(those) > 1 and counts[kind] <= most)
+    return frozenset(kind for kind, paths in files.items() if len(paths) > 1 and counts[kind] <= most)
 
 
 def _kinds(basket: Iterable[str], allowed: frozenset[str]) -> frozenset[str]:
@@ -153,7 +156,7 @@ def _is_kind_of(first: str, second: str) -> bool:
 
 
 def _drop_covered_patterns(items: frozenset[str]) -> frozenset[str]:
-    """The items without patterns that one of the files matches."""
+    """Remove the patterns that one of the files in the set already matches."""
     kinds = {generalize(item) for item in items if "*" not in item}
     return frozenset(item for item in items if "*" not in item or item not in kinds)
 
@@ -169,10 +172,10 @@ def _places(mask: int) -> Iterator[int]:
 
 
 def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
-    """The sets in the same order; a set that overlaps an earlier one by more than `above` is merged into it.
+    """Merge each set into the first earlier set that it overlaps by more than `above`; the order is preserved.
 
-    Its walks are added to the earlier set, each counted once. The first `named` sets are never merged into others. Only
-    sets that share one of their rarest items are compared: sets with a large overlap always do.
+    The earlier set keeps its items and gets the walks of both. The first `named` sets are never merged into others. To
+    save time, only sets that share one of their rarest items are compared; sets with a large overlap always do.
     """
     listed = list(sets)
     rarity = Counter(item for each in listed for item in each.items)
@@ -189,7 +192,7 @@ def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> li
             merged.append((each.items, set(each.walks), list(each.absorbed)))
         else:
             merged[host][1].update(each.walks)
-            merged[host][2].extend(those for those in (each.items, *each.absorbed) if those != merged[host][0])
+            merged[host][2].extend(items for items in (each.items, *each.absorbed) if items != merged[host][0])
     return [
         CoReadSet(items=items, walks=frozenset(walks), absorbed=tuple(absorbed)) for items, walks, absorbed in merged
     ]

@@ -1,8 +1,8 @@
 """Write crystallized trails as commands and skills of coding agents, in files that mica owns.
 
 A file that mica wrote contains a hash of its own text. If the hash does not match, a person edited the file; if there
-is no hash, a person wrote it. Neither is ever changed. The texts name files and lines; contents are read when a trail
-is loaded.
+is no hash, a person wrote it. Such files are never changed. The texts contain only paths and line numbers; the lines
+themselves are read when a trail is loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Fate = Literal["written", "unchanged", "removed", "kept"]
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders that commands and skills are written to."""
+    """The folders into which commands and skills are written."""
 
     root: Path
     commands: str | None = None  # a folder below it, for <slug>.md
@@ -50,17 +50,17 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_project(root: Path) -> Destination:
-    """The destination in a project: `/nav:<slug>` for Claude Code, and skills for clients that read them."""
+    """The destination in a project: commands `/nav:<slug>` for Claude Code, and skills for clients that use them."""
     return Destination(root=root, commands=COMMANDS, skills=(AGENTS_SKILLS, ".claude/skills"))
 
 
 def in_folder(root: Path) -> Destination:
-    """A destination in a folder that only mica uses."""
+    """The destination in a folder that only mica uses."""
     return Destination(root=root, commands="commands/nav", skills=("skills",))
 
 
 class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of publishing one file, and the reason if the file was not changed."""
+    """The result of publishing one file. `reason` explains why a file was kept as it is."""
 
     path: str  # below the root
     fate: Fate
@@ -71,13 +71,13 @@ class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def command_text(trail: Trail) -> str:
-    """The command file of a trail: description, files with ranges, summary, cost, order, entry (A-15)."""
+    """Render the command file of a trail: description, entry, files with ranges in order, summary, cost (A-15)."""
     front = {"description": one_line(trail.description, DESCRIPTION_CHARACTERS_MAX), "allowed-tools": "Read"}
     return render_owned(front, _body(trail), metadata=_metadata(trail))
 
 
 def skill_text(trail: Trail) -> str:
-    """The skill file of a trail, with the same content as its command."""
+    """Render the skill file of a trail, with the same content as its command."""
     leading = ", ".join(word for word, _ in trail.words[:6])
     when = f" Use when the task touches {leading}." if leading else ""
     description = one_line(trail.description + "." + when, DESCRIPTION_CHARACTERS_MAX)
@@ -86,7 +86,7 @@ def skill_text(trail: Trail) -> str:
 
 
 def help_text(trails: Sequence[Trail]) -> str:
-    """The text of `/nav:help`: the trails of the project and how to use them."""
+    """Render the command file of `/nav:help`: the trails of the project and how to use them."""
     rows = [f"- `/{trail.name}`: {one_line(trail.description, 200)}" for trail in trails]
     body = "\n".join(
         [
@@ -103,14 +103,14 @@ def help_text(trails: Sequence[Trail]) -> str:
 
 
 def explore_text() -> str:
-    """The text of `/nav:explore`: offer three trails, load the confirmed one, or search as usual (A-33)."""
+    """Render the command file of `/nav:explore`: offer three trails, load the confirmed one, or search (A-33)."""
     return render_owned(
         {"description": "Find a trail for a path or a task", "argument-hint": "<path or task>"}, _EXPLORE
     )
 
 
 def reference(step: Step) -> str:
-    """A step as people and agents write it: `src/auth.py:10-40`, or the whole file."""
+    """Format a step for people and agents: `src/auth.py:10-40`, or `src/auth.py (full)` for the whole file."""
     path = _code(step.path)
     if step.start_line is None or step.end_line is None:
         return f"{path} (full)"
@@ -118,7 +118,7 @@ def reference(step: Step) -> str:
 
 
 def _code(path: str) -> str:
-    """A path on one line and without backticks."""
+    """Format a path for use between backticks: on one line, with backticks replaced."""
     return one_line(path, PATH_CHARACTERS_MAX).replace("`", "'")
 
 
@@ -182,7 +182,7 @@ def _metadata(trail: Trail) -> dict[str, str]:
 
 
 def render_owned(front: Mapping[str, str], body: str, *, metadata: Mapping[str, str] | None = None) -> str:
-    """A file that mica owns: front matter that includes the hash of everything else."""
+    """Render a file that mica owns: the body after YAML front matter, which includes the hash of everything else."""
     fields = [f"{name}: {_scalar(value)}" for name, value in front.items()]
     marked = [f"  {name}: {_scalar(value)}" for name, value in {"mica": OWNER, **(metadata or {})}.items()]
     before, after = "\n".join(["---", *fields, "metadata:", *marked]) + "\n", f"---\n\n{body}"
@@ -190,7 +190,7 @@ def render_owned(front: Mapping[str, str], body: str, *, metadata: Mapping[str, 
 
 
 def is_ours(text: str) -> bool:
-    """True if mica wrote this text and it was not changed since."""
+    """True if mica wrote this text and it is unchanged."""
     found = _HASH.search(text)
     return found is not None and found[1] == _digest(text[: found.start()] + text[found.end() :])
 
@@ -200,7 +200,7 @@ def _digest(text: str) -> str:
 
 
 def _scalar(value: str) -> str:
-    """A text as quoted YAML: file names and words of prompts may contain any character."""
+    """Quote a text for YAML, since file names and words of prompts may contain any character."""
     return msgspec.json.encode(value).decode()
 
 
@@ -208,7 +208,7 @@ def _scalar(value: str) -> str:
 
 
 def files_to_publish(trails: Iterable[Trail], destination: Destination) -> dict[str, str]:
-    """The text of every file that should exist, by its path below the root."""
+    """The text of every file to publish for the offered trails, by path below the destination's root."""
     offered = sorted((trail for trail in trails if trail.version and trail.is_offered), key=lambda trail: trail.slug)
     files: dict[str, str] = {}
     if destination.commands is not None:
@@ -222,9 +222,10 @@ def files_to_publish(trails: Iterable[Trail], destination: Destination) -> dict[
 
 
 def publish(trails: Iterable[Trail], destination: Destination, *, dry_run: bool = False) -> list[PublishedFile]:
-    """Write the files that should exist, and remove those that mica wrote for archived or suspended trails.
+    """Write the files of all offered trails, and remove the files that mica wrote for trails no longer offered.
 
-    A file that a person wrote or edited is not touched; the result names it with the reason.
+    A file that a person wrote or edited is not changed; the result names it with the reason. With `dry_run`, nothing is
+    changed.
     """
     texts = files_to_publish(trails, destination)
     files = [_write(destination.root, path, text, dry_run=dry_run) for path, text in sorted(texts.items())]
@@ -233,7 +234,7 @@ def publish(trails: Iterable[Trail], destination: Destination, *, dry_run: bool 
 
 
 def refresh(trails: Iterable[Trail], destination: Destination) -> list[PublishedFile]:
-    """Update the files that mica wrote before; write no new ones. Files that a person edited are kept and listed."""
+    """Update or remove the files that mica wrote before, without writing new ones. Edited files are kept and listed."""
     texts = files_to_publish(trails, destination)
     files: list[PublishedFile] = []
     for path in _owned(destination):
@@ -247,7 +248,7 @@ def refresh(trails: Iterable[Trail], destination: Destination) -> list[Published
 
 
 def remove_all(destination: Destination) -> list[PublishedFile]:
-    """Remove every file that mica wrote. Files that a person edited are kept and listed."""
+    """Remove every file that mica wrote. Edited files are kept and listed."""
     return [
         _remove(destination.root, path, dry_run=False)
         if is_ours(_read(destination.root / path) or "")
@@ -257,12 +258,12 @@ def remove_all(destination: Destination) -> list[PublishedFile]:
 
 
 def _present(destination: Destination) -> list[str]:
-    """The files that mica wrote and that are unchanged."""
+    """The existing files that mica wrote and that are unchanged since."""
     return [path for path in _owned(destination) if is_ours(_read(destination.root / path) or "")]
 
 
 def _owned(destination: Destination) -> list[str]:
-    """The files that mica wrote, including edited ones."""
+    """The existing files that mica wrote, including those that were edited since."""
     root = destination.root
     places: list[Path] = []
     if destination.commands is not None:
@@ -302,13 +303,13 @@ def _remove(root: Path, path: str, *, dry_run: bool) -> PublishedFile:
 
 
 def _leads_out(root: Path, place: Path) -> str | None:
-    """The reason not to write: a symbolic link leads out of the root. None if the place is inside."""
+    """The reason not to write a file if a symbolic link leads out of the root; None if the file is inside the root."""
     home = root.resolve()
     return None if place.resolve().is_relative_to(home) else f"a link leads out of {home.name}"
 
 
 def _read(place: Path) -> str | None:
-    """The content of a small text file; None for anything else."""
+    """Read a text file; None if it is missing, too large or not text."""
     try:
         if not place.is_file() or place.stat().st_size > FILE_BYTES_MAX:
             return None

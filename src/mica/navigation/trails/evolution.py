@@ -1,4 +1,4 @@
-"""Select the trails to crystallize or refresh, detect drift, and report on trails."""
+"""Choose the trails to crystallize or refresh, detect drift from the current files, and summarize trails."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from mica.navigation.anchors.followed import FollowedRange, OmittedRange, StepAn
 from mica.navigation.trails.task_kinds import verb_class
 from mica.settings import TrailSettings
 
-CRYSTALLIZED_MAX = 5  # in one evolution, the best first: many new commands at once do not help
+CRYSTALLIZED_MAX = 5  # new crystallized trails in one evolution: many new commands at once do not help
 NAMED_MAX = 50  # crystallized trails in use: each costs a line in every agent's list of commands
 LISTED_MAX = 20  # trails of each kind that a report names
 
 
 class Evolution(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one evolution: names of trails, best first."""
+    """The report of one evolution (the daily work on trails): counts, and names of trails, best first."""
 
     at: datetime
     trails: int
     shapes: int
     states: dict[str, int]
-    hot: tuple[str, ...] = ()  # candidates without a name
-    crystallized: tuple[str, ...] = ()  # in this evolution
+    hot: tuple[str, ...] = ()  # hot trails without a permanent name
+    crystallized: tuple[str, ...] = ()  # newly crystallized in this evolution
     refreshed: tuple[str, ...] = ()  # with a new version because their steps have changed
-    cooling: tuple[str, ...] = ()  # soon archived, or suspended
-    archived: tuple[str, ...] = ()  # that had a name
+    cooling: tuple[str, ...] = ()  # crystallized trails that will soon be archived, or are suspended
+    archived: tuple[str, ...] = ()  # crystallized trails that are archived
     suspended: tuple[str, ...] = ()
     drifted: dict[str, tuple[str, ...]] = {}  # the reasons for new versions, by name
     measured: tuple[str, ...] = ()  # with a new measurement
     published: tuple[str, ...] = ()  # files written
     withdrawn: tuple[str, ...] = ()  # files removed
-    merged: int = 0  # keys that were merged into other trails
+    merged: int = 0  # number of keys that were merged into other trails
 
 
 class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of one evolution, as names of trails."""
+    """The names of the trails that one evolution changed."""
 
     crystallized: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
@@ -51,23 +51,23 @@ class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskKindCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of tasks of one kind, counted from the log (A-01)."""
+    """The tokens that tasks of one kind read, counted from the log (A-01)."""
 
     shape: str  # the class of the task, or the workflow
     tasks: int
-    tokens_mean: int  # read and searched in total
-    tokens_before_edit_median: int  # read and searched before the first change, of the tasks that changed something
+    tokens_mean: int  # tokens read and searched per task
+    tokens_before_edit_median: int  # tokens read and searched before the first change, for tasks with a change
 
 
 class TrailStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was learned, and from what."""
+    """Statistics of the learned trails and of the walks they were learned from."""
 
     walks: int
     trails: int
     shapes: int
     states: dict[str, int]
-    known_outcomes: int  # walks with an explicit outcome
-    agents: dict[str, int]  # number of walks
+    known_outcomes: int  # number of walks that are known to have succeeded or failed
+    agents: dict[str, int]  # number of walks by agent
     baselines: tuple[TaskKindCost, ...] = ()  # the kind with the most tasks first
 
 
@@ -75,10 +75,10 @@ NO_CHANGES = TrailChanges()
 
 
 def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
-    """The trails to crystallize now, best first: a few at a time, and few in total.
+    """Choose the trails to crystallize now, best first: at most CRYSTALLIZED_MAX at a time and NAMED_MAX in total.
 
-    A trail that shares more than half of its files with a crystallized one is left out: it would be a second name for
-    the same place.
+    A trail that shares more than half of its files with a crystallized one is left out, because it would be a second
+    name for the same place.
     """
     named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
     room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))
@@ -97,7 +97,7 @@ def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]
 
 
 def to_refresh(trails: Iterable[Trail]) -> list[Trail]:
-    """The crystallized trails that recent walks follow differently from their recorded steps."""
+    """The crystallized trails whose recorded steps differ from what recent walks read, best first."""
     return [trail for trail in rank_trails(trails) if trail.drifted and trail.state == "crystallized"]
 
 
@@ -107,7 +107,7 @@ def summarize_trails(
     at: datetime,
     changes: TrailChanges = NO_CHANGES,
 ) -> Evolution:
-    """The report of trails as they are at a time, after these changes."""
+    """Summarize the current trails and the changes of one evolution."""
     best = rank_trails(trails)
 
     def names(*states: str, named: bool) -> tuple[str, ...]:
@@ -132,13 +132,13 @@ def summarize_trails(
 
 
 def count_trails(walks: Sequence[Walk], trails: Sequence[Trail], *, known_outcomes: int) -> TrailStatistics:
-    """Statistics of these walks and the trails learned from them."""
+    """Compute statistics of walks and of the trails learned from them. `known_outcomes` is copied into the result."""
     kinds: defaultdict[str, list[Walk]] = defaultdict(list)
     for walk in walks:
         if walk.steps:
             is_workflow = walk.task is not None and walk.task.startswith(WORKFLOW)
             kinds[walk.task or "" if is_workflow else verb_class(walk.prompt)].append(walk)
-    baselines = [_baseline(shape, those) for shape, those in kinds.items()]
+    baselines = [_baseline(shape, walks_of_kind) for shape, walks_of_kind in kinds.items()]
     return TrailStatistics(
         walks=len(walks),
         trails=len(trails),
@@ -167,7 +167,7 @@ def _median(numbers: Sequence[int]) -> int:
 
 
 def _before_edit(walk: Walk) -> int | None:
-    """The tokens read before the first change; None if nothing was changed."""
+    """The tokens that a walk read before its first change of a file; None if it changed nothing."""
     tokens = 0
     for step in walk.steps:
         if step.operation in ("edit", "create") and not step.failed:
@@ -177,15 +177,15 @@ def _before_edit(walk: Walk) -> int | None:
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a trail's next version, and the reasons for it."""
+    """The steps of a trail's next version, and the reasons for the new version."""
 
-    steps: tuple[Step, ...]  # empty if nothing of the trail is left
+    steps: tuple[Step, ...]  # empty if none of the trail's lines exist any more
     reasons: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...] = ()  # (old path, new path)
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """The step with the hash of its current lines, to find them again. Raises InvalidInput if they do not exist."""
+    """Add the hash of a step's current lines, so that they can be found again. Raises InvalidInput if they are gone."""
     now = make_anchor(root, step.path, step.start_line, step.end_line)
     if isinstance(now, OmittedRange):
         raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
@@ -195,9 +195,9 @@ def prove_step(step: Step, *, root: Path) -> Step:
 
 
 def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
-    """The differences between a trail and the working tree at `root`; None if every reference is still valid.
+    """Compare a trail with the working tree at `root`; None if every path and line range is still valid.
 
-    A file that was read as a whole drifts when it is renamed or deleted, not with each edit.
+    A step for a whole file drifts only if the file is renamed or deleted, not with each edit.
     """
     steps: list[Step] = []
     reasons: list[str] = []
@@ -226,7 +226,7 @@ def _is_range(step: Step) -> bool:
 
 
 def _move_step(step: Step, here: FollowedRange, *, now: datetime) -> Step:
-    """The step in its current place, with the current time so that an older walk does not move it back."""
+    """Move a step to its current file and lines. It gets the time `now`, so that older walks do not move it back."""
     step = msgspec.structs.replace(step, path=here.now.path, at=max(now, step.at))
     if not _is_range(step):
         return step

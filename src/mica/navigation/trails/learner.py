@@ -1,8 +1,8 @@
-"""Learn trails from walks and from the events about trails.
+"""Learn trails from walks and from recorded events about trails.
 
-A set of files that several walks have in common is a trail, and every walk that touched all of them is a run of it. A
-trail that a person or a rule named keeps its name and steps; other sets that overlap it are merged into it. The result
-does not depend on the order of the input.
+A set of files that several walks have in common becomes a trail, and every walk that touched all of them is a run of
+it. A trail that was named by a person or a rule keeps its name and steps; other sets that overlap it are merged into
+it. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mica.navigation.trails.task_kinds import HEAD_CHARACTERS, prompt_terms, sha
 from mica.settings import TrailSettings
 
 WALKS_MAX = 10_000  # the latest that are learned from: a year or two of one person's work
-TRAILS_MAX = 1_000  # named trails first, then those with the most walks, then the latest
+TRAILS_MAX = 1_000  # named trails first, then trails with the most walks, then the latest
 MERGED_MAX = 64  # keys merged into one trail
-ORDERS_MAX = 50  # the first and the latest walks of a trail, whose orders of files are keys of the trail
-LEARNED_FROM_MAX = 20  # walks that a trail refers to
-WORDS_MAX = 10  # by which a trail matches a prompt
+ORDERS_MAX = 50  # the first and the latest walks of a trail; their orders of files become keys of the trail
+LEARNED_FROM_MAX = 20  # number of walks that a trail refers to
+WORDS_MAX = 10  # number of words by which a trail matches a prompt
 PRIOR_PROMPTS = 5  # pseudo-count of prompts without any of the words, so that a few prompts do not decide
 
 Ending = Literal["success", "failure"]
@@ -40,7 +40,7 @@ GAP_LINES = 10  # between two reads that count as one block
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a trail: a walk, or a use outside of a walk."""
+    """One possible run of a trail: a walk, or a recorded use outside of a walk."""
 
     id: EventId
     at: datetime
@@ -48,22 +48,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None
     prompt: str = ""
     task: str | None = None
-    paths: tuple[str, ...] = ()  # touched, normalised, in order
+    paths: tuple[str, ...] = ()  # the touched files, normalized, in order
     steps: tuple[Step, ...] = ()
     ending: Ending | None = None  # None if unknown
 
 
 def ending_of(walk: Walk) -> Ending | None:
-    """The ending of a walk, from an explicit outcome or else from a commit; None if it is unknown or partial.
+    """Whether a walk succeeded or failed, by its reported outcome or else by a commit; None if unknown or partial.
 
-    A walk without either is not a success, regardless of the agent's last message (TA-09).
+    Without an outcome or a commit the result is None, regardless of the agent's last message (TA-09).
     """
     committed: Ending | None = "success" if walk.outcome == "unknown" and walk.committed else None
     return ENDINGS.get(walk.outcome, committed)
 
 
 def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
-    """The run of a walk, without files outside the project. `renamed` maps old paths to current ones."""
+    """Convert a walk to a run, without files outside the project. `renamed` maps old paths to current ones."""
     named = ((normalize_path(path), path) for path in walk.touched)
     names = {path: (renamed or {}).get(name, name) for name, path in named if name is not None}
     steps = tuple(
@@ -85,9 +85,9 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
 
 
 def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
-    """The trails of these walks and events: named trails first, then those with the most runs.
+    """Learn all trails from walks and events: named trails first, then trails with the most runs.
 
-    The result depends on nothing else: not on the order of the input, and not on the time.
+    The result depends only on the content of the input, not on its order or the current time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(records, key=lambda event: event.sort_key)
@@ -99,7 +99,7 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
     named: list[NamedTrail | None] = [*naming, *[None] * (len(sets) - len(naming))]
     known = [_order_and_keys(files, walked_runs, each) for files, each in zip(sets, named, strict=True)]
     owner = {key: place for place, (_, keys) in reversed(list(enumerate(known))) for key in keys}
-    # A set whose own key belongs to a named trail is that trail, without a file that it has lost since.
+    # A set whose own key belongs to a named trail is the same trail without a file that it has lost since.
     owners = {place: owner[known[place][1][0]] for place in range(len(naming), len(sets))}
     lost = {place: whole for place, whole in owners.items() if whole < len(naming)}
     for part, whole in lost.items():
@@ -125,7 +125,7 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
 
 
 def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSettings) -> list[CoReadSet]:
-    """The sets of files that become trails, named trails first."""
+    """Find the sets of files that become trails, named trails first."""
     paths = [run.paths for run in runs]
     named = [
         CoReadSet(
@@ -145,7 +145,11 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 
 
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
-    """The runs, including uses with an outcome outside of every walk; and each use with its key, run and time."""
+    """Add the recorded uses of trails to the runs.
+
+    Returns all runs, including uses with an outcome outside of walks, and for each use its key, the index of its run
+    (or None) and its time.
+    """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
     uses: list[tuple[str, int | None, datetime]] = []
@@ -167,7 +171,7 @@ def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list
 def _order_and_keys(
     files: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files of a set in the order of its first walk, and all keys of the set, its own first."""
+    """The files of a set in reading order (that of its first walk or of its name), and all keys, the main key first."""
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
     orders = [_ordered(files.items, run.paths) for run in walks if naming is None or _covers(files.items, run)]
@@ -184,7 +188,7 @@ def _covers(items: Iterable[str], run: Run) -> bool:
 
 
 def _ordered(items: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
-    """Files and patterns in the order in which a walk first touched them."""
+    """Sort files and patterns in the order in which a walk first touched them."""
     places = {
         item: next((place for place, path in enumerate(paths) if matches_step(item, path)), len(paths))
         for item in items
@@ -239,7 +243,7 @@ def _trail(
 
 
 def describe(shape: str, steps: Sequence[Step]) -> str:
-    """One line for lists of commands: the kind of task, and the file to begin with."""
+    """Describe a trail in one line for lists of commands: kind of task, number of files, and the file to begin with."""
     verb, _, about = shape.partition("-")
     tasks = f"{verb} tasks about {about.replace('-', ' and ')}" if about else f"{verb} tasks"
     count = len({step.path for step in steps})
@@ -253,25 +257,28 @@ def _agents(runs: Iterable[Run]) -> dict[str, Figures]:
             own[run.agent].append(run)
     return {
         agent: Figures(
-            runs=len(those),
-            successes=sum(run.ending == "success" for run in those),
-            failures=sum(run.ending == "failure" for run in those),
+            runs=len(agent_runs),
+            successes=sum(run.ending == "success" for run in agent_runs),
+            failures=sum(run.ending == "failure" for run in agent_runs),
         )
-        for agent, those in sorted(own.items())
+        for agent, agent_runs in sorted(own.items())
     }
 
 
 def _rarity(runs: Sequence[Run]) -> dict[str, float]:
-    """The weight of each term: high if few prompts contain it."""
+    """The weight of each term in the prompts: high if few prompts contain it (inverse document frequency)."""
     prompts = [run.prompt for run in runs if run.prompt]
     containing = Counter(term for prompt in prompts for term in prompt_terms(prompt))
     return {term: math.log((len(prompts) + PRIOR_PROMPTS) / number) for term, number in containing.items()}
 
 
 def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """The terms by which a trail matches a prompt, with their shares: frequent in its prompts and rare in others."""
+    """The terms by which a trail matches a prompt, with weights that add up to 1.
+
+    They are frequent in the trail's own prompts and rare in others.
+    """
     prompt_term_lists = list(map(prompt_terms, prompts))
-    counts = Counter(term for those in prompt_term_lists for term in those if not term.isdigit())
+    counts = Counter(term for prompt_term_list in prompt_term_lists for term in prompt_term_list if not term.isdigit())
     weights = {
         term: number
         / len(prompt_term_lists)
@@ -284,7 +291,7 @@ def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[s
 
 
 def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
-    """The trails with unique slugs; a named trail keeps its name."""
+    """Make the slugs of all trails unique by adding numbers; a named trail keeps its slug."""
     used = {trail.slug for trail in trails if trail.version}
     renamed = []
     for trail in trails:
@@ -299,7 +306,7 @@ def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
 
 
 def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Iterable[Step] = ()) -> tuple[Step, ...]:
-    """The steps of a trail, from its walks, oldest first, and from the steps that were named by hand.
+    """Compute the steps of a trail from its walks, oldest first, and from the steps of its recorded name.
 
     Each file gets the lines that were read last: they are closest to the current file, and can be found again by their
     event and hash.
@@ -317,7 +324,7 @@ def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Itera
 
 
 def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
-    """The steps of the latest walk that read a file, or else of the latest that changed it."""
+    """The steps of the latest walk that read a matching file, or else of the latest walk that changed one."""
     for operations in (("read",), ("edit", "create")):
         for steps in reversed(walks):
             own = [step for step in steps if step.operation in operations and matches_step(item, step.path)]
@@ -327,7 +334,10 @@ def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
 
 
 def blocks(steps: Sequence[Step]) -> list[Step]:
-    """Accesses to one file as a few blocks of lines; one block for the whole file or if lines are unknown."""
+    """Merge the accesses to one file into at most BLOCKS_MAX steps with line ranges.
+
+    The result is one step for the whole file if it was read as a whole or if lines are unknown.
+    """
     if not steps:
         return []
     last = steps[-1]

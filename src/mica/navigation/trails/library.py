@@ -1,4 +1,4 @@
-"""The trails of one space in the store. They are learned from the log on reading, and their changes are recorded."""
+"""Read the trails of one space from the store, learn them from the log, and record changes of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mica.settings import TrailSettings
 from mica.store.protocol import EventLog, TrailTable
 
 EVENTS_MAX = 500_000  # the latest that walks are read from; 10,000 walks have fewer
-MEASURED_MAX = 20  # trails that one evolution measures, the best first: each is learned again
+MEASURED_MAX = 20  # trails that one evolution measures, the best first: trails are learned again for each of them
 FRESH_EVENTS_MAX = 50_000  # a log of this length is learned on every read; a longer one once a day
 LEARNED_FROM = (MARK, RETRACTED, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
 COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
@@ -56,15 +56,15 @@ class TrailLibrary:
         self._gates = gates
 
     async def refresh(self, *, even_if_slow: bool = True) -> None:
-        """Learn new events if that is quick. With `even_if_slow`, also learn a long log for the first time."""
+        """Learn from new events if that is quick. With `even_if_slow`, also learn a long log for the first time."""
         await self._log.stored()
-        lesson, last = await self._table.learned_up_to(), await self._events.last_position()
-        is_due = last <= FRESH_EVENTS_MAX or (even_if_slow and not lesson.position)
-        if lesson.position < last and is_due and await self.is_learning():
+        learned, last = await self._table.learned_up_to(), await self._events.last_position()
+        is_due = last <= FRESH_EVENTS_MAX or (even_if_slow and not learned.position)
+        if learned.position < last and is_due and await self.is_learning():
             await self.learn()
 
     async def trails(self, *, shape: str | None = None) -> Sequence[Trail]:
-        """All trails as they are now, in no particular order."""
+        """All trails with their current state and score, in no particular order."""
         now = self._clock()
         trails = await self._table.query(TrailQuery(shape=shape, limit=None))
         return [with_state(trail, now=now, gates=self._gates) for trail in trails]
@@ -84,28 +84,28 @@ class TrailLibrary:
             raise InvalidInput(f"nav:{slug} is taken; choose another name, or `mica trails show {slug}`")
 
     async def walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
-        """The walks in the log, read from events of these names."""
+        """Read the walks in the log, from events with these names."""
         events = await self._events.query(EventQuery(names=names, limit=EVENTS_MAX))
         return await asyncio.to_thread(walks_of, events)
 
     async def learn(self) -> int:
-        """Learn trails from the whole log; returns how many there are. Repeating it changes nothing."""
+        """Learn trails from the whole log; returns the number of trails. Repeating it changes nothing."""
         await self._log.stored()
         trails: Sequence[Trail] = ()
         for _ in range(2):  # again if something was purged in the meantime
-            lesson = await self._table.learned_up_to()
+            learned = await self._table.learned_up_to()
             position = await self._events.last_position()
             # Without any step there is no trail, so half a million marks need not be read.
             has_steps = bool(await self._events.query(EventQuery(names=tuple(STEPS), limit=1)))
             walks = await self.walks(LEARNED_FROM) if has_steps else ()
             records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
             trails = await asyncio.to_thread(learn_trails, walks, records, gates=self._gates)
-            if await self._table.save(trails, msgspec.structs.replace(lesson, position=position)):
+            if await self._table.save(trails, msgspec.structs.replace(learned, position=position)):
                 break
         return len(trails)
 
     async def is_learning(self) -> bool:
-        """True if trails are learned in this space: the latest switch counts, or else the setting."""
+        """True if learning is on in this space: by the latest switch, or else by the setting."""
         await self._log.stored()
         switches = await self._events.query(EventQuery(names=(LEARNING,), limit=1))
         return bool(switches[-1].data.get("on")) if switches else self._gates.learn
@@ -113,7 +113,10 @@ class TrailLibrary:
     def crystallize(
         self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None, is_chosen: bool = False
     ) -> None:
-        """Record a trail's name and its next version. `is_chosen` means that a person chose the name."""
+        """Record the next version of a trail, under the name `slug`, with the steps of `drift` if given.
+
+        `is_chosen` is True if a person chose the name.
+        """
         steps = trail.steps if drift is None else drift.steps
         own = key_of(step.pattern or step.path for step in steps)
         data = {
@@ -133,7 +136,7 @@ class TrailLibrary:
         self._log.emit(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 
     async def evolve(self, root: Path | None) -> TrailChanges:
-        """Learn, crystallize passing trails, follow changed files at `root`, and measure; returns the changes."""
+        """Learn, crystallize the best trails, follow changed files at `root`, and measure; returns the changes."""
         await self.learn()
         trails = await self.trails()
         crystallized = to_crystallize(trails, self._gates) if self._gates.auto else []
@@ -157,11 +160,14 @@ class TrailLibrary:
         )
 
     def record_evolution(self, evolution: Evolution) -> None:
-        """Record the report of an evolution."""
+        """Record the report of an evolution in the log."""
         self._log.emit(EVOLVED, msgspec.to_builtins(evolution), origin="tool")
 
     async def _follow(self, root: Path) -> dict[str, tuple[str, ...]]:
-        """Make new versions of the trails whose files have moved or changed; returns the reasons by name."""
+        """Make new versions of the crystallized trails whose lines or files have moved; returns the reasons by name.
+
+        A trail without any remaining lines is suspended.
+        """
         reasons: dict[str, tuple[str, ...]] = {}
         for trail in rank_trails(await self.trails()):
             if trail.state != "crystallized":
@@ -178,7 +184,7 @@ class TrailLibrary:
         return reasons
 
     async def _measure(self) -> tuple[str, ...]:
-        """Record the savings of crystallized trails that are known and new; returns their names."""
+        """Measure crystallized trails, and record each result that is new; returns the names of these trails."""
         trails = [each for each in rank_trails(await self.trails()) if each.state == "crystallized"]
         if not trails:
             return ()
@@ -195,12 +201,15 @@ class TrailLibrary:
         return tuple(names)
 
     async def publications(self) -> Sequence[Publication]:
-        """The places where commands and skills of this space were written."""
+        """The destinations to which commands and skills of this space were published."""
         await self._log.stored()
         return publications_in(await self._events.query(EventQuery(names=(PUBLISHED,), limit=None)))
 
     async def publish(self, trails: Sequence[Trail], destination: Destination, *, dry_run: bool) -> list[PublishedFile]:
-        """Write trails as commands and skills, and record the place. Raises InvalidInput if it cannot be written."""
+        """Write trails as commands and skills, and record the destination.
+
+        Raises InvalidInput if the destination cannot be written.
+        """
         destination = msgspec.structs.replace(destination, root=destination.root.absolute())
         if not dry_run:
             publication = Publication(host=platform.node(), destination=destination)

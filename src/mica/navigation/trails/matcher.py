@@ -1,9 +1,9 @@
 """Match trails to a task, and measure what each trail has saved.
 
 A trail matches by its name, by the files already touched, or by the words of the prompt (K-05). Savings are measured on
-tasks that a trail fits and that came after it was named, never by a formula (TA-05, TA-06). If enough of them loaded it
-and enough did not, the two groups are compared by their tokens before the first edit. Otherwise the tasks without it
-are replayed: the searches that naming its files would have saved, minus the cost of showing it.
+the matching tasks since the trail was named, never by a formula (TA-05, TA-06). If enough of these tasks loaded the
+trail and enough did not, the two groups are compared by their tokens before the first edit. Otherwise the tasks without
+it are replayed, to estimate the searches that naming its files would have saved, minus the cost of showing it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ARMS, REPLAY = "two arms", "replay"
 
 
 class TaskTerms(NamedTuple):
-    """The text of a task, its terms, and the terms of its beginning."""
+    """The text of a task, all of its terms, and the terms of its beginning."""
 
     text: str
     terms: set[str]
@@ -63,10 +63,10 @@ def choose(
     agent: str | None = None,
     limit: int = CHOICES,
 ) -> list[Choice]:
-    """The trails that fit a task, surest kind of match first; empty if none fits.
+    """The trails that match a task, the most certain kind of match first; empty if none matches.
 
-    `paths` are the files that the task names or has touched, in order. Within one kind the better fit comes first, then
-    the trail with the better results, for this agent if known.
+    `paths` are the files that the task names or has touched, in order. Within one kind of match, trails are sorted by
+    score, then by their success rate, for this agent if known.
     """
     text = task[:TASK_CHARACTERS]
     task_terms = TaskTerms(text, set(terms(text)), set(terms(text[:HEAD_CHARACTERS])))
@@ -113,9 +113,9 @@ def _fit(
 
 
 def _by_words(trail: Trail, task_terms: TaskTerms, *, gates: TrailSettings) -> Choice | None:
-    """A match by file names in the task, or by enough of the trail's usual words and file names together.
+    """Match a trail by file names in the task, or by enough of the trail's words and file names together.
 
-    Measured: usual words alone are wrong five times out of six, file names alone two times out of three.
+    In measurements, words alone were wrong five times out of six, and file names alone two times out of three.
     """
     files = [path.rpartition("/")[2] for path in trail.paths]
     named = [file for file in files if file in task_terms.text]
@@ -138,9 +138,10 @@ def measure_savings(
     gates: TrailSettings,
     render: Callable[[Trail], str],
 ) -> Measurement | None:
-    """The average tokens of tasks that a trail fits, with and without it; None while too few tasks are known.
+    """Measure the average tokens of matching tasks with and without a trail; None if there are too few tasks.
 
-    The trail is judged as it was when it was first named, and only by later tasks.
+    The trail's first named version is matched, and only with later tasks. `render` returns the text of a trail, whose
+    tokens are its cost.
     """
     keys = {trail.key, *trail.merged}
     named_at = min((event.at for event in records if _names(event, keys)), default=None)
@@ -189,7 +190,7 @@ def _trail_at(
     at: datetime,
     gates: TrailSettings,
 ) -> Trail | None:
-    """The trail as it was known at a time, with words from the prompts until then."""
+    """Learn the trail again from what was known at the time `at`; None if it cannot be learned from that."""
     known = learn_trails(
         [walk for walk in walks if walk.ended_at <= at], [event for event in records if event.at <= at], gates=gates
     )
@@ -197,7 +198,7 @@ def _trail_at(
 
 
 def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
-    """The walks in which a trail was used, with the tokens of the loaded text."""
+    """The walks in which a trail was used, with the tokens of the text that was loaded."""
     loads: dict[EventId, int] = {}
     for event in records:
         if event.name == USED and event.data.get("key") in keys and event.root_id != event.id:
@@ -207,7 +208,7 @@ def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
 
 
 def match_path(trail: Trail, path: str) -> Choice | None:
-    """The choice of a trail for a file or folder that it leads to; None if it leads elsewhere."""
+    """Match a trail to a file or folder; None if none of the trail's files is there."""
     steps = [step for step in trail.paths if step == path or step.startswith(path.rstrip("/") + "/")]
     if not steps:
         return None

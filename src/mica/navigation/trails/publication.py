@@ -1,7 +1,7 @@
-"""The places where commands and skills are published, by a person or by the daily evolution after an install.
+"""Track where commands and skills were published, by a person or by the daily evolution after an install.
 
-Publications are recorded, so that a purge reaches their texts and an uninstall removes them. Files that the evolution
-writes into a project are excluded from git by `.git/info/exclude`, never by a file of the project.
+Publications are recorded, so that a purge updates the published texts and an uninstall removes them. Files that the
+evolution writes into a project are excluded from git by `.git/info/exclude`, never by a file of the project.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMING = frozenset((MARK, CREATED, CRYSTALLIZED))  # events whose words are used
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination on a machine."""
+    """A recorded destination of commands and skills, with the name of its machine."""
 
     host: str
     destination: Destination
 
 
 class RepublishResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of updating published files."""
+    """The result of updating published files: paths written and removed, and messages about files not reached."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -42,20 +42,20 @@ class RepublishResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstalledDestinations(msgspec.Struct, frozen=True, kw_only=True):
-    """The places where evolutions have published on this machine, saved in the data folder for an uninstall."""
+    """The destinations that evolutions have published to on this machine, saved in the data folder for an uninstall."""
 
     destinations: tuple[Destination, ...] = ()
 
 
 def destination_of(root: Path, clients: Collection[str]) -> Destination | None:
-    """The places in a project where the installed clients look for commands and skills; None without clients."""
+    """The destination in a project that the installed clients read commands and skills from; None without clients."""
     skills = (AGENTS_SKILLS,) if any(client != CLAUDE for client in clients) else ()
     commands = COMMANDS if CLAUDE in clients else None
     return Destination(root=root, commands=commands, skills=skills) if clients else None
 
 
 def remember(destination: Destination, *, home: Path) -> None:
-    """Save the place where an evolution publishes, and exclude it from git."""
+    """Save a destination of the daily evolution for a later uninstall, and exclude its files from git."""
     known = _installed(home)
     if destination not in known:
         _write(home, (*known, destination))
@@ -63,7 +63,7 @@ def remember(destination: Destination, *, home: Path) -> None:
 
 
 def withdraw(home: Path) -> list[str]:
-    """Remove every file that evolutions published, except edited ones; describes each file that was not removed."""
+    """Remove every file that evolutions published, except edited ones. Returns a message for each file that remains."""
     kept_files: list[str] = []
     for each in _installed(home):
         try:
@@ -99,7 +99,7 @@ def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
 
 
 def _exclude(root: Path, lines: Sequence[str]) -> None:
-    """Replace our lines in git's exclude list. Without git nothing happens."""
+    """Replace mica's lines in git's exclude list. Without git, or if the list cannot be written, nothing happens."""
     try:
         place = root / git(root, "rev-parse", "--git-path", "info/exclude").decode().strip()
         before = place.read_text(encoding="utf-8") if place.exists() else ""
@@ -126,7 +126,7 @@ def _remove_empty(root: Path, folder: str) -> None:
 
 
 def publications_in(events: Iterable[Event]) -> list[Publication]:
-    """The distinct places that these events record. Unreadable events are ignored."""
+    """The distinct publications that these events record. Invalid events are ignored."""
     found: list[Publication] = []
     for event in events:
         with suppress(msgspec.ValidationError):
@@ -137,7 +137,7 @@ def publications_in(events: Iterable[Event]) -> list[Publication]:
 
 
 def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> RepublishResult:
-    """Update the files that mica wrote to these trails. Files that are unreachable or edited are listed."""
+    """Rewrite or remove published files according to the current trails. Unreachable and edited files are listed."""
     written: list[str] = []
     removed: list[str] = []
     unreached: list[str] = []
@@ -163,7 +163,10 @@ def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> R
 
 
 def add_published_files(purged: Purged, done: RepublishResult) -> Purged:
-    """The purge with the result for published files. Unreachable files are listed only if the purge removed words."""
+    """Add the result for published files to the result of a purge.
+
+    Unreached files are listed only if the purge removed events whose words may be in commands.
+    """
     return msgspec.structs.replace(
         purged,
         exports=(*purged.exports, *done.written),

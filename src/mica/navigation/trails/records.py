@@ -31,7 +31,7 @@ from mica.store.protocol import EventLog, TrailTable
 
 
 class NamedTrail(msgspec.Struct, kw_only=True):
-    """A trail with a name from a person or a rule."""
+    """A trail that a person or a rule has named, combined from all events about it."""
 
     key: str
     keys: tuple[str, ...] = ()  # its other keys when it was named
@@ -42,7 +42,7 @@ class NamedTrail(msgspec.Struct, kw_only=True):
     by: By
     version: int
     at: datetime
-    is_chosen: bool = False  # True if a person chose the slug; otherwise it is made of words of prompts
+    is_chosen: bool = False  # True if a person chose the slug; False if it was made of words of prompts
     suspended: str | None = None
     measured: Measurement | None = None
 
@@ -65,16 +65,16 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     exact: str = ""
     walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
     is_chosen: bool = msgspec.field(default=False, name="given")
-    renamed: tuple[tuple[str, str], ...] = ()  # files that its steps followed: old name, new name
+    renamed: tuple[tuple[str, str], ...] = ()  # renamed files among its steps: (old path, new path)
 
     @property
     def cites(self) -> frozenset[EventId]:
-        """All events that it refers to."""
+        """The ids of all events that this naming refers to: walks and steps."""
         return frozenset([*self.walks, *(step.event for step in self.steps)])
 
 
 def named_trails(events: Iterable[Event]) -> list[NamedTrail]:
-    """The trails that these events name. Unreadable events are ignored.
+    """Combine events about trails into the current named trails. The events must be in order; invalid ones are ignored.
 
     A name is also ignored if all prompts that it was made of were retracted.
     """
@@ -130,7 +130,7 @@ def _name(event: Event, by_key: dict[str, NamedTrail], owner: dict[str, str], re
 
 
 def renamed_files(events: Iterable[Event]) -> dict[str, str]:
-    """Files that trails followed to another path, by the old path."""
+    """Map the old paths of renamed files to their current paths, as recorded with trails."""
     found: dict[str, str] = {}
     for event in events:
         if event.name == CRYSTALLIZED and event.data.get("renamed"):
@@ -142,10 +142,10 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
-    """All events that contain a trail name made from one of these prompts, since a slug consists of their words.
+    """Find all events that contain a trail name made from one of these prompts, so that a purge can remove them too.
 
-    Uses and measurements contain only the key of a trail, so they are not included and the counts remain. A name that
-    a person chose is included with the last prompt of the trail.
+    A slug consists of words of prompts. Uses and measurements contain only the key of a trail; they are not included,
+    so that the counts remain. A rename by a person is included only if the trail loses all of its prompts.
     """
     prompt_ids = frozenset(identifiers)
     keys: set[str] = set()

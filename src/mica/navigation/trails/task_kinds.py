@@ -1,4 +1,4 @@
-"""The kind of a task, from the words of its prompt: an action and its objects."""
+"""Determine the kind of a task from the words of its prompt: an action (verb class) and its objects."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ EMPTY_WORDS = frozenset(
 HEAD_CHARACTERS = 400  # of a prompt: its beginning describes the task; logs and plans follow
 PROMPTS_MAX = 16_384  # cached prompt beginnings, a few megabytes
 
-_CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
+_CLASSES = {word: name for name, verbs in VERBS.items() for word in verbs.split()}
 _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 @remember_texts(PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
-    """The class of a task, by the first word that indicates one."""
+    """The class of a task, such as "fix", by the first word that indicates one; "work" if there is none."""
     found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
     return next(found, OTHER)
 
 
 @remember_texts(PROMPTS_MAX)
 def object_words(prompt: str) -> tuple[str, ...]:
-    """The words a task is about, in order and each once: no verbs, no common words, no numbers."""
+    """The words that a task is about, in order, each once: without verbs of VERBS, common words and numbers."""
     found = [
         word
         for word in words(prompt[:HEAD_CHARACTERS])
@@ -60,14 +60,14 @@ def object_words(prompt: str) -> tuple[str, ...]:
 
 @remember_texts(PROMPTS_MAX)
 def prompt_terms(prompt: str) -> frozenset[str]:
-    """The terms of the beginning of a prompt."""
+    """The search terms in the beginning of a prompt."""
     return frozenset(terms(prompt[:HEAD_CHARACTERS]))
 
 
 def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The words that these prompts share most, preferring rare ones and those in file names; each stem once."""
+    """The words that occur in most of these prompts, preferring rare words and words in file names; each stem once."""
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
     for prompt in prompts:
@@ -90,7 +90,7 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """The kind that tasks share, as in `fix-login-session`; for a build workflow its name, `adw_<workflow>`."""
+    """The most common kind of these tasks, such as `fix-login-session`; for a build workflow `adw_<workflow>`."""
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))
@@ -100,6 +100,6 @@ def shape_of(
 
 
 def slug_of(text: str) -> str:
-    """A text as the name of a command."""
+    """Convert a text to a slug that can be the name of a command."""
     slug = _SLUG_LETTERS.sub("-", text.lower()).strip("-")[:SLUG_CHARACTERS_MAX].strip("-")
     return slug or OTHER

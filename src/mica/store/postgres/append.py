@@ -1,4 +1,4 @@
-"""The rows of one append: prepared without the server, then written in a few statements under the space lock."""
+"""Writes the rows of an append: prepares them without the server, then stores them while the space is locked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mica.store.postgres.words import PostgresWords
 from mica.store.purges import is_same_or_tombstone
 from mica.words import terms_of, words
 
-Key: TypeAlias = tuple[WriterId, int]  # an id as its writer and its sequence
+Key: TypeAlias = tuple[WriterId, int]  # an event id as its writer and its sequence
 
 CHUNK_EVENTS = 1_000  # per statement, at most 5 MB of data; the next chunk is prepared while the server writes one
 # The first chunk is smaller, because the server is idle while it is prepared. Preparing four times as many events takes
@@ -60,12 +60,12 @@ _INSERT = """
 class IndexEntry(NamedTuple):
     """The full-text index entry of an event."""
 
-    length: int
+    length: int  # in words
     counts: dict[str, int]  # occurrences of each term
 
 
 class StoredPayload(NamedTuple):
-    """Data too large for a row, as it is stored."""
+    """The data of an event that is too large for its row, compressed as it is stored."""
 
     digest: bytes
     size_bytes: int
@@ -73,7 +73,7 @@ class StoredPayload(NamedTuple):
 
 
 class PreparedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event with all values that can be computed without the server."""
+    """An event with all values of its rows that can be computed without the server."""
 
     event: Event
     place: ChainPlace[Key]
@@ -84,7 +84,7 @@ class PreparedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Drafts(NamedTuple):
-    """The distinct events of a chunk in order, and the number of duplicates."""
+    """The distinct events of a chunk, prepared and in order, and the number of repeated ones."""
 
     drafts: list[PreparedEvent]
     places: dict[EventId, ChainPlace[Key]]
@@ -93,16 +93,17 @@ class Drafts(NamedTuple):
 
 
 def chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """The events of an append in chunks of one statement each."""
+    """Divide the events of an append into chunks, one for each INSERT statement."""
     first = FIRST_EVENTS if len(events) > 2 * FIRST_EVENTS else 0
     starts = [*([0] if first else []), *range(first, len(events), CHUNK_EVENTS)]
     return [events[start:end] for start, end in pairwise([*starts, len(events)])]
 
 
 def draft_events(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
-    """Check events and prepare their rows; `known` has the places of other events.
+    """Check events and prepare their rows, without the server.
 
-    Raises InvalidEvent or DuplicateEvent.
+    `known` holds the lineage of other events, to check parents against. Raises InvalidEvent, and DuplicateEvent for two
+    different events with the same id.
     """
     drafts: dict[EventId, PreparedEvent] = {}
     places: dict[EventId, ChainPlace[Key]] = {}
@@ -150,20 +151,20 @@ def index_entry(event: Event) -> IndexEntry | None:
 
 
 class PreparedInsert(NamedTuple):
-    """A statement that stores some events, with its values. It must be written before any other statement."""
+    """A statement that stores some events, with its values. `write` must run before any other statement."""
 
     positions: dict[EventId, int]  # of the events
     statement: Statement | None  # None if there is nothing to store
     values: tuple[object, ...]
 
     async def write(self) -> None:
-        """Run the statement. It is sent at once, so that the caller can prepare the next chunk meanwhile."""
+        """Run the statement. It is sent before the first wait, so the caller can prepare the next chunk meanwhile."""
         if self.statement is not None:
             await self.statement.fetch(*self.values)
 
 
 class WriteTransaction:
-    """The statements of one write transaction. The row of the space is locked before any of them runs."""
+    """Runs the statements of one write transaction, which has already locked the row of the space."""
 
     def __init__(
         self, connection: Connection, space: int, words: PostgresWords, *, after: int, highest: Mapping[WriterId, int]
@@ -177,7 +178,7 @@ class WriteTransaction:
         self._writers: dict[str, int] = {}
 
     async def positions(self, drafts: Sequence[PreparedEvent]) -> dict[EventId, int]:
-        """The positions of the events that are stored already."""
+        """Return the positions of the events that are already stored, by id; new events are left out."""
         names = {draft.place.own[0] for draft in drafts}
         writers = await self._numbers(names)
         if unknown := list(names - self.highest.keys()):
@@ -206,7 +207,7 @@ class WriteTransaction:
         return {candidates[ordinal - 1].event.id: position for ordinal, position in rows}
 
     async def positions_of(self, identifiers: Iterable[EventId]) -> dict[EventId, int]:
-        """The positions of the events that are stored."""
+        """Return the positions of the events with these ids; unknown ids are left out."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
@@ -219,7 +220,7 @@ class WriteTransaction:
         return {known[ordinal - 1]: position for ordinal, position in rows}
 
     async def check_parents(self, unchecked: Sequence[PreparedEvent]) -> None:
-        """Raise InvalidEvent if a stored parent that was not known before does not fit."""
+        """Check these events against their stored parents. Raises InvalidEvent if a parent does not fit."""
         if not unchecked:
             return
         found = await self._stored_places({draft.event.parent_id for draft in unchecked if draft.event.parent_id})
@@ -228,7 +229,7 @@ class WriteTransaction:
         self.places |= found
 
     async def _stored_places(self, identifiers: Iterable[EventId]) -> dict[EventId, ChainPlace[Key]]:
-        """The places in their chains of the events that are stored already."""
+        """Return the lineage of the events with these ids; unknown ids are left out."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
@@ -291,7 +292,7 @@ class WriteTransaction:
         return PreparedInsert(positions, *await self._prepare_insert(rows, texts))
 
     async def index(self, texts: Sequence[tuple[int, Event, IndexEntry]]) -> None:
-        """Index the text of events given with their positions."""
+        """Add texts to the full-text index, given as position, event and index entry."""
         if texts:
             await PreparedInsert({}, *await self._prepare_insert([], texts)).write()
 
@@ -338,7 +339,7 @@ class WriteTransaction:
         )
 
     async def _numbers(self, writers: set[WriterId]) -> dict[str, int]:
-        """The numbers of all writers of this transaction so far."""
+        """Return the numbers of all writers of this transaction so far, including these; new writers are interned."""
         if unknown := writers - self._writers.keys():
             self._writers |= await self._words.numbers(self.connection, "writers", unknown)
         return self._writers
@@ -349,5 +350,5 @@ def _columns(rows: Sequence[tuple[object, ...]], count: int) -> Iterable[Sequenc
 
 
 def _array_text(numbers: Iterable[int]) -> str:
-    """An array of numbers in the text format of PostgreSQL."""
+    """Return an array of numbers in the text format of PostgreSQL."""
     return f"{{{','.join(map(str, numbers))}}}"

@@ -1,4 +1,4 @@
-"""The chains of a space on a server."""
+"""The PostgreSQL implementation of `ChainIndex`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mica.store.postgres.words import read
 
 
 class PostgresChains(PostgresRole):
-    """`ChainIndex` on a server."""
+    """Implements `ChainIndex` in PostgreSQL."""
 
     @reading
     async def chain(self, connection: Connection, correlation: str) -> list[Event]:

@@ -1,4 +1,7 @@
-"""Crystals in the shared store: rows derived from events. Triggers also enforce the laws."""
+"""The PostgreSQL implementation of `CrystalIndex`: rows derived from events.
+
+The laws of crystals are checked here and enforced again by triggers of the database.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
 
 
 class CrystalRowWriter:
-    """Updates the rows of marks and crystals for new events, under the lock of their space."""
+    """Updates the rows of marks and crystals for new events, in a transaction that holds the lock of the space."""
 
     def __init__(self, writing: WriteTransaction, reads: RowReader) -> None:
         self._writing = writing
@@ -61,7 +64,10 @@ class CrystalRowWriter:
         self._connection = writing.connection
 
     async def index(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Update the rows for events given with their positions. Raises LawBroken."""
+        """Update the rows for new events. `events` are pairs of position and event.
+
+        Raises LawBroken for a crystal that breaks a law.
+        """
         for position, event in events:
             if event.name == CRYSTAL:
                 await self._add(position, crystal_of(event))
@@ -74,7 +80,7 @@ class CrystalRowWriter:
                     await self._retract(tombstone.retracts, by=position)
 
     async def index_stored(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Update the rows for events that are stored already. A crystal that has lost a source since gets no row."""
+        """Update the rows for events that are already stored. A crystal that lost a source to a purge gets no row."""
         for position, event in events:
             try:
                 await self.index([(position, event)])
@@ -117,7 +123,7 @@ class CrystalRowWriter:
             await self._end([position], by=retracted)
 
     async def _facts(self, places: dict[EventId, int]) -> dict[EventId, Fact]:
-        """The facts about sources, without crystals that have no row."""
+        """Return the facts that the laws need about these sources; crystals without a row are left out."""
         rows = await self._connection.fetch(
             f"""SELECT position, NULL FROM texts WHERE space = {HERE} AND {AT_POSITIONS} AND is_mark
             UNION ALL SELECT position, superseded_by IS NULL FROM crystals WHERE space = {HERE} AND {AT_POSITIONS}""",
@@ -149,7 +155,7 @@ class CrystalRowWriter:
         )
 
     async def _positions(self, identifiers: Iterable[EventId], *, before: int) -> dict[EventId, int]:
-        """The positions of those events that are stored before this position."""
+        """Return the positions of these events; those that are not stored before position `before` are left out."""
         known = await self._writing.positions_of(filter(is_id, identifiers))
         return {identifier: position for identifier, position in known.items() if position < before}
 
@@ -173,7 +179,7 @@ class CrystalRowWriter:
         await self._end(known, by=by)
 
     async def _end(self, positions: Iterable[int], *, by: int) -> None:
-        """Mark the crystals at these positions, if any, as superseded."""
+        """Mark the crystals at these positions, if any, as superseded by the event at position `by`."""
         ended = await self._connection.fetch(
             f"""UPDATE crystals SET superseded_by = $3
             WHERE space = {HERE} AND {AT_POSITIONS} AND superseded_by IS NULL RETURNING position""",
@@ -191,13 +197,13 @@ class CrystalRowWriter:
 
 
 async def _read(reads: RowReader, query: CrystalQuery) -> list[Crystal]:
-    """The matching crystals that end last, ordered by end."""
+    """Return the matching crystals, ordered by end; if the query has a limit, only those that end last."""
     crystals = map(crystal_of, await reads.at(await _positions(reads, query)))
     return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
 
 
 async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
-    """The positions of the matching crystals that end last."""
+    """Return the positions of the matching crystals, latest end first, up to the limit of the query."""
     values: list[object] = [reads.space]
     conditions = ["space = $1"]
 
@@ -227,7 +233,7 @@ async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
 async def _unsealed(
     reads: RowReader, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[Event]:
-    """The marks that no live crystal has as a source, the oldest or the latest."""
+    """Return marks that no live crystal has as a source, chosen and ordered as by `CrystalIndex.unsealed`."""
     condition = "position > $3"
     if session is not None:
         condition += " AND session = (SELECT id FROM sessions WHERE space = $1 AND name = $4)"
@@ -248,13 +254,13 @@ async def _unsealed(
 
 
 async def _citing(reads: RowReader, positions: Sequence[int]) -> list[EventId]:
-    """All crystals above these positions, at any level, including superseded ones."""
+    """Return the ids of all crystals, live or superseded, with a direct or indirect source at these positions."""
     rows = await reads.connection.fetch(_CITING, reads.space, positions)
     return [event.id for event in await reads.at({position for (position,) in rows}.difference(positions))]
 
 
 async def _above(reads: RowReader, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
-    """Each of these positions with every crystal above it."""
+    """Return, for each of these positions, the crystals that have it as a direct or indirect source."""
     known = [position for position in set(wanted) if 0 < position <= POSITION_MAX]
     rows = await reads.connection.fetch(_ABOVE, reads.space, known)
     return group_by_origin(wanted, [(origin, position) for origin, position in rows])
@@ -268,7 +274,10 @@ async def clear(connection: Connection, space: int) -> None:
 
 
 async def bury(connection: Connection, space: int, positions: Sequence[int]) -> None:
-    """Delete the crystals at or above these positions, under the authority of a purge."""
+    """Delete the rows of the crystals at these positions and of all crystals that were made from them.
+
+    The caller holds the `authority` of a purge.
+    """
     rows = await connection.fetch(_CITING, space, positions)
     buried = [position for (position,) in rows]
     await connection.execute("DELETE FROM crystals WHERE space = $1 AND position = ANY ($2::bigint[])", space, buried)
@@ -278,7 +287,7 @@ async def bury(connection: Connection, space: int, positions: Sequence[int]) -> 
 
 
 async def read_rows(reads: RowReader) -> CrystalRows:
-    """The stored rows about crystals."""
+    """Read all stored rows about crystals."""
     crystals, sources, retracted, marks = [
         await reads.connection.fetch(statement, reads.space, timeout=LONG_S)
         for statement in (
@@ -298,7 +307,7 @@ async def read_rows(reads: RowReader) -> CrystalRows:
 
 
 class PostgresCrystals(PostgresRole):
-    """`CrystalIndex` on a server."""
+    """Implements `CrystalIndex` in PostgreSQL."""
 
     @reading
     async def query(self, connection: Connection, query: CrystalQuery) -> list[Crystal]:

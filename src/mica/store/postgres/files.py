@@ -1,4 +1,4 @@
-"""Upkeep of a space on a server: sizes, verification and rebuilding."""
+"""The PostgreSQL implementation of `StoreFiles`: sizes, verification and rebuilding."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mica.store.protocol import Sizes, no_progress
 
 
 class PostgresFiles(PostgresRole):
-    """`StoreFiles` on a server."""
+    """Implements `StoreFiles` in PostgreSQL."""
 
     @reading
     async def sizes(self, connection: Connection) -> Sizes:
-        """How much the space holds; the size in bytes is that of the whole schema, which all spaces share."""
+        """Count what the space stores. The size in bytes is that of the whole schema, which all spaces share."""
         events, marks, contexts, payloads, size = await connection.fetchrow(
             """SELECT (SELECT count(*) FROM keys WHERE space = $1),
             (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),
@@ -65,9 +65,9 @@ class PostgresFiles(PostgresRole):
         return count
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Always 0: the log is partitioned by month, and old partitions are not rewritten.
+        """Return 0: the log is partitioned by month, and old partitions are not compressed.
 
-        The server manages the size of its tables; a role that does not own them cannot compact them.
+        The server manages the size of its tables, and a role that does not own them cannot compact them.
         """
         self._space.pool()
         return 0

@@ -1,4 +1,4 @@
-"""The log of a space on a server.
+"""The PostgreSQL implementation of `EventLog`.
 
 Appends lock the row of their space until the commit: positions have no gaps and become visible in order, so a reader
 that remembers its position never misses an event.
@@ -23,13 +23,13 @@ from mica.store.postgres.space import WRITE, PostgresRole, PostgresSpace, readin
 from mica.store.postgres.statements import AT_KEYS, HERE, OF_WRITER, latest
 from mica.store.purges import is_same_or_tombstone
 
-WRITERS_MAX = 10_000  # whose highest sequence is cached: a megabyte; an import may have a writer for each transcript
+WRITERS_MAX = 10_000  # with a cached highest sequence, a megabyte; an import may have one writer per transcript
 
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify('mica_{space}', '{last}')"
 
 
 class PostgresLog(PostgresRole):
-    """`EventLog` on a server."""
+    """Implements `EventLog` in PostgreSQL."""
 
     def __init__(self, space: PostgresSpace) -> None:
         super().__init__(space)
@@ -44,7 +44,11 @@ class PostgresLog(PostgresRole):
             return await self._space.run_with_retries(lambda: self._append(events, planned))
 
     async def _append(self, events: Sequence[Event], planned: dict[EventId, int]) -> Appended:
-        """One try. `planned` has the positions that the previous try assigned, and is replaced by those of this try."""
+        """Make one attempt to append these events.
+
+        `planned` holds the positions that the previous attempt assigned to new events, and is updated to those of this
+        attempt. With it, events that the previous attempt did store still count as stored, not as repeated.
+        """
         earlier = dict(planned)
         planned.clear()
         await self._space.make_months(_months_of(events))
@@ -70,7 +74,7 @@ class PostgresLog(PostgresRole):
                 await CrystalRowWriter(writing, self._space.reads(connection)).index(
                     (prepared.positions[draft.event.id], draft.event) for draft in new
                 )
-                # Events at the positions of the previous try were stored by it, although its answer was lost.
+                # Events at the positions of the previous attempt were stored by it, although its answer was lost.
                 before = sum(earlier.get(identifier) == position for identifier, position in stored.items())
                 repeated = len(stored) - before + drafts.repeated
                 done = Appended(done.stored + len(new) + before, done.repeated + repeated)
@@ -98,7 +102,7 @@ class PostgresLog(PostgresRole):
     async def _split_stored(
         self, writing: WriteTransaction, drafts: Drafts
     ) -> tuple[dict[EventId, int], list[PreparedEvent]]:
-        """The positions of the events that are already stored, and the new events with purges applied.
+        """Return the positions of the events that are already stored, and the new events with purges applied.
 
         Events of earlier chunks count as stored. Raises DuplicateEvent or InvalidEvent.
         """
@@ -114,7 +118,7 @@ class PostgresLog(PostgresRole):
         return positions, [self._apply_purges(draft) for draft in new]
 
     def _apply_purges(self, draft: PreparedEvent) -> PreparedEvent:
-        """The draft, or the draft of a tombstone if a purge selects the event."""
+        """Return the draft, or the draft of a tombstone if a purge selects its event."""
         assert self._space.purge_filter is not None  # set when the space was locked
         event = self._space.purge_filter.apply(draft.event)
         return draft if event is draft.event else draft_events([event]).drafts[0]

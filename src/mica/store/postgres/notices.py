@@ -1,4 +1,4 @@
-"""Notifications of appends from PostgreSQL, received by LISTEN on one connection while there are listeners."""
+"""The PostgreSQL implementation of `AppendNotices`: one connection runs LISTEN while there are listeners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.store.postgres.space import PostgresRole
 
 
 class PostgresListener(Listener):
-    """Notifies listeners of each NOTIFY for a space."""
+    """Calls its listeners on each NOTIFY for a space."""
 
     def __init__(self, address: PostgresAddress, space: str) -> None:
         super().__init__((*FAILURES, ValueError))
@@ -21,7 +21,7 @@ class PostgresListener(Listener):
         self._channel = f"mica_{space}"
 
     async def _listen(self) -> bool:
-        """Listen until the connection ends; False when it cannot be used to listen."""
+        """Receive notifications until the connection ends. Return False behind a pooler that cannot pass them on."""
         connection = await asyncpg.connect(self._address.dsn, timeout=CONNECT_S, statement_cache_size=0)
         try:
             # LISTEN does not work through a pooler in transaction mode, which shares connections.
@@ -43,7 +43,7 @@ class PostgresListener(Listener):
 
 
 class PostgresNotices(PostgresRole):
-    """`AppendNotices` from PostgreSQL."""
+    """Implements `AppendNotices` in PostgreSQL."""
 
     is_live = False  # a process killed after its commit sends no notification
     _listener: PostgresListener | None = None
@@ -55,6 +55,6 @@ class PostgresNotices(PostgresRole):
         return self._listener.begin(ring)
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Remove all listeners and close the connection."""
         if self._listener is not None:
             await self._listener.close()

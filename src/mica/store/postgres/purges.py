@@ -1,4 +1,7 @@
-"""Purges of a space on a server: rows become tombstones, and words that no row refers to are deleted."""
+"""The PostgreSQL implementation of `PurgeLog`.
+
+A purge turns rows of events into tombstones, and deletes the interned words that no row refers to any more.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ TABLES = (
     *postgres_crystals.TABLES, *postgres_trails.TABLES, postgres_replies.TABLE,
 )  # fmt: skip
 
-# The tables of words, and the rows that refer to them. Sessions come after the contexts that name them.
+# For each table of interned words, the rows that refer to a word. Contexts refer to sessions, so their unused rows are
+# deleted first.
 _REFERRED = {
     "names": ("events", "name = names.id"),
     "contexts": ("events", "context = contexts.id"),
@@ -56,7 +60,10 @@ _UNINDEX = f"""DELETE FROM postings WHERE ctid = ANY (ARRAY(
 async def bury_events(
     connection: Connection, space: int, words: PostgresWords, events: Sequence[Event], cause: Tombstone
 ) -> None:
-    """Replace these events by tombstones, in a transaction that holds the lock of the space."""
+    """Replace these events by tombstones, and delete everything that only they refer to.
+
+    Runs in a transaction that holds the lock of the space.
+    """
     times, positions = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
     places = times, min(times), max(times), positions
     name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
@@ -86,7 +93,7 @@ async def bury_events(
 
 
 async def _advance_generation(connection: Connection, space: int) -> None:
-    """Make every process drop its caches."""
+    """Increment the generation of a space, so that every process empties its caches."""
     await connection.execute("UPDATE spaces SET generation = generation + 1 WHERE number = $1", space)
 
 
@@ -114,7 +121,7 @@ async def _unindex(connection: Connection, space: int, events: Iterable[Event]) 
 
 
 class PostgresPurges(PostgresRole):
-    """`PurgeLog` on a server."""
+    """Implements `PurgeLog` in PostgreSQL."""
 
     @property
     def generation(self) -> int:
@@ -153,7 +160,10 @@ class PostgresPurges(PostgresRole):
         return list((await read_purges(connection, self._space.number)).purges)
 
     async def scrub(self) -> list[str]:
-        """Remove copies as far as a client can; see docs/postgres.md."""
+        """Remove copies of purged content as far as a client can, with VACUUM; see docs/postgres.md.
+
+        Returns sentences about the copies that may remain on the server.
+        """
         host = self._space.address.host
         problem = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"
         with translated(self._space.address):

@@ -1,4 +1,4 @@
-"""The replies of a space on a server."""
+"""The PostgreSQL implementation of `ReplyTable`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TABLE = "replies"
 
 
 async def clear(connection: Connection, space: int) -> None:
-    """Delete all replies: the sources are asked again."""
+    """Delete all cached replies of a space. The sources are asked again when needed."""
     await connection.execute("DELETE FROM replies WHERE space = $1", space)
 
 
 class PostgresReplies(PostgresRole):
-    """`ReplyTable` on a server."""
+    """Implements `ReplyTable` in PostgreSQL."""
 
     async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
         async def insert(writing: WriteTransaction) -> bool:

@@ -1,4 +1,4 @@
-"""Read rows in a transaction and turn them into events, with interned numbers resolved."""
+"""Read rows of events in a transaction, and convert them to events by resolving interned numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowReader:
         self.words = words
 
     async def select(self, rest: str, *values: object) -> list[Event]:
-        """The events of a SELECT, given as the part after its columns. $1 in it is the number of the space."""
+        """Return the events of a SELECT, given as the SQL after its columns. $1 in it is the number of the space."""
         rows = await self.connection.fetch(f"SELECT {_COLUMNS} {rest}", self.space, *values)
         if not rows:
             return []
@@ -50,14 +50,14 @@ class RowReader:
         )
 
     async def at(self, positions: Iterable[int]) -> list[Event]:
-        """The events at these positions, in order of position."""
+        """Return the events at these positions, in order of position."""
         return await self.select(
             f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.{AT_POSITIONS} ORDER BY keys.position",
             [position for position in positions if 0 < position <= POSITION_MAX],
         )
 
     async def positions(self, identifiers: Iterable[EventId]) -> list[int]:
-        """The positions of the stored events among these ids."""
+        """Return the positions of the events with these ids; unknown ids are skipped."""
         keys = [split_id(identifier) for identifier in identifiers]
         writers = await self.words.known_numbers(self.connection, "writers", {writer for writer, _ in keys})
         known = [(writers[writer], sequence) for writer, sequence in keys if writer in writers]
@@ -89,7 +89,7 @@ class RowReader:
             last = batch[-1].position or 0
 
     async def frames(self, names: Collection[bytes]) -> dict[bytes, bytes]:
-        """The compressed payloads with these digests."""
+        """Return the compressed payloads with these digests."""
         if not names:
             return {}
         rows = await self.connection.fetch(
@@ -98,13 +98,13 @@ class RowReader:
         return dict(rows)
 
     async def fitting_names(self, patterns: Iterable[str]) -> list[int]:
-        """The numbers of the event names that match one of these patterns."""
+        """Return the numbers of the event names that match one of these patterns."""
         expressions = [name_pattern(pattern) for pattern in patterns]
         rows = await self.connection.fetch("SELECT id, name FROM names WHERE space = $1 ORDER BY id", self.space)
         return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
 
     async def fitting_contexts(self, query: EventQuery) -> list[int] | None:
-        """The numbers of the contexts that match a query; None if it has no condition on contexts."""
+        """Return the numbers of the contexts that match a query; None if it has no condition on contexts."""
         if query.session is query.agent is query.user is None:
             return None
         rows = await self.connection.fetch(
@@ -119,7 +119,7 @@ class RowReader:
 
 
 async def offload(rows: int, call: Callable[[], R]) -> R:
-    """Make a call that processes so many rows; in a thread if they are many, to keep the event loop free."""
+    """Make a call that processes this number of rows; if they are many, in a thread, to keep the event loop free."""
     return await asyncio.to_thread(call) if rows > DECODE_ROWS_MAX else call()
 
 

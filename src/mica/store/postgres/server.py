@@ -1,4 +1,4 @@
-"""The PostgreSQL server of a shared store: address, connection pool, migrations, and translation of errors."""
+"""The connection to a PostgreSQL server: address, connection pool, migrations, and translation of errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NO_PARTITION = (asyncpg.CheckViolationError,)  # another process dropped a cache
 
 
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of an address `postgresql://user@host/database?space=NAME&schema=NAME`."""
+    """A parsed address, `postgresql://user@host/database?space=NAME&schema=NAME`."""
 
     dsn: str  # for the driver; may contain a password, so it is never shown
     host: str
@@ -86,12 +86,12 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"postgresql://{user}{host}/{quote(self.database)}{'?' if query else ''}{query}"
 
     def of(self, user: str) -> PostgresAddress:
-        """The address of the database and schema for another user, without a password."""
+        """Return the address of the same schema for another user, without password and space."""
         return msgspec.structs.replace(self, user=user, space="")
 
 
 def parse_address(text: str, *, space: str) -> PostgresAddress:
-    """The parts of an address; `space` is the default name. Raises InvalidInput."""
+    """Parse an address; `space` is the default name of the space. Raises InvalidInput for a malformed address."""
     try:
         parts = urlsplit(text)
         port = f":{parts.port}" if parts.port else ""
@@ -123,10 +123,10 @@ def parse_address(text: str, *, space: str) -> PostgresAddress:
 
 
 async def connect(address: PostgresAddress, *, at_once: bool = True) -> Pool:
-    """A small connection pool. With `at_once` one connection is opened now, so that errors show at once.
+    """Open a small connection pool. With `at_once`, one connection is opened now, so that errors show at once.
 
-    Nothing outlives a transaction on a connection: no prepared statements, no settings. A pooler in transaction mode
-    may give each transaction another server process.
+    No prepared statement and no setting outlives a transaction, because a pooler in transaction mode may give each
+    transaction another server process.
     """
     _check_files(address)
     with translated(address):
@@ -150,7 +150,7 @@ async def connect(address: PostgresAddress, *, at_once: bool = True) -> Pool:
 
 
 def _check_files(address: PostgresAddress) -> None:
-    """Raise InvalidInput for a file that does not exist, because the driver does not name it."""
+    """Raise InvalidInput for a certificate file that does not exist; the driver's own error would not name it."""
     for key, value in parse_qsl(urlsplit(address.dsn).query):
         if key in _FILES and not Path(value).is_file():
             raise InvalidInput(f"{key}={value!r} in the address names no file; check the path")
@@ -163,14 +163,14 @@ def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
 
 
 async def _nothing_to_reset(_: Connection) -> None:
-    """Do nothing, because all our settings end with their transaction."""
+    """Skip the driver's reset query: all settings end with their transaction, so there is nothing to reset."""
 
 
 # -- Migrations -----------------------------------------------------------------------------------------------
 
 
 async def migrate(pool: Pool, address: PostgresAddress) -> None:
-    """Migrate the schema to this version. Safe to run in several processes at once."""
+    """Create the schema, or migrate it to the current version. Several processes may do so at once."""
     schema = load_schema("postgres")
     with translated(address):
         async with pool.acquire() as connection:
@@ -197,7 +197,11 @@ def _check_server(connection: Connection, address: PostgresAddress) -> None:
 
 
 async def _version(connection: Connection, address: PostgresAddress, known: EngineSchema) -> int:
-    """The version of the schema, 0 if there is none. Raises if it is foreign, too new, or not for this role."""
+    """Return the version of the schema, 0 if there is none.
+
+    Raises NotAStore for a schema of another program or an unreleased version, SchemaTooNew for a newer version, and
+    StoreUnavailable if this role may not use or migrate it.
+    """
     schema = address.schema
     row = await connection.fetchrow(
         """SELECT has_schema_privilege(oid, 'USAGE') AS may_use, pg_has_role(nspowner, 'USAGE') AS is_owner,
@@ -269,7 +273,7 @@ async def _apply(connection: Connection, address: PostgresAddress, known: Engine
 
 
 def is_retryable(error: MicaError) -> bool:
-    """True if the transaction failed for an outside reason, so that a retry makes sense.
+    """Return True if the connection was lost or the server rolled the transaction back, so that a retry may succeed.
 
     False for a timeout, because the caller has waited long enough.
     """
@@ -278,13 +282,13 @@ def is_retryable(error: MicaError) -> bool:
 
 
 def is_away(error: MicaError) -> bool:
-    """True if the server cannot be reached or accepts no connections now."""
+    """Return True if the server cannot be reached, or accepts no connections now."""
     return isinstance(error.__cause__, (*LOST, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError))
 
 
 @contextmanager
 def translated(address: PostgresAddress) -> Iterator[None]:
-    """Translate PostgreSQL's errors into ours, with the host and a remedy."""
+    """Translate PostgreSQL errors of the `with` block into MicaError classes that name the host and a remedy."""
     where = f"PostgreSQL at {address.host}"
     try:
         yield
@@ -346,7 +350,10 @@ def translated(address: PostgresAddress) -> Iterator[None]:
 
 @asynccontextmanager
 async def authority(connection: Connection, space: int, work: Literal["purge", "rebuild"]) -> AsyncIterator[None]:
-    """Allow changes of a space inside the `with` block: triggers refuse them without this row."""
+    """Make the triggers of the database permit this kind of change of a space in the `with` block.
+
+    Must be used inside a transaction, because a row in the table `authority` gives the permission.
+    """
     row = (space, work, microseconds(utc_now()))
     await connection.execute("INSERT INTO authority (space, work, at) VALUES ($1, $2, $3)", *row)
     yield

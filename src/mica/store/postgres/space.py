@@ -1,4 +1,4 @@
-"""A space on a server and its transactions, which are retried when the connection is lost.
+"""A space in PostgreSQL and its transactions, which are retried when the connection is lost.
 
 Each transaction sets its space, so any connection can run it, also one of a pooler in transaction mode.
 """
@@ -45,8 +45,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="PostgresRole")
 
-TRIES = 5  # of a transaction that was lost or rolled back; a deadlock may happen again
-RETRY_S = 0.05  # the longest first delay; it is random, so that rivals do not retry in step
+TRIES = 5  # attempts at a transaction that is lost or rolled back; a deadlock may happen again
+RETRY_S = 0.05  # the longest first delay; it is random, so that two processes do not retry in step
 MONTHS_AHEAD = 2  # partitions created when a store is opened, so that an append rarely has to
 
 # One round trip. The settings end with the transaction, because the connection may then serve another client.
@@ -63,7 +63,7 @@ WRITE = "READ COMMITTED READ WRITE"  # each statement sees everything committed 
 
 
 class PostgresSpace:
-    """The connections, schema and number of one space, shared by all roles of a store."""
+    """The connections, the transactions and the caches of one space, shared by all roles of a store."""
 
     def __init__(
         self, address: PostgresAddress, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now
@@ -72,14 +72,14 @@ class PostgresSpace:
         self._home = home
         self._clock = clock
         self._pool: Pool | None = pool
-        self._is_ready = False  # the schema has this version and contains the space
-        self._must_exist = False  # do not create the space
+        self._is_ready = False  # the schema is migrated and contains the space
+        self._must_exist = False  # raise UnknownSpace instead of creating the space
         self._ready_lock = asyncio.Lock()
         self.id = ""
         self.number = 0  # of the space in rows
         self.words = PostgresWords(0)
-        self.generation = -1  # of the cached words, some of which a purge removes
-        self.purge_filter: PurgeFilter | None = None  # read with the first lock
+        self.generation = -1  # of the cached words; it changes when a purge removes some
+        self.purge_filter: PurgeFilter | None = None  # read when the space is locked for the first time
         self.appending = asyncio.Lock()  # only one connection waits for the server's lock, so that the others can read
         self.tip = -1  # the last position after the last append of this store
         self.highest: dict[WriterId, int] = {}  # the highest sequences of some writers at that time
@@ -95,7 +95,7 @@ class PostgresSpace:
         clock: Clock = utc_now,
         must_exist: bool = False,
     ) -> Self:
-        """Open `postgresql://user@host/database?space=NAME`; `space` is the default name. See `PostgresStore.open`."""
+        """Open a space at a PostgreSQL address. See `PostgresStore.open`."""
         parsed = parse_address(address, space=space)
         try:
             store = cls(parsed, await connect(parsed), home=home, clock=clock)
@@ -114,7 +114,7 @@ class PostgresSpace:
         return store
 
     async def _get_ready(self) -> None:
-        """Migrate the schema and enter the space, once, as soon as the server answers."""
+        """Migrate the schema, and find or create the space, unless that has been done already."""
         async with self._ready_lock:
             if not self._is_ready:
                 await self._retry(self.prepare_schema)
@@ -174,7 +174,7 @@ class PostgresSpace:
 
     @asynccontextmanager
     async def _begin(self, begin: str) -> AsyncIterator[Connection]:
-        """A connection in a new transaction. Idle connections that have died are discarded."""
+        """Yield a connection in a new transaction. Idle connections that have died are discarded."""
         for discarded in count():
             async with self.pool().acquire(timeout=PATIENCE_S) as connection:
                 try:
@@ -188,14 +188,17 @@ class PostgresSpace:
                     return
 
     async def run_with_retries(self, once: Callable[[], Awaitable[R]]) -> R:
-        """Call `once` with retries, after the space was entered; returns its result."""
+        """Call `once`, which runs one transaction, and return its result; retry if the transaction was lost.
+
+        The schema is migrated and the space is created first, if that has not been done.
+        """
         if not self._is_ready:
             self.pool()
             await self._get_ready()
         return await self._retry(once)
 
     async def _retry(self, once: Callable[[], Awaitable[R]]) -> R:
-        """Call `once`, again if its transaction was lost or rolled back; every transaction here is idempotent."""
+        """Call `once`, and again if its transaction was lost or rolled back. Every transaction here is idempotent."""
         for tried in range(1, TRIES + 1):
             try:
                 return await once()
@@ -217,7 +220,7 @@ class PostgresSpace:
             return await self.run_with_retries(once)
 
     async def lock(self, connection: Connection, *, expected: int = 0) -> WriteTransaction:
-        """Lock the space for writing, and reserve `expected` positions."""
+        """Lock the space until the end of the transaction, reserve `expected` positions, and refresh the purges."""
         self.words.begin()
         last, generation = await connection.fetchrow(
             """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1
@@ -233,11 +236,11 @@ class PostgresSpace:
         return WriteTransaction(connection, self.number, self.words, after=last, highest=highest)
 
     def reads(self, connection: Connection) -> RowReader:
-        """A reader for this transaction."""
+        """Return a reader of events for the transaction on this connection."""
         return RowReader(connection, self.number, self.words)
 
     async def _enter(self) -> None:
-        """Find or create the space."""
+        """Find the space by its name, or create it. Raises UnknownSpace if it must exist and does not."""
         name = self.address.space
         find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self.transaction(WRITE) as connection:
@@ -262,7 +265,7 @@ class PostgresSpace:
         self.words = PostgresWords(self.number)
 
     async def make_months(self, wanted: Collection[date]) -> None:
-        """Create the missing partitions of these months, each given by its first day."""
+        """Create the missing partitions of the events table for these months, each given by its first day."""
         if missing := sorted(set(wanted) - self._months):
             async with self.transaction(WRITE) as connection:
                 await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
@@ -270,7 +273,7 @@ class PostgresSpace:
 
 
 class PostgresRole:
-    """A role of a store: its methods are transactions in the space."""
+    """Base class of the roles of a PostgreSQL store. Each method is one transaction in the space."""
 
     def __init__(self, space: PostgresSpace) -> None:
         self._space = space
@@ -279,7 +282,7 @@ class PostgresRole:
 def reading(
     method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Decorate a method of a role: run it in a read-only transaction with one snapshot, with retries."""
+    """Decorate a method of a role: it runs in a read-only transaction with one snapshot, and is retried."""
 
     @wraps(method)
     async def run(role: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -293,13 +296,13 @@ def reading(
 
 
 async def read_purges(connection: Connection, space: int) -> PurgeFilter:
-    """The purges that were added to a space."""
+    """Read all stored purges of a space."""
     rows = await connection.fetch("SELECT purge FROM purges WHERE space = $1", space)
     return PurgeFilter(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
 
 
 def _months_from(day: date, count: int) -> list[date]:
-    """The first days of `count` months, starting with the month of `day`."""
+    """Return the first days of `count` months, starting with the month of `day`."""
     first = day.year * 12 + day.month - 1
     return [date(month // 12, month % 12 + 1, 1) for month in range(first, first + count)]
 

@@ -1,4 +1,4 @@
-"""Statements that use an index regardless of planner estimates. In all of them $1 is the number of the space."""
+"""Parts of SQL statements that use an index regardless of planner estimates. $1 is always the number of the space."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from mica.model.event import EventQuery, microseconds
 
-FEW = 50  # up to so many contexts or names are looked up one by one; more of them match often enough to scan
+FEW = 50  # up to this many contexts or names are looked up one by one; more match so often that a scan is faster
 
-# The space, for lookups of few rows. With a plain $1 the planner estimates the rows of this one space. It takes a space
-# that has grown since the last ANALYZE for empty and may choose any index that begins with the space; each of many
-# lookups then reads the whole space. For a subquery it uses the estimate that `estimate` in the schema sets.
+# The number of the space as a subquery, for lookups of few rows. With a plain $1 the planner estimates the rows of this
+# very space. It assumes that a space that has grown since the last ANALYZE is empty, and may choose any index that
+# begins with the space, so that each lookup reads the whole space. With a subquery it uses the estimate of the schema.
 HERE = "(SELECT $1::integer)"
-AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # for the same reason
+AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # a subquery for the same reason
 OF_WRITER = f"(SELECT id FROM writers WHERE space = {HERE} AND name = $2)"
 
-# An index lookup for each row. For a plain join the planner takes `at` and `position` for independent, expects almost
-# no rows and reads the whole log; OFFSET 0 prevents that rewrite.
+# Forces an index lookup for each row. For a plain join the planner assumes that `at` and `position` are independent,
+# expects almost no rows and reads the whole log; OFFSET 0 prevents that rewrite.
 _AT = """CROSS JOIN LATERAL (
         SELECT * FROM events
         WHERE events.space = {here} AND events.at = {found}.at AND events.position = {found}.position OFFSET 0
@@ -32,7 +32,7 @@ def latest(
     names: Sequence[int] | None,
     terms: Sequence[int] | None,
 ) -> tuple[str, list[object]]:
-    """The part after SELECT of a query for the latest matching events, latest first, and the values from $2 on.
+    """Return the SQL after the columns of a SELECT for the matching events, latest first, and the values from $2 on.
 
     Contexts, names and terms are interned numbers; None means no condition.
     """
@@ -73,7 +73,7 @@ def latest(
 
 
 def _each(column: str, numbers: str, where: str, limit: str) -> str:
-    """The latest events of each number, which together contain the latest of all."""
+    """Return SQL for the latest events of each of these numbers, which together include the latest of all."""
     return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
             SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
             ORDER BY events.at DESC, events.position DESC LIMIT {limit}

@@ -1,4 +1,4 @@
-"""The shared store: the spaces of many machines in one PostgreSQL, each behind row-level security.
+"""The PostgreSQL store: the spaces of many machines in one database, each protected by row-level security.
 
 Every call is one transaction, and reads see one snapshot.
 """
@@ -38,7 +38,7 @@ from mica.store.protocol import (
 
 
 class PostgresStore:
-    """A space on a server. Open it with `await PostgresStore.open(address)`."""
+    """A store in a PostgreSQL database. Open it with `await PostgresStore.open(address)`."""
 
     def __init__(self, space: PostgresSpace) -> None:
         self._space = space
@@ -65,11 +65,11 @@ class PostgresStore:
         clock: Clock = utc_now,
         must_exist: bool = False,
     ) -> PostgresStore:
-        """Open `postgresql://user@host/database?space=NAME`; `space` is the name when the address has none.
+        """Open the space at `postgresql://user@host/database?space=NAME`; it is created if necessary.
 
-        Events wait in `home` while the server cannot be reached. A space that was opened with this `home` before can
-        be opened even then; its methods raise StoreUnavailable until the server is back. With `must_exist`, raises
-        UnknownSpace for a missing space.
+        `space` is the name for an address without one. Events wait in a folder in `home` while the server cannot be
+        reached. A space that was opened with this `home` before can be opened even then, but its methods raise
+        StoreUnavailable until the server is back. With `must_exist`, a missing space raises UnknownSpace.
         """
         return cls(await PostgresSpace.open(address, space=space, home=home, clock=clock, must_exist=must_exist))
 
@@ -86,7 +86,7 @@ class PostgresStore:
         return self._space.segments
 
     async def names(self) -> list[str]:
-        """The names of the spaces that this database role may enter, in order."""
+        """Return the names of all spaces that this database role may enter, sorted."""
 
         async def once() -> list[str]:
             async with self._space.transaction(READ) as connection:
@@ -100,7 +100,10 @@ class PostgresStore:
 
 
 async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
-    """Create or migrate the schema as its owner, and let these roles use it. Spaces are created by their users."""
+    """Create or migrate the schema at an address, and grant the `admitted` roles access to it.
+
+    The address must be that of the owner of the schema. No space is created.
+    """
     parsed = parse_address(address, space="none")
     space = PostgresSpace(parsed, await connect(parsed), clock=clock)
     try:

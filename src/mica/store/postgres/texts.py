@@ -1,4 +1,4 @@
-"""The full-text index of a space on a server."""
+"""The PostgreSQL implementation of `TextIndex`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ async def _read_postings(
     since: datetime | None,
     until: datetime | None,
 ) -> Postings:
-    """The postings of these terms in the marks with the highest weights, and the statistics of all marks."""
+    """Return the postings of these terms in the `limit` marks with the highest weights, with statistics.
+
+    The statistics cover all marks.
+    """
     counts = {term: int(count) for term, count in await connection.fetch(_COUNTS, space, list(wanted))}
     containing = {term: counts.get(term, 0) for term in wanted}
     lengths = await connection.fetch(
@@ -68,7 +71,7 @@ async def _read_postings(
 async def read_postings_at(
     connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms at these positions, in marks only or in all texts."""
+    """Return the postings of these terms at these positions, in marks only or in all texts."""
     rows = await connection.fetch(_AT, space, possible_positions(positions), list(wanted), only_marks)
     return await offload(len(rows), lambda: _by_term(wanted, rows))
 
@@ -85,7 +88,7 @@ def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Post
 
 
 class PostgresTexts(PostgresRole):
-    """`TextIndex` on a server."""
+    """Implements `TextIndex` in PostgreSQL."""
 
     @reading
     async def postings(
@@ -132,8 +135,8 @@ class PostgresTexts(PostgresRole):
             session_marks = SessionMarks([each[1] for each in marks], [each[2] for each in marks])
             found |= session_marks.near(by_session[session], neighbours=neighbours)
         return [
-            Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=whole)
+            Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=session_length)
             for event in await self._space.reads(connection).at(found)
             for position in [event.position or 0]
-            for length, ordinal, whole in [found[position]]
+            for length, ordinal, session_length in [found[position]]
         ]

@@ -1,4 +1,4 @@
-"""The trails of a space on a server: rows that were learned from the log."""
+"""The PostgreSQL implementation of `TrailTable`: rows that were learned from the log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TABLES = ("trails", "lessons")
 
 
 async def clear(connection: Connection, space: int) -> None:
-    """Delete all trails: they are learned again."""
+    """Delete all trails of a space. They can be learned again from the log."""
     for table in TABLES:
         await connection.execute(f"DELETE FROM {table} WHERE space = $1", space)
 
 
 class PostgresTrails(PostgresRole):
-    """`TrailTable` on a server."""
+    """Implements `TrailTable` in PostgreSQL."""
 
     async def save(self, trails: Sequence[Trail], lesson: LearnedUpTo) -> bool:
         async def replace(writing: WriteTransaction) -> bool:

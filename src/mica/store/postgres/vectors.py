@@ -1,4 +1,4 @@
-"""The vectors of a space on a server."""
+"""The PostgreSQL implementation of `VectorIndex`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mica.store.postgres.texts import possible_positions
 
 
 class PostgresVectors(PostgresRole):
-    """`VectorIndex` on a server."""
+    """Implements `VectorIndex` in PostgreSQL."""
 
     async def save(self, model: str, vectors: Mapping[int, bytes]) -> None:
         known = {position: vectors[position] for position in possible_positions(vectors)}

@@ -1,4 +1,4 @@
-"""Verify the rows of a space in PostgreSQL."""
+"""Check the rows of a space in PostgreSQL for faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SUM_MAX = 2**64 - 1
 
 
 async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[str]:
-    """Every broken promise in the rows of a space, one sentence each."""
+    """Return one sentence for each fault in the rows of a space.
+
+    `on_progress` is called with the number of events read so far.
+    """
     problems = await _broken_references(reads)
     if problems:
         return problems  # events with missing references cannot be decoded
@@ -55,9 +58,9 @@ async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[s
 
 
 class IndexDigest:
-    """A summary of the full-text index in 16 bytes per text: the number of words, and a sum of hashes of its terms.
+    """A summary of the full-text index in 16 bytes per position: the number of words, and a sum of hashes of the terms.
 
-    Texts with different terms have the same sum with a probability of 2^-64, which is enough to find accidental damage.
+    Texts with different terms have the same sum with a probability of 2^-64, so accidental damage is found.
     """
 
     def __init__(self, last: int) -> None:
@@ -82,7 +85,10 @@ class IndexDigest:
                 self._beyond.add(position)
 
     def stale(self, events: Iterable[Event]) -> list[str]:
-        """One sentence for every event whose index entry does not match its text; their entries are removed."""
+        """Return one sentence for each event whose index entry does not match its text.
+
+        The entries of all these events are removed from the summary.
+        """
         problems = []
         for event in events:
             position = event.position or 0
@@ -94,7 +100,7 @@ class IndexDigest:
         return problems
 
     def orphaned(self) -> list[str]:
-        """One sentence for every indexed position without an event; called after `stale`."""
+        """Return one sentence for each indexed position without an event. Call it after `stale` got all events."""
         remaining = (
             number for number, pair in enumerate(zip(self._lengths, self._sums, strict=True)) if pair != (NO_TEXT, 0)
         )
@@ -102,7 +108,7 @@ class IndexDigest:
 
 
 async def _read_index(reads: RowReader) -> IndexDigest:
-    """Read the index of a space page by page, in key order."""
+    """Summarize the full-text index of a space, read page by page in key order."""
     connection = reads.connection
     last = await connection.fetchval("SELECT max(position) FROM keys WHERE space = $1", reads.space)
     index = IndexDigest(last or 0)
@@ -133,14 +139,14 @@ async def _read_index(reads: RowReader) -> IndexDigest:
 
 
 async def _referring_events(reads: RowReader) -> list[Event]:
-    """The events that refer to others."""
+    """Return the events that refer to others: crystals, retractions and tombstones."""
     names = await reads.fitting_names(REFERRING)
     rest, values = latest(EventQuery(names=REFERRING, limit=None), contexts=None, names=names, terms=None)
     return await reads.select(rest, *values)
 
 
 async def _parents(reads: RowReader) -> set[EventId]:
-    """The ids of all parents."""
+    """Return the ids of all events that are named as a parent."""
     rows = await reads.connection.fetch(
         """SELECT DISTINCT parent_writer, parent_sequence FROM events
         WHERE space = $1 AND parent_writer IS NOT NULL""",
@@ -167,7 +173,10 @@ async def _missing_positions(reads: RowReader) -> list[str]:
 
 
 async def _broken_references(reads: RowReader) -> list[str]:
-    """One sentence for every row with a missing reference. Foreign keys would make every append slower."""
+    """Return one sentence for each row with a dangling reference, at most 100.
+
+    The tables have no foreign keys, because those would make every append slower.
+    """
     rows = await reads.connection.fetch(
         """SELECT 'event at position ' || position || ' has no key' AS problem FROM events
         WHERE space = $1 AND NOT EXISTS (

@@ -1,4 +1,4 @@
-"""Interned words and contexts of one space in PostgreSQL: cached numbers, and one query for all others."""
+"""Interned words and contexts of a space in PostgreSQL: each is stored once, and rows refer to it by number."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _INTERN_CONTEXTS = f"""
 
 
 class PostgresWords:
-    """A process's cache of the interned words of a space. A number is assigned once and never reused.
+    """A process's cache of the interned words and contexts of a space. A number is assigned once and never reused.
 
-    `numbers` and `context_numbers` are called in the one write transaction. New numbers are cached by `keep`, which is
-    called after the commit.
+    `numbers` and `context_numbers` assign new numbers, so they are called only in a transaction that holds the lock of
+    the space. `keep` caches the new numbers after the commit.
     """
 
     def __init__(self, space: int) -> None:
@@ -56,7 +56,7 @@ class PostgresWords:
         self._fresh_contexts.clear()
 
     def keep(self) -> None:
-        """Cache the numbers of a committed transaction."""
+        """Cache the numbers that the transaction has assigned, after its commit."""
         for table, word, number in self._fresh:
             remember(self._numbers, (table, word), number)
         for context, number in self._fresh_contexts:
@@ -70,7 +70,7 @@ class PostgresWords:
             cache.clear()
 
     async def numbers(self, connection: Connection, table: Table, wanted: Iterable[str]) -> dict[str, int]:
-        """The numbers of these words; missing ones are assigned."""
+        """Return the numbers of these words; new words are interned."""
         distinct = set(wanted)
         found = {word: self._numbers[table, word] for word in distinct if (table, word) in self._numbers}
         if missing := sorted(distinct - found.keys()):
@@ -82,7 +82,7 @@ class PostgresWords:
         return found
 
     async def known_numbers(self, connection: Connection, table: Table, wanted: Collection[str]) -> dict[str, int]:
-        """The numbers of these words; words without a number are left out."""
+        """Return the numbers of these words; words that are not interned are left out."""
         rows = await connection.fetch(
             f"SELECT id, name FROM {table} WHERE space = {HERE} AND name = ANY ($2)",
             self._space,
@@ -91,7 +91,7 @@ class PostgresWords:
         return {read(name): number for number, name in rows}
 
     async def words(self, connection: Connection, table: Table, numbers: Iterable[int]) -> dict[int, str]:
-        """The words with these numbers."""
+        """Return the words with these numbers."""
         distinct = set(numbers)
         found = {number: self._words[table, number] for number in distinct if (table, number) in self._words}
         if missing := distinct - found.keys():
@@ -104,7 +104,7 @@ class PostgresWords:
         return found
 
     async def context_numbers(self, connection: Connection, wanted: Iterable[Context]) -> dict[Context, int]:
-        """The numbers of these contexts; missing ones are assigned."""
+        """Return the numbers of these contexts; new contexts are interned."""
         distinct = set(wanted)
         found = {context: self._context_numbers[context] for context in distinct if context in self._context_numbers}
         missing = {bytes.fromhex(context.id): context for context in distinct - found.keys()}
@@ -130,7 +130,7 @@ class PostgresWords:
         return found
 
     async def contexts(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Context]:
-        """The contexts with these numbers."""
+        """Return the contexts with these numbers."""
         distinct = set(numbers)
         found = {number: self._contexts[number] for number in distinct if number in self._contexts}
         if missing := distinct - found.keys():
@@ -155,7 +155,7 @@ class PostgresWords:
 
 
 def stored(table: Table, word: str) -> str | bytes:
-    """A word as its table stores it: session names are bytes, because they may contain NUL, which text cannot."""
+    """Return a word as its table stores it. Sessions are stored as bytes: they may contain NUL, which text cannot."""
     return word.encode() if table == "sessions" else word
 
 

@@ -1,4 +1,7 @@
-"""The work queue of a space on a server. Claims skip rows locked by other claims; leases use the server's clock."""
+"""The PostgreSQL implementation of `WorkQueue`.
+
+A claim skips rows that other claims have locked. Leases are measured by the clock of the server.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ async def _claim(
     due_by: int,
     lease: timedelta,
 ) -> Claim | None:
-    """Claim work, preferring work that this claim already holds because the answer to an earlier try was lost."""
+    """Claim the free work that has been due longest; None when there is none.
+
+    Work that already has this claim id comes first: an earlier attempt claimed it, but its answer was lost.
+    """
     row = await connection.fetchrow(
         f"""WITH chosen AS MATERIALIZED (
             SELECT kind, about FROM work WHERE space = $1 AND kind = ANY ($3) AND due_at <= $5
@@ -61,7 +67,7 @@ async def _claim(
 
 
 async def _renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
-    """The claim with its new end; None when it holds no work."""
+    """Extend the lease and return the claim with its new end; None when the claim holds no work any more."""
     row = await connection.fetchrow(
         f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
         RETURNING {COLUMNS}""",
@@ -75,7 +81,7 @@ async def _renew(connection: Connection, space: int, held: Claim, *, lease: time
 
 
 async def _finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
-    """Finish or plan the work again; False when the claim does not hold it."""
+    """Remove the work or plan it again; False when the claim does not hold it any more."""
     key = (space, held.kind, held.about, held.id)
     row = await connection.fetchrow(
         """SELECT least(again_at, $5) FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
@@ -103,7 +109,7 @@ async def _all_work(connection: Connection, space: int) -> list[Work]:
 
 
 class PostgresWork(PostgresRole):
-    """`WorkQueue` on a server."""
+    """Implements `WorkQueue` in PostgreSQL."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
         check_words(kind=kind, about=about)
@@ -119,7 +125,7 @@ class PostgresWork(PostgresRole):
         check_words(owner=owner)
         check_moment("due_by", due_by)
         check_lease(lease)
-        identifier = new_writer()  # the same for all tries, so that a retry finds work that a lost try has claimed
+        identifier = new_writer()  # the same for all attempts, so that a retry gets the work that a lost one claimed
 
         async def once() -> Claim | None:
             async with self._space.transaction(WRITE) as connection:
@@ -158,7 +164,7 @@ class PostgresWork(PostgresRole):
                 is_ours = await _finish(
                     connection, self._space.number, claim, again_at=None if again_at is None else microseconds(again_at)
                 )
-            return is_ours or not is_first  # an earlier try was committed, but its answer was lost
+            return is_ours or not is_first  # an earlier attempt was committed, but its answer was lost
 
         if not await self._space.run_with_retries(once):
             raise ClaimLost(claim.kind, claim.about, claim.owner)

@@ -1,4 +1,4 @@
-"""The chains of the reference store."""
+"""The reference implementation of `ChainIndex`, in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceChains:
-    """`ChainIndex` in memory."""
+    """Implements `ChainIndex` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""The crystals of the reference store."""
+"""The reference implementation of `CrystalIndex`, in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceCrystals:
-    """`CrystalIndex` in memory."""
+    """Implements `CrystalIndex` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Sizes, verification and rebuilding of the reference store. It has no files."""
+"""The reference implementation of `StoreFiles`, in memory: sizes, verification and rebuilding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceFiles:
-    """`StoreFiles` in memory."""
+    """Implements `StoreFiles` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state
@@ -42,6 +42,6 @@ class ReferenceFiles:
         return len(self._state.log)
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Always 0: data in memory is not compressed."""
+        """Return 0: data in memory is never compressed."""
         self._state.check_open()
         return 0

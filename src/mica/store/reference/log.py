@@ -1,4 +1,4 @@
-"""The log of the reference store."""
+"""The reference implementation of `EventLog`, in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceLog:
-    """`EventLog` in memory."""
+    """Implements `EventLog` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

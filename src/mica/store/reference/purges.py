@@ -1,4 +1,4 @@
-"""The purges of the reference store."""
+"""The reference implementation of `PurgeLog`, in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.words import terms
 
 
 class ReferencePurges:
-    """`PurgeLog` in memory."""
+    """Implements `PurgeLog` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class ReferencePurges:
                 counts = state.counts.get(term, {})
                 counts.pop(position, None)
                 if not counts:
-                    state.counts.pop(term, None)  # a term goes with the last event that contains it
+                    state.counts.pop(term, None)  # no event contains the term any more
             state.vectors.pop(position, None)
         state.derived = derive(state.log)
         state.generation += bool(content)

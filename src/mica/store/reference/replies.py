@@ -1,4 +1,4 @@
-"""The replies of the reference store."""
+"""The reference implementation of `ReplyTable`, in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceReplies:
-    """`ReplyTable` in memory."""
+    """Implements `ReplyTable` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

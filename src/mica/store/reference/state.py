@@ -20,7 +20,7 @@ from mica.words import terms_of, words
 
 
 class WorkRow(msgspec.Struct):
-    """A piece of planned work."""
+    """A piece of planned work, and the claim on it, if any."""
 
     due_at: datetime
     again_at: datetime | None = None  # planned once more while a process held it
@@ -28,7 +28,7 @@ class WorkRow(msgspec.Struct):
 
 
 class ReferenceState:
-    """Everything that a space in memory holds."""
+    """All data of a space in memory."""
 
     def __init__(self) -> None:
         self.space = str(new_writer())
@@ -47,7 +47,7 @@ class ReferenceState:
         self.is_closed = False
 
     def check_open(self) -> None:
-        """Raise StoreUnavailable after the store was closed."""
+        """Raise StoreUnavailable if the store is closed."""
         if self.is_closed:
             raise StoreUnavailable("the store is closed; open it again")
 
@@ -60,7 +60,7 @@ class ReferenceState:
                 self.counts[term][event.position] = count
 
     def rebuild(self) -> None:
-        """Recreate every projection of the log."""
+        """Recreate everything that is derived from the log."""
         self.lengths.clear()
         self.counts.clear()
         self.vectors.clear()
@@ -74,15 +74,15 @@ class ReferenceState:
         self.trails, self.learned, self.replies = [], 0, {}
 
     def is_mark(self, event: Event) -> bool:
-        """True if a search can find this event as a mark."""
+        """Return True if the event is a mark that a search can find."""
         return event.name == MARK and event.position in self.lengths and event.id not in self.derived.retracted
 
     def select(self, matches: Callable[[Event], bool]) -> list[Event]:
-        """The events that match, by time and position."""
+        """Return the matching events, ordered by time, then by position."""
         return sorted((event for event in self.log if matches(event)), key=attrgetter("sort_key"))
 
     def postings(self, term: str, positions: Collection[int]) -> tuple[Posting, ...]:
-        """The postings of a term at these positions, in order."""
+        """Return the postings of a term at these positions, in order of position."""
         return tuple(
             Posting(position, count, self.lengths[position], self.log[position - 1].context.session)
             for position, count in self.counts.get(term, {}).items()

@@ -30,7 +30,7 @@ from mica.store.reference.work import ReferenceWork
 
 
 class EphemeralStore:
-    """A space in memory, gone when the process ends."""
+    """A store in memory. Its data is lost when the process ends."""
 
     def __init__(self) -> None:
         self.state = ReferenceState()

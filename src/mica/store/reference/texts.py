@@ -1,4 +1,4 @@
-"""The full-text index of the reference store."""
+"""The reference implementation of `TextIndex`, in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceTexts:
-    """`TextIndex` in memory."""
+    """Implements `TextIndex` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state
@@ -81,7 +81,7 @@ class ReferenceTexts:
         return [found[position] for position in sorted(found)]
 
     def _postings(self, wanted: Sequence[str]) -> tuple[dict[str, tuple[Posting, ...]], dict[int, int]]:
-        """All postings of these terms, and the lengths of all marks."""
+        """Return all postings of these terms, and the lengths of all marks by position."""
         state = self._state
         state.check_open()
         lengths = {at: length for at, length in state.lengths.items() if state.is_mark(state.log[at - 1])}

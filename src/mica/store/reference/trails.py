@@ -1,4 +1,4 @@
-"""The trails of the reference store."""
+"""The reference implementation of `TrailTable`, in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceTrails:
-    """`TrailTable` in memory."""
+    """Implements `TrailTable` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

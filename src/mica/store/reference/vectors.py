@@ -1,4 +1,4 @@
-"""The vectors of the reference store."""
+"""The reference implementation of `VectorIndex`, in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mica.store.reference.state import ReferenceState
 
 
 class ReferenceVectors:
-    """`VectorIndex` in memory."""
+    """Implements `VectorIndex` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""The work queue of the reference store."""
+"""The reference implementation of `WorkQueue`, in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mica.store.reference.state import ReferenceState, WorkRow
 
 
 class ReferenceWork:
-    """`WorkQueue` in memory."""
+    """Implements `WorkQueue` in memory."""
 
     def __init__(self, state: ReferenceState) -> None:
         self._state = state
@@ -80,7 +80,7 @@ class ReferenceWork:
         ]
 
     def _held(self, claim: Claim) -> WorkRow:
-        """The row that a claim holds. Raises ClaimLost when it holds none."""
+        """Return the row that this claim holds. Raises ClaimLost when it holds none."""
         self._state.check_open()
         row = self._state.work.get((claim.kind, claim.about))
         if row is None or row.claim is None or row.claim.id != claim.id:

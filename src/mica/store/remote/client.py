@@ -1,7 +1,6 @@
-"""A store behind a server: `mica.open("http://…")`.
+"""The client of a store on a mica server: `mica.open("http://…")`.
 
-The journal is local: emitted events wait in segments on this machine until the server has stored them, so nothing is
-lost while the server is down.
+New events wait in local files (segments) until the server has stored them, so nothing is lost while it is down.
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ except ModuleNotFoundError as missing:
 
 SCHEMES = ("http://", "https://")
 CONNECT_S = 10  # after that the server or the network is down
-PATIENCE_S = 120  # for one answer; usually it takes milliseconds
+PATIENCE_S = 120  # timeout of a call; a response usually takes milliseconds
 LONG_S = 3_600  # for a call that reads a whole space
-LONG = ("age", "bury", "rebuild", "scrub", "verify")
+LONG = ("age", "bury", "rebuild", "scrub", "verify")  # the methods with this timeout
 CONNECTIONS_MAX = 8
 STREAM = "/api/events/follow"
 QUIET_S = 40.0  # without data from the stream; a server sends a heartbeat every 15 s
-REFUSED = (401, 403, 404)  # of the stream: a retry would get the same answer
-RETRIES_MAX = 3  # after a busy answer or a closed idle connection
+REFUSED = (401, 403, 404)  # status codes of the event stream after which a retry is pointless
+RETRIES_MAX = 3  # requests in all, after a "busy" response or a closed idle connection
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of an address `http://host:port/?space=NAME`. A password in it is a token."""
+    """A parsed server address, `http://host:port/?space=NAME`. A password in the address is the access token."""
 
     base: str
     space: str | None
@@ -67,7 +66,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_address(text: str) -> ServerAddress:
-    """The parts of an address. Raises InvalidInput."""
+    """Parse the address of a mica server. Raises InvalidInput for a malformed one."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -85,9 +84,10 @@ def parse_address(text: str) -> ServerAddress:
 
 
 async def open_remote(text: str, *, settings: Settings, must_exist: bool = False) -> Store:
-    """The store behind a server. A store that was opened here before also opens while the server is down.
+    """Open the store at a server address. While the server is down, this needs an earlier opening on this machine.
 
-    Raises StoreUnavailable when the server is down, AccessDenied when it rejects the token, and UnknownSpace.
+    Raises StoreUnavailable when the server is down, AccessDenied when it rejects the token, and, with `must_exist`,
+    UnknownSpace when there is no such space.
     """
     address = parse_address(text)
     store = RemoteStore(address, token=_token(address, settings), home=settings.home)
@@ -100,7 +100,7 @@ async def open_remote(text: str, *, settings: Settings, must_exist: bool = False
 
 
 def _token(address: ServerAddress, settings: Settings) -> str | None:
-    """The token of the address, of MICA_TOKEN, or of a server that this user runs on this machine."""
+    """Return the token from the address, from MICA_TOKEN, or of the server that this user runs on this machine."""
     if address.token or settings.token is not None:
         return address.token or (settings.token.reveal() if settings.token else None)
     host = urlsplit(address.base).hostname or ""
@@ -118,7 +118,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class RemoteStore:
-    """A `Store` whose roles send every call to a server."""
+    """A `Store` whose roles forward every call to a server."""
 
     def __init__(self, address: ServerAddress, *, token: str | None, home: Path) -> None:
         self._address = address
@@ -148,7 +148,7 @@ class RemoteStore:
         self.notices: AppendNotices = self._notices
 
     async def connect(self, *, must_exist: bool) -> None:
-        """Ask the server for the id of the space, or read it from the local note while the server is down."""
+        """Get the id of the space from the server, or from the local record while the server is down."""
         try:
             answer = await self._post(PATH, msgspec.msgpack.encode({"make": not must_exist}), timeout_s=PATIENCE_S)
         except AccessDenied:
@@ -217,7 +217,7 @@ class RemoteStore:
         raise StoreUnavailable(f"the server at {self._address.base} is overloaded; try again later")
 
     def _fail(self, status: int, content: bytes) -> NoReturn:
-        """Raise the error of the server's store, or one for the refused request."""
+        """Raise the exception that an error response describes."""
         try:
             problem = msgspec.json.decode(content, type=ProblemBody)
         except msgspec.DecodeError:
@@ -236,7 +236,10 @@ class RemoteStore:
 
 
 class RemoteRole:
-    """A role whose methods call the server; arguments and results follow the annotations of its protocol."""
+    """A role of a store, such as `EventLog`, whose methods are calls to the server.
+
+    Arguments and results are encoded by the annotations of the role's protocol.
+    """
 
     def __init__(self, store: RemoteStore, role: str) -> None:
         self._store = store
@@ -255,7 +258,7 @@ class RemoteRole:
 
 
 class RemotePurges(RemoteRole):
-    """`PurgeLog` with the generation of the last answer."""
+    """`PurgeLog` on a server. The generation is that of the last response."""
 
     def __init__(self, store: RemoteStore) -> None:
         super().__init__(store, "purges")
@@ -266,7 +269,7 @@ class RemotePurges(RemoteRole):
 
 
 class RemoteNotices:
-    """`AppendNotices` from the server's stream of events."""
+    """`AppendNotices` that come from the event stream of the server."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._listener = _StreamListener(client)
@@ -307,7 +310,7 @@ class _StreamListener(Listener):
 
 
 class ProblemBody(msgspec.Struct):
-    """The fields of a problem document."""
+    """The JSON body of an error response."""
 
     detail: str
     type: str = ""

@@ -1,4 +1,4 @@
-"""The running servers of this user: one file per server, readable only by the user."""
+"""The running mica servers of this user: one file per server, readable only by the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def running_servers(home: Path) -> list[RunningServer]:
-    """The running servers of this user, the latest started first."""
+    """Return the running servers of this user, the most recently started first."""
     found: list[tuple[float, RunningServer]] = []
     for file in (home / "servers").glob("*.json"):
         with suppress(OSError, msgspec.DecodeError):
@@ -32,7 +32,7 @@ def running_servers(home: Path) -> list[RunningServer]:
 
 @contextmanager
 def announce(note: RunningServer, *, home: Path) -> Iterator[None]:
-    """Announce this server to other commands of the same user while the block runs."""
+    """Publish this server to other commands of the same user, in a file that exists during the `with` block."""
     folder = home / "servers"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / f"{note.address.rpartition(':')[2]}.json"

@@ -24,7 +24,7 @@ LOCAL = ("on_progress",)  # parameters that are not sent: a server reports no pr
 
 
 class RoleMethod(msgspec.Struct, frozen=True, kw_only=True):
-    """The request and the answer of one method."""
+    """A method of a role as a remote call: the types of its request and of its response."""
 
     role: str
     name: str
@@ -47,7 +47,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def roles() -> Mapping[str, Mapping[str, RoleMethod]]:
-    """Every asynchronous method of every role, by role and name."""
+    """Return the async methods of all roles as remote calls, by role and by method name."""
     return {
         role: {
             name: _method(role, name, value)

@@ -1,12 +1,12 @@
--- The logs of many spaces and their projections. Times are microseconds since 1970 in UTC. Words from users may contain
--- NUL, which text cannot, so they are stored as UTF-8 in bytea, which sorts by code point.
+-- The logs of many spaces, and the indexes and tables derived from them. Times are microseconds since 1970 in UTC.
+-- Words from users may contain NUL, which text cannot, so they are stored as UTF-8 in bytea, which sorts by code point.
 
 CREATE TABLE migrations (
     version integer PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- One row per space. An append locks it until the commit, so positions become visible in order.
+-- One row per space. An append locks it until the commit, so that positions become visible in order.
 CREATE TABLE spaces (
     number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id text COLLATE "C" NOT NULL UNIQUE,                 -- the value of `mica.space`; cannot be guessed
@@ -16,7 +16,7 @@ CREATE TABLE spaces (
     last_position bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);                                -- room for the new row version of every append
 
--- Interned words: events refer to them by number.
+-- Interned words: each is stored once, and events refer to it by number.
 CREATE TABLE writers (
     space integer NOT NULL,
     id integer GENERATED ALWAYS AS IDENTITY,
@@ -42,7 +42,7 @@ CREATE TABLE sessions (
 CREATE TABLE contexts (
     space integer NOT NULL,
     id integer GENERATED ALWAYS AS IDENTITY,
-    digest bytea NOT NULL,                               -- of the content, so equal contexts are one row
+    digest bytea NOT NULL,                               -- of the content, so that equal contexts share a row
     session integer,
     agent bytea,
     "user" bytea,
@@ -57,6 +57,7 @@ CREATE INDEX contexts_by_agent ON contexts (space, agent) WHERE agent IS NOT NUL
 CREATE INDEX contexts_by_user ON contexts (space, "user") WHERE "user" IS NOT NULL;
 CREATE INDEX contexts_by_correlation ON contexts (space, correlation) WHERE correlation IS NOT NULL;
 
+-- The data of events that is too large for their rows, stored once by content.
 CREATE TABLE payloads (
     space integer NOT NULL,
     digest bytea NOT NULL,                               -- of the JSON before compression
@@ -66,7 +67,8 @@ CREATE TABLE payloads (
 );
 ALTER TABLE payloads ALTER COLUMN body SET STORAGE EXTERNAL;   -- compressed already
 
--- The place of each event. A unique key of a partitioned table must contain the time, which an id does not contain.
+-- Position and time of each event, by its id. This is a table of its own because a unique key of a partitioned table
+-- must contain the time, and an id does not contain it.
 CREATE TABLE keys (
     space integer NOT NULL,
     writer integer NOT NULL,
@@ -80,7 +82,7 @@ CREATE TABLE keys (
 -- No foreign keys: they would double the time of an append, and triggers prevent deletion of referenced rows anyway.
 CREATE TABLE events (
     space integer NOT NULL,
-    position bigint NOT NULL,                            -- commit order without gaps
+    position bigint NOT NULL,                            -- in commit order, without gaps
     writer integer NOT NULL,
     sequence bigint NOT NULL,
     name integer NOT NULL,
@@ -93,8 +95,8 @@ CREATE TABLE events (
     depth bigint NOT NULL,
     origin smallint NOT NULL,                            -- index into the provenance classes
     error boolean NOT NULL,
-    data bytea,                                          -- JSON; NULL when it is a payload
-    payload bytea,                                       -- the digest of a payload
+    data bytea,                                          -- JSON; NULL if the data is stored as a payload
+    payload bytea,                                       -- the digest of that payload
     PRIMARY KEY (space, at, position),
     CHECK ((data IS NULL) <> (payload IS NULL)),
     CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
@@ -129,9 +131,9 @@ CREATE TYPE event_row AS (
 CREATE TABLE events_earlier PARTITION OF events FOR VALUES FROM (MINVALUE) TO (1577836800000000);   -- 2020-01-01
 CREATE TABLE events_later PARTITION OF events FOR VALUES FROM (2524608000000000) TO (MAXVALUE);     -- 2050-01-01
 
--- Fixed planner estimates, independent of the statistics: space and time are not selective, and a position selects one
--- row. Otherwise the planner takes a space that has grown since the last ANALYZE for empty and may choose any index or
--- none; a thousand lookups then read the whole space a thousand times.
+-- Sets fixed planner estimates for a table, independent of the statistics: space and time are not selective, and a
+-- position selects one row. Otherwise the planner assumes that a space that has grown since the last ANALYZE is empty,
+-- and may choose any index or none; a thousand lookups then read the whole space a thousand times.
 CREATE FUNCTION estimate(walled text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     told text;
@@ -147,6 +149,7 @@ BEGIN
 END
 $$;
 
+-- Creates the partition of events for a month, unless it exists.
 CREATE FUNCTION make_month(month date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
     SET search_path FROM CURRENT AS $$
 DECLARE
@@ -173,7 +176,7 @@ BEGIN
 END
 $$;
 
--- Events are never changed or removed.
+-- Events are never changed or removed; see below for the exception of purges.
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'events are never %', TG_ARGV[0] USING ERRCODE = 'restrict_violation';
@@ -210,7 +213,7 @@ CREATE TABLE postings (
     PRIMARY KEY (space, term, position)
 );
 
--- Background work that several servers share: each piece is done by one of them at a time.
+-- Background work that several processes share: each piece is held by one of them at a time.
 CREATE TABLE work (
     space integer NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -236,27 +239,27 @@ CREATE POLICY entered ON spaces FOR UPDATE
 
 DO $$
 DECLARE
-    walled text;
+    each_table text;
 BEGIN
-    FOREACH walled IN ARRAY ARRAY[
+    FOREACH each_table IN ARRAY ARRAY[
         'writers', 'names', 'sessions', 'contexts', 'payloads', 'keys', 'events', 'texts', 'terms', 'postings', 'work'
     ] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
         EXECUTE format(
             'CREATE POLICY wall ON %I
-            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', walled
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', each_table
         );
     END LOOP;
-    FOREACH walled IN ARRAY ARRAY['events_earlier', 'events_later'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    FOREACH each_table IN ARRAY ARRAY['events_earlier', 'events_later'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
     END LOOP;
 END
 $$;
 
--- Sets the space of a transaction. It fails if the space is missing or belongs to another role, so that an empty result
--- always means that the space has no such rows.
+-- Sets the space that a transaction works in. It fails if the space is missing or belongs to another role, so that an
+-- empty result always means that the space has no such rows.
 CREATE FUNCTION enter(wanted text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('mica.space', wanted, true);
@@ -266,7 +269,7 @@ BEGIN
 END
 $$;
 
--- Grants a role that does not own the schema what it needs. The owner calls it: SELECT mica.admit('app').
+-- Grants a role that does not own the schema the rights it needs. The owner calls it: SELECT mica.admit('app').
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
@@ -295,7 +298,7 @@ END
 $$;
 ALTER TABLE texts ALTER COLUMN is_mark SET STATISTICS 0;  -- the planner must not assume that there are no marks
 
--- Purges: content is removed, a tombstone remains.
+-- Purges remove the content of events and leave a tombstone.
 
 ALTER TABLE spaces ADD COLUMN generation bigint NOT NULL DEFAULT 0;   -- grows with every purge, to empty caches
 
@@ -307,7 +310,7 @@ CREATE TABLE purges (
     PRIMARY KEY (space, id)
 );
 
--- A row here allows work that triggers refuse otherwise. It exists only inside the transaction that needs it.
+-- A row here allows a kind of work that triggers refuse otherwise. It exists only inside the transaction that needs it.
 CREATE TABLE authority (
     space integer NOT NULL,
     work text COLLATE "C" NOT NULL,
@@ -317,7 +320,7 @@ CREATE TABLE authority (
 
 CREATE INDEX events_by_payload ON events (space, payload) WHERE payload IS NOT NULL;
 
--- An event is never changed, except that a purge leaves a tombstone in its place.
+-- An event is never changed, except that a purge replaces it by a tombstone.
 CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND EXISTS (SELECT FROM authority WHERE space = OLD.space AND work = 'purge')
@@ -345,27 +348,27 @@ $$;
 
 DO $$
 DECLARE
-    walled text;
+    each_table text;
 BEGIN
-    FOREACH walled IN ARRAY ARRAY['purges', 'authority'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    FOREACH each_table IN ARRAY ARRAY['purges', 'authority'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
         EXECUTE format(
             'CREATE POLICY wall ON %I
-            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', walled
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', each_table
         );
-        PERFORM estimate(walled);
+        PERFORM estimate(each_table);
     END LOOP;
-    FOREACH walled IN ARRAY ARRAY['names', 'sessions', 'contexts', 'payloads', 'terms'] LOOP
+    FOREACH each_table IN ARRAY ARRAY['names', 'sessions', 'contexts', 'payloads', 'terms'] LOOP
         EXECUTE format(
             'CREATE TRIGGER %I BEFORE DELETE ON %I FOR EACH ROW EXECUTE FUNCTION refuse_unless_purged()',
-            walled || '_are_kept', walled
+            each_table || '_are_kept', each_table
         );
     END LOOP;
 END
 $$;
 
--- Admitted roles may also purge.
+-- Extends `admit`: admitted roles may also purge.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_log;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -399,8 +402,8 @@ CREATE INDEX crystals_by_period ON crystals (space, period);
 
 CREATE TABLE crystal_sources (
     space integer NOT NULL,
-    crystal bigint NOT NULL,                             -- positions
-    source bigint NOT NULL,
+    crystal bigint NOT NULL,                             -- the position of the crystal
+    source bigint NOT NULL,                              -- the position of the source
     tokens bigint NOT NULL,
     is_live boolean NOT NULL,                            -- its crystal is not superseded and is in the time hierarchy
     PRIMARY KEY (space, crystal, source),
@@ -418,6 +421,7 @@ CREATE TABLE retractions (
     PRIMARY KEY (space, retracted)
 );
 
+-- Refuses a crystal that breaks a law, after its sources were inserted.
 CREATE FUNCTION keep_the_laws() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     is_tree boolean := substring(NEW.period FROM 1 FOR 5) = 'tree:'::bytea;
@@ -504,21 +508,21 @@ CREATE TRIGGER crystal_sources_are_kept BEFORE DELETE ON crystal_sources
 
 DO $$
 DECLARE
-    walled text;
+    each_table text;
 BEGIN
-    FOREACH walled IN ARRAY ARRAY['crystals', 'crystal_sources', 'retractions'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    FOREACH each_table IN ARRAY ARRAY['crystals', 'crystal_sources', 'retractions'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
         EXECUTE format(
             'CREATE POLICY wall ON %I
-            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', walled
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', each_table
         );
-        PERFORM estimate(walled);
+        PERFORM estimate(each_table);
     END LOOP;
 END
 $$;
 
--- Admitted roles may also crystallize.
+-- Extends `admit`: admitted roles may also store crystals.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_purge;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -531,7 +535,7 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
--- Embeddings of marks. Derived: `mica upkeep rebuild` deletes them, and they are computed again.
+-- Embedding vectors of marks, a cache: `mica upkeep rebuild` deletes them, and they are computed again.
 CREATE TABLE vectors (
     space integer NOT NULL,
     position bigint NOT NULL,
@@ -547,7 +551,7 @@ CREATE POLICY wall ON vectors
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('vectors');
 
--- Admitted roles may also store vectors.
+-- Extends `admit`: admitted roles may also store vectors.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_crystals;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -557,7 +561,7 @@ END
 $$;
 REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
--- Trails, learned from the log. Derived: `mica upkeep rebuild` and every purge delete them, and they are learned again.
+-- Trails, learned from the log. `mica upkeep rebuild` and the purge of an event delete them; they are learned again.
 CREATE TABLE trails (
     space integer NOT NULL,
     key text COLLATE "C" NOT NULL,                       -- of its paths, in order
@@ -575,26 +579,26 @@ CREATE INDEX trails_by_last_use ON trails (space, last_at);
 
 CREATE TABLE lessons (
     space integer PRIMARY KEY,
-    position bigint NOT NULL                             -- of the log, up to which trails were learned
+    position bigint NOT NULL                             -- the log position up to which trails were learned
 );
 
 DO $$
 DECLARE
-    walled text;
+    each_table text;
 BEGIN
-    FOREACH walled IN ARRAY ARRAY['trails', 'lessons'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    FOREACH each_table IN ARRAY ARRAY['trails', 'lessons'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
         EXECUTE format(
             'CREATE POLICY wall ON %I
-            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', walled
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', each_table
         );
-        PERFORM estimate(walled);
+        PERFORM estimate(each_table);
     END LOOP;
 END
 $$;
 
--- Admitted roles may also store trails.
+-- Extends `admit`: admitted roles may also store trails.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_vectors;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -622,7 +626,7 @@ CREATE POLICY wall ON replies
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('replies');
 
--- Admitted roles may also store replies.
+-- Extends `admit`: admitted roles may also store replies.
 ALTER FUNCTION admit(regrole) RENAME TO admit_to_trails;
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- The log and its projections. Times are microseconds since 1970 in UTC.
+-- The log of a space, and the indexes and tables derived from it. Times are microseconds since 1970 in UTC.
 
--- The generation grows with every purge, so that processes empty their caches. The highest number is the highest number
--- of a purged word; numbers are never reused.
+-- One row. `generation` grows with every purge, so that processes empty their caches. `highest_number` is the highest
+-- number of a purged word, so that numbers are never reused.
 CREATE TABLE space (
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
@@ -11,14 +11,14 @@ CREATE TABLE space (
     reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change, so that processes empty their caches
 ) STRICT;
 
--- Interned words: events refer to them by number.
+-- Interned words: each is stored once, and events refer to it by number.
 CREATE TABLE writers (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 
 CREATE TABLE contexts (
     id INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,       -- of the content, so equal contexts are one row
+    digest BLOB NOT NULL UNIQUE,       -- of the content, so that equal contexts share a row
     session INTEGER REFERENCES sessions (id),
     agent TEXT,
     user TEXT,
@@ -31,6 +31,7 @@ CREATE INDEX contexts_by_agent ON contexts (agent) WHERE agent IS NOT NULL;
 CREATE INDEX contexts_by_user ON contexts (user) WHERE user IS NOT NULL;
 CREATE INDEX contexts_by_correlation ON contexts (substr(correlation, -8)) WHERE correlation IS NOT NULL;
 
+-- The data of events that is too large for their rows, stored once by content.
 CREATE TABLE payloads (
     id INTEGER PRIMARY KEY,
     digest BLOB NOT NULL UNIQUE,       -- of the JSON before compression
@@ -39,7 +40,7 @@ CREATE TABLE payloads (
 ) STRICT;
 
 CREATE TABLE events (
-    position INTEGER PRIMARY KEY,      -- commit order, without gaps; never reused
+    position INTEGER PRIMARY KEY,      -- in commit order, without gaps; never reused
     writer INTEGER NOT NULL REFERENCES writers (id),
     sequence INTEGER NOT NULL,
     name INTEGER NOT NULL REFERENCES names (id),
@@ -52,7 +53,7 @@ CREATE TABLE events (
     depth INTEGER NOT NULL,
     origin INTEGER NOT NULL,           -- index into the provenance classes
     error INTEGER NOT NULL,
-    data TEXT,                         -- JSON; NULL when it is a payload
+    data TEXT,                         -- JSON; NULL if the data is stored as a payload
     payload INTEGER REFERENCES payloads (id),
     UNIQUE (writer, sequence),
     CHECK ((data IS NULL) <> (payload IS NULL)),
@@ -66,12 +67,12 @@ CREATE INDEX events_by_root ON events (root_writer, root_sequence);
 CREATE INDEX events_by_parent ON events (parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
 CREATE INDEX events_by_payload ON events (payload) WHERE payload IS NOT NULL;
 
--- Older events are in compressed blocks.
+-- Compressed blocks of older events. An event is either a row of `events` or in a block.
 CREATE TABLE blocks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never reused, because processes cache blocks
     events INTEGER NOT NULL,
     errors INTEGER NOT NULL,
-    payloads INTEGER NOT NULL,                 -- large bodies that only this block contains
+    payloads INTEGER NOT NULL,                 -- number of large bodies in the block
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
     header BLOB NOT NULL,
@@ -81,11 +82,11 @@ CREATE INDEX blocks_by_time ON blocks (last_at, id);
 
 -- Lookup tables, derived from the blocks; `mica upkeep rebuild` recreates them.
 CREATE TABLE chapters (
-    id INTEGER PRIMARY KEY,                    -- a position divided by the size of a chapter
-    last_position INTEGER NOT NULL,            -- of the events in blocks
-    places BLOB NOT NULL                       -- the block of every position
+    id INTEGER PRIMARY KEY,                    -- its positions divided by the number of positions in a chapter
+    last_position INTEGER NOT NULL,            -- the last position in a block
+    places BLOB NOT NULL                       -- the block number of every position, 0 for a row
 ) STRICT;
-CREATE TABLE runs (                            -- consecutive ids at consecutive positions
+CREATE TABLE runs (                            -- events in blocks: consecutive ids that have consecutive positions
     writer INTEGER NOT NULL,
     first_sequence INTEGER NOT NULL,
     last_sequence INTEGER NOT NULL,
@@ -108,7 +109,7 @@ CREATE TABLE block_names (
     block INTEGER NOT NULL,
     PRIMARY KEY (name, block)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE block_roots (                     -- of events that are not roots themselves
+CREATE TABLE block_roots (                     -- the roots of the events in a block that are not roots themselves
     writer INTEGER NOT NULL,
     sequence INTEGER NOT NULL,
     block INTEGER NOT NULL,
@@ -120,7 +121,7 @@ CREATE TABLE block_payloads (
     PRIMARY KEY (payload, block)
 ) STRICT, WITHOUT ROWID;
 
--- An event is never changed, except that a purge leaves a tombstone in its place.
+-- An event is never changed, except that a purge replaces it by a tombstone.
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events
 WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'purge')
     OR (new.position, new.writer, new.sequence, new.at, new.root_writer, new.root_sequence, new.depth, new.origin)
@@ -168,7 +169,7 @@ CREATE TABLE purges (
     purge TEXT NOT NULL                -- JSON
 ) STRICT;
 
--- A row here allows work that triggers refuse otherwise. It exists only inside the transaction that needs it.
+-- A row here allows a kind of work that triggers refuse otherwise. It exists only inside the transaction that needs it.
 CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 
 -- The full-text index, derived from events; `mica upkeep rebuild` recreates it.
@@ -183,32 +184,32 @@ CREATE INDEX texts_by_session ON texts (session, at, position, length) WHERE is_
 CREATE INDEX texts_by_length ON texts (length) WHERE is_mark;
 
 CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE) STRICT;
--- Volumes of consecutive texts, with the inverted index of each.
+-- The inverted index, in volumes of consecutive texts. A place is the number of a text in its volume, from 0.
 CREATE TABLE volumes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never reused, because processes cache volumes
     first_position INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
-    positions BLOB NOT NULL,                   -- relative to the first, four bytes each
+    positions BLOB NOT NULL,                   -- of all texts, relative to the first, four bytes each
     marks BLOB NOT NULL                        -- a bit for each text, 1 for a mark
 ) STRICT;
 CREATE UNIQUE INDEX volumes_by_position ON volumes (first_position);
 CREATE TABLE postings (
     volume INTEGER NOT NULL,
     term INTEGER NOT NULL,
-    count INTEGER NOT NULL,                    -- texts that contain the term
-    places BLOB NOT NULL,                      -- of these texts in the volume: two bytes each, or a bit for every text
-    more BLOB,                                 -- of texts with several occurrences: place and count, four bytes each
+    count INTEGER NOT NULL,                    -- number of texts that contain the term
+    places BLOB NOT NULL,                      -- of these texts, two bytes each, or a bit for every text of the volume
+    more BLOB,                                 -- for texts with several occurrences: place and count, four bytes each
     PRIMARY KEY (volume, term)
 ) STRICT, WITHOUT ROWID;
 
--- The latest texts, not in a volume yet.
+-- The latest texts, which are not in a volume yet.
 CREATE TABLE unfiled (
     position INTEGER PRIMARY KEY,
     terms TEXT NOT NULL                        -- term numbers as JSON, repeated for each occurrence
 ) STRICT;
 
--- Embeddings of marks. Derived: `mica upkeep rebuild` deletes them, and they are computed again.
+-- Embedding vectors of marks, a cache: `mica upkeep rebuild` deletes them, and they are computed again.
 CREATE TABLE vectors (
     position INTEGER PRIMARY KEY,      -- of the log
     model TEXT NOT NULL,               -- vectors of different models cannot be compared
@@ -216,7 +217,7 @@ CREATE TABLE vectors (
 ) STRICT;
 CREATE INDEX vectors_by_model ON vectors (model);
 
--- Background work that several processes share: each piece is done by one of them at a time.
+-- Background work that several processes share: each piece is held by one of them at a time.
 CREATE TABLE work (
     kind TEXT NOT NULL,
     about TEXT NOT NULL,
@@ -247,8 +248,8 @@ CREATE INDEX crystals_by_end ON crystals (end_at);
 CREATE INDEX crystals_by_period ON crystals (period);
 
 CREATE TABLE crystal_sources (
-    crystal INTEGER NOT NULL,                  -- positions
-    source INTEGER NOT NULL,
+    crystal INTEGER NOT NULL,                  -- the position of the crystal
+    source INTEGER NOT NULL,                   -- the position of the source
     tokens INTEGER NOT NULL,
     is_live INTEGER NOT NULL,                  -- its crystal is not superseded and is in the time hierarchy
     PRIMARY KEY (crystal, source),
@@ -321,7 +322,7 @@ BEGIN
     SELECT RAISE (ABORT, 'law of provenance: the sources of a crystal are never removed');
 END;
 
--- Trails, learned from the log. Derived: `mica upkeep rebuild` and every purge delete them, and they are learned again.
+-- Trails, learned from the log. `mica upkeep rebuild` and the purge of an event delete them; they are learned again.
 CREATE TABLE trails (
     key TEXT PRIMARY KEY,              -- of its paths, in order
     slug TEXT NOT NULL,
@@ -334,7 +335,7 @@ CREATE INDEX trails_by_slug ON trails (slug);
 CREATE INDEX trails_by_shape ON trails (shape);
 CREATE INDEX trails_by_runs ON trails (runs DESC, last_at DESC, key);
 CREATE INDEX trails_by_last_use ON trails (last_at DESC, runs DESC, key);
-CREATE TABLE lessons (position INTEGER NOT NULL) STRICT;   -- up to which trails were learned; one row or none
+CREATE TABLE lessons (position INTEGER NOT NULL) STRICT;   -- the position up to which trails were learned; 0 or 1 rows
 
 -- A cache of the replies of sources about a concept. Every purge and `mica upkeep rebuild` delete it.
 CREATE TABLE replies (

@@ -1,4 +1,4 @@
-"""Bit sets in integers, one bit per place, so that the weights of thousands of texts are added in a few operations.
+"""Bit sets as integers, one bit per place, so that the weights of thousands of texts are added in a few operations.
 
 A set of a million places takes 125 kB; `&`, `|` and `^` of two such sets take about 10 µs.
 """
@@ -14,7 +14,7 @@ _BIT = tuple(1 << bit for bit in range(8))
 
 
 def pack(places: Iterable[int], size_bytes: int) -> bytes:
-    """A bit set of these places as bytes, the lowest first."""
+    """Return the bit set of these places as bytes, the lowest place first."""
     into = bytearray(size_bytes)
     set_bits(into, places)
     return bytes(into)
@@ -28,7 +28,7 @@ def set_bits(into: bytearray, places: Iterable[int], *, start: int = 0) -> None:
 
 
 def unpack(bits: int) -> list[int]:
-    """The places of a set, in order."""
+    """Return the places of a bit set, in order."""
     packed = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     places: list[int] = []
     for match in _NONZERO.finditer(packed):
@@ -39,9 +39,10 @@ def unpack(bits: int) -> list[int]:
 
 
 def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
-    """The places with the highest sum of weights, of equal ones the highest places. Every weight is above 0.
+    """Return the bit set of the `limit` places with the highest sum of weights, the higher places first among equals.
 
-    The sums of all places are computed at once, with one bit set for each binary digit.
+    `weighted` are pairs of a bit set and its weight, which must be above 0. The sums of all places are computed at
+    once, with one bit set for each binary digit of the sums.
     """
     digits: list[int] = []
     every = 0
@@ -65,7 +66,7 @@ def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
 
 
 def _add(digits: list[int], digit: int, places: int) -> None:
-    """Add 1 to a digit of the sums at these places, with carry."""
+    """Add 1 at a binary digit to the sums of these places, with carry."""
     carry = places
     while carry:
         if digit >= len(digits):
@@ -76,7 +77,7 @@ def _add(digits: list[int], digit: int, places: int) -> None:
 
 
 def _highest(places: int, count: int) -> int:
-    """The `count` highest places of a set that has at least as many."""
+    """Return the `count` highest places of a bit set, which must have at least as many."""
     low, high = 0, places.bit_length()  # binary search: at most `count` places are at or above `high`
     while low < high:
         middle = (low + high) // 2

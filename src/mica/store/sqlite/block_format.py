@@ -1,4 +1,4 @@
-"""The storage format of aged events: blocks of columns, and chapters that map positions to blocks.
+"""The storage format of old, compressed events: blocks of columns, and chapters that map positions to blocks.
 
 A block holds up to `BLOCK_EVENTS` events as two zstd frames with checksums: the header, which is one column of numbers
 after another, and the bodies, one after another. Most reads need only the header. Neighbouring events are similar, so
@@ -44,6 +44,7 @@ class Header(NamedTuple):
     payload: int  # stored outside the block because several events share it; the body is then empty
 
 
+# Columns that are stored as differences between events; sequences only if they are counters and not hashes.
 _STEPPED = frozenset({"position", "at", "context", "depth"})
 _SEQUENCES = frozenset({"sequence", "root_sequence", "parent_sequence"})
 _SIZE = len(Header._fields)  # the column after the last: bytes of each body
@@ -102,7 +103,7 @@ class EventBlock:
 
     @cached_property
     def indexes(self) -> dict[int, int]:
-        """The index in the block of each position."""
+        """The index in this block of the event at each position."""
         return {position: index for index, position in enumerate(self.positions)}
 
     @cached_property
@@ -119,12 +120,12 @@ class EventBlock:
         return self._bodies[self._ends[index - 1] if index else 0 : self._ends[index]]
 
     def is_whole(self) -> bool:
-        """True if the bodies have the length that the header states. Raises StoreError when either cannot be read."""
+        """Return True if the bodies have the length that the header states. Raises StoreError for damaged bodies."""
         return len(self._bodies) == (self._ends[-1] if self._ends else 0)
 
 
 def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Divide events with bodies of these sizes into blocks: pairs of start and end, the end exclusive."""
+    """Divide events with bodies of these sizes into blocks; yields pairs of start and end, the end exclusive."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (index - start >= BLOCK_EVENTS or total + size > BLOCK_BYTES_MAX):
@@ -136,7 +137,7 @@ def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def encode_chapter(places: Sequence[int]) -> bytes:
-    """Encode the block numbers of the positions of a chapter; 0 for a position in no block."""
+    """Encode the block number of each position of a chapter; 0 means that the event is in no block."""
     blocks = sorted(set(places))
     ordinals = {block: ordinal for ordinal, block in enumerate(blocks)}
     columns = *_encode_column(blocks, "q"), *_encode_column([ordinals[block] for block in places], "H")
@@ -159,7 +160,7 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 
 def _encode_column(values: Sequence[int], kind: str | None = None) -> tuple[bytes, bytes]:
-    """A type code and the numbers, each in as many bytes as the widest number needs."""
+    """Encode numbers as a type code and the numbers, each in as many bytes as the widest one needs."""
     if kind is None:
         lowest, highest = min(values), max(values)
         kind = next(kind for kind, bits in _KINDS if -(2**bits) <= lowest and highest < 2**bits)

@@ -1,9 +1,9 @@
-"""The aged part of the embedded store's log: compressed blocks of events, and lookup tables for them.
+"""The compressed part of the log in a SQLite store: blocks of old events, and lookup tables for them.
 
-An event is either a row or in a block, so a reader inside one transaction sees it exactly once. Ageing moves rows into
-blocks, one transaction per step; `take_out` moves them back so that a purge can change them. An event whose parent is
-unknown or does not fit stays a row. Therefore every event in a block has the root of its parent, and its descendants
-are members of the same chain.
+An event is either a row or in a block, so a reader inside one transaction sees it exactly once. Ageing moves old rows
+into blocks, one transaction per step; `take_out` moves events back so that a purge can change them. An event whose
+parent is unknown or does not fit stays a row. Therefore every event in a block has the same root as its parent, and all
+its descendants have that root, too.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from mica.store.sqlite.block_format import (
 from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, authority
 
 STEP_EVENTS = CHAPTER_POSITIONS  # per transaction; other writers wait about 100 ms for it
-STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # the same for large events
-ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays outside: it would fill its block and slow down expanding
-CACHE_BYTES_MAX = 48 * 2**20  # of expanded blocks: all of one step, so that the log can be read in order
+STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # a step also ends here, so that large events do not make it longer
+UNSHARED_BYTES_MAX = BLOCK_BYTES_MAX // 4  # a larger payload stays outside, or it would slow down reads of its block
+CACHE_BYTES_MAX = 48 * 2**20  # of expanded blocks: enough for those of one step, so that the log is read in order
 CHAPTERS_MAX = 16  # expanded chapters in the cache, 64 kB each
+# The lookup tables, which can be rebuilt from the blocks.
 MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block_payloads")
 
 
@@ -65,7 +66,7 @@ class Blocks:
         self._chapters: OrderedDict[int, array[int]] = OrderedDict()
 
     def refresh(self) -> None:
-        """Empty the cache if blocks have changed since the last call."""
+        """Empty the cache if any process has changed blocks since the last call."""
         reshaped = self._one("SELECT reshaped FROM space")
         if reshaped != self._reshaped:
             self.forget()
@@ -79,12 +80,13 @@ class Blocks:
 
     @property
     def is_used(self) -> bool:
-        """True if anything was ever aged, as of the last `refresh`."""
+        """True if any event was ever moved into a block, as of the last `refresh`."""
         return self._reshaped != 0
 
     # -- Reading ----------------------------------------------------------------------------------------------
 
     def block(self, number: int) -> EventBlock:
+        """Return a block, from the cache if possible. Raises StoreError when it is missing."""
         known = self._blocks.get(number)
         if known is None:
             row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
@@ -100,7 +102,7 @@ class Blocks:
         return known
 
     def place(self, position: int) -> int:
-        """The number of the block with this position; 0 if none."""
+        """Return the number of the block that contains the event at this position; 0 if it is in no block."""
         chapter = self._chapter(position // CHAPTER_POSITIONS) if position > 0 else None
         return chapter[position % CHAPTER_POSITIONS] if chapter else 0
 
@@ -118,14 +120,17 @@ class Blocks:
         return known
 
     def position(self, writer: int, sequence: int) -> int | None:
-        """The position of an aged event; None if it has not aged."""
+        """Return the position of an event that was ever moved into a block; None for any other event."""
         run = self._run(writer, sequence)
         if run is None or sequence > run[1]:
             return None
         return run[2] + sequence - run[0]
 
     def _run(self, writer: int, sequence: int) -> tuple[int, int, int] | None:
-        """The last run that starts at or before this sequence: first and last sequence, first position."""
+        """Return the last run of a writer's ids that starts at or before this sequence.
+
+        A run is its first and last sequence, and the position of the first.
+        """
         row = self._connection.execute(
             """SELECT first_sequence, last_sequence, first_position FROM runs
             WHERE writer = ? AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1""",
@@ -134,14 +139,14 @@ class Blocks:
         return None if row is None else (row[0], row[1], row[2])
 
     def known(self, writer: int, sequences: Sequence[int]) -> list[int]:
-        """The aged ones among these sequences of a writer."""
+        """Return the sequences, from this list, whose events were ever moved into blocks."""
         run = self._run(writer, max(sequences))
         if run is None or run[1] < min(sequences):
             return []
         return [sequence for sequence in sequences if self.position(writer, sequence) is not None]
 
     def at(self, positions: Iterable[int]) -> list[Row]:
-        """The events in blocks at these positions, in any order; other positions are skipped."""
+        """Return the events in blocks at these positions as rows, in any order; other positions are skipped."""
         places = sorted((place, position) for position in sorted(positions) if (place := self.place(position)))
         found = []
         for number, group in groupby(places, lambda pair: pair[0]):
@@ -150,7 +155,7 @@ class Blocks:
         return found
 
     def after(self, position: int, *, until: int | None, limit: int) -> list[Row]:
-        """Up to `limit` events in blocks after this position and not after `until`, in any order."""
+        """Return the first `limit` events in blocks after `position` and up to `until`, as rows in any order."""
         found: list[int] = []
         chapters = self._connection.execute(
             "SELECT id FROM chapters WHERE id >= ? AND last_position > ? ORDER BY id",
@@ -168,7 +173,10 @@ class Blocks:
         return self.at(found[:limit])
 
     def latest(self, block_filter: BlockFilter, rows: Sequence[Row], limit: int | None) -> list[Row]:
-        """The latest of the given rows, which come latest first, and of the matching events in blocks."""
+        """Return the latest events among `rows` and the matching events in blocks, as rows, latest first.
+
+        `rows` must be in that order, too.
+        """
         found: list[tuple[int, int, Row | tuple[EventBlock, int]]] = [(row[4], row[0], row) for row in rows]
         with closing(self._candidates(block_filter)) as candidates:
             for number, last_at in candidates:
@@ -184,7 +192,7 @@ class Blocks:
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
     def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
-        """The blocks that may contain matches, each with the time of its last possible match, latest first."""
+        """Yield the blocks that may contain matches, each with the time of its last possible match, latest first."""
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"
@@ -217,7 +225,7 @@ class Blocks:
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
     def members(self, roots: Iterable[Key]) -> Iterator[tuple[Key, Row]]:
-        """The events in blocks of the chains with these roots, each after the key of its parent; without the roots."""
+        """Yield the descendants of these root events that are in blocks, as pairs of the parent's key and the row."""
         for root in roots:
             numbers = self._connection.execute("SELECT block FROM block_roots WHERE (writer, sequence) = (?, ?)", root)
             for (number,) in list(numbers):
@@ -227,7 +235,7 @@ class Blocks:
                         yield (block.parent_writers[index], block.parent_sequences[index]), row_of(block, index)
 
     def of_contexts(self, contexts: Collection[int]) -> list[Row]:
-        """The events in blocks that have one of these contexts."""
+        """Return the events in blocks that have one of these contexts, as rows."""
         numbers = self._connection.execute(
             "SELECT DISTINCT block FROM block_contexts WHERE context IN (SELECT value FROM json_each(?))",
             (as_json(sorted(contexts)),),
@@ -239,7 +247,7 @@ class Blocks:
         return found
 
     def header(self, writer: int, sequence: int) -> Header | None:
-        """The header of an aged event; None if it has not aged."""
+        """Return the header of an event in a block; None if the event is in no block."""
         position = self.position(writer, sequence)
         number = 0 if position is None else self.place(position)
         if position is None or not number:
@@ -248,7 +256,7 @@ class Blocks:
         return block.header(block.indexes[position])
 
     def counts(self) -> tuple[int, int, int]:
-        """The number of blocks, of events in them, and of large payloads among their bodies."""
+        """Return the number of blocks, of events in them, and of large payloads among their bodies."""
         row = self._connection.execute("SELECT count(*), sum(events), sum(payloads) FROM blocks").fetchone()
         assert row is not None
         return row[0], row[1] or 0, row[2] or 0
@@ -257,7 +265,7 @@ class Blocks:
 
     def age(self, before: int, *, limit: int, at_least: int) -> int:
         """Move rows older than `before` into blocks, inside a transaction; returns the number moved."""
-        rows, bodies, alone = self._due(before, limit)
+        rows, bodies, unshared = self._due(before, limit)
         is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # a few large events fill a step
         if not rows or (len(rows) < at_least and not is_full):
             return 0
@@ -274,14 +282,17 @@ class Blocks:
             self._connection.executemany(  # a third of the time of deleting row by row
                 "DELETE FROM events WHERE position BETWEEN ? AND ?", list(_ranges(sorted(places)))
             )
-            self._connection.executemany("DELETE FROM payloads WHERE id = ?", [(payload,) for payload in alone])
+            self._connection.executemany("DELETE FROM payloads WHERE id = ?", [(payload,) for payload in unshared])
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """The first due rows, their bodies, and the payloads to move with them."""
+        """Return the headers and bodies of the first due rows, and the payloads that only they use.
+
+        The content of these payloads is among the bodies, so that it moves into the block.
+        """
         headers: list[Header] = []
         bodies: list[bytes] = []
-        alone: list[int] = []
+        unshared: list[int] = []
         places: dict[Key, tuple[int, int, int]] = {}
         total = 0
         rows = self._connection.execute(f"SELECT {COLUMNS} FROM events WHERE at < ? ORDER BY at, position", (before,))
@@ -291,18 +302,18 @@ class Blocks:
             if row[8] is not None and not self._fits(header, places):
                 continue
             body = b"" if row[13] is None else row[13].encode()
-            if row[13] is None and (frame := self._alone(header.payload)) is not None:
-                alone.append(header.payload)
+            if row[13] is None and (frame := self._unshared_payload(header.payload)) is not None:
+                unshared.append(header.payload)
                 header, body = header._replace(payload=0), expand(frame)
             headers.append(header)
             bodies.append(body)
             total += len(body)
             if len(headers) >= limit or total >= STEP_BYTES_MAX:
                 break
-        return headers, bodies, alone
+        return headers, bodies, unshared
 
     def _fits(self, header: Header, places: dict[Key, tuple[int, int, int]]) -> bool:
-        """True if the parent is known, in the same chain, and one step above."""
+        """Return True if the parent is stored, has the same root, and is one level above."""
         key = header.parent_writer, header.parent_sequence
         if key not in places:
             row = self._connection.execute(
@@ -316,21 +327,21 @@ class Blocks:
             places[key] = row[0], row[1], row[2]
         return places[key] == (header.root_writer, header.root_sequence, header.depth - 1)
 
-    def _alone(self, payload: int) -> bytes | None:
-        """The payload if it is small enough for a block and only one event refers to it."""
+    def _unshared_payload(self, payload: int) -> bytes | None:
+        """Return the compressed payload if it is small enough for a block and only one event uses it; else None."""
         row = self._connection.execute(
             """SELECT body FROM payloads WHERE id = ?1 AND size_bytes <= ?2
             AND (SELECT count(*) FROM events WHERE payload = ?1) = 1
             AND NOT EXISTS (SELECT 1 FROM block_payloads WHERE payload = ?1)""",
-            (payload, ALONE_BYTES),
+            (payload, UNSHARED_BYTES_MAX),
         ).fetchone()
         return None if row is None else row[0]
 
     def take_out(self, positions: Iterable[int]) -> list[Row]:
-        """Remove the events at these positions from their blocks, inside a transaction; returns them.
+        """Remove the events at these positions from their blocks, inside a transaction; returns them as rows.
 
-        The caller stores them again as rows. Their blocks are rewritten without them. The mapping from ids to positions
-        stays, because a position never changes.
+        The caller must insert the rows. The blocks are rewritten without these events. The mapping from ids to
+        positions stays, because a position never changes.
         """
         wanted = {position: number for position in positions if (number := self.place(position))}
         found: list[Row] = []
@@ -364,7 +375,7 @@ class Blocks:
                 self._store_runs(sorted(headers))
 
     def problems(self) -> list[str]:
-        """One sentence for each damaged block or lookup table."""
+        """Return one sentence for each damaged block or lookup table."""
         numbers = self._numbers()
         problems = missing_positions(_ranges(self._lost({0, *numbers})))
         expected = dict.fromkeys(MAPS, 0)
@@ -402,7 +413,7 @@ class Blocks:
         return problems
 
     def _lost(self, numbers: Collection[int]) -> Iterator[int]:
-        """The positions that the chapters assign to other blocks than these, in order."""
+        """Yield the positions, in order, that the chapters assign to a block that is not one of `numbers`."""
         for (chapter,) in list(self._connection.execute("SELECT id FROM chapters ORDER BY id")):
             for index, place in enumerate(self._chapter(chapter) or ()):
                 if place not in numbers:
@@ -412,7 +423,7 @@ class Blocks:
 
     @contextmanager
     def _authority(self) -> Iterator[None]:
-        """Allow moving rows and blocks in this transaction, and invalidate the caches of other connections."""
+        """Allow changes of blocks in the `with` block, then make all connections empty their caches of blocks."""
         with authority(self._connection, "age"):
             yield
         self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
@@ -453,7 +464,7 @@ class Blocks:
             self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", sorted(rows))
 
     def _set_places(self, places: dict[int, int]) -> None:
-        """Store the block number of each position."""
+        """Store the block number of each of these positions; 0 means that the event is in no block."""
         by_chapter = groupby(sorted(places.items()), lambda place: place[0] // CHAPTER_POSITIONS)
         for number, group in by_chapter:
             chapter = self._chapter(number) or array("q", bytes(8 * CHAPTER_POSITIONS))
@@ -467,7 +478,10 @@ class Blocks:
             )
 
     def _store_runs(self, headers: Sequence[Header]) -> None:
-        """Store the positions of these ids as runs; the headers are in order of position."""
+        """Store the mapping from the ids of these events to their positions, as runs.
+
+        The headers must be in order of position.
+        """
         runs: list[tuple[int, int, int, int]] = []  # writer, first and last sequence, first position
         for header in headers:
             if runs:
@@ -481,7 +495,7 @@ class Blocks:
             before = self._run(writer, last)
             if before is None or before[1] < first:
                 self._store_run(writer, first, last, position)
-            else:  # some aged before and were turned into rows again
+            else:  # some were in a block before and were taken out of it
                 for sequence in range(first, last + 1):
                     if self.position(writer, sequence) is None:
                         self._store_run(writer, sequence, sequence, position + sequence - first)
@@ -493,7 +507,7 @@ class Blocks:
         )
 
     def _sessions(self, contexts: Collection[int]) -> dict[int, int]:
-        """The session of each of these contexts, 0 for none."""
+        """Return the session number of each of these contexts, 0 for none."""
         rows = self._connection.execute(
             "SELECT id, coalesce(session, 0) FROM contexts WHERE id IN (SELECT value FROM json_each(?))",
             (as_json(sorted(contexts)),),
@@ -519,7 +533,7 @@ _KEYS = {
 
 
 def _lookup_keys(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set[tuple[int, ...]]]:
-    """The keys of a block of these events in each lookup table."""
+    """Return the keys that a block of these events has in each lookup table."""
     keys: dict[str, set[tuple[int, ...]]] = {table: set() for table in MAPS}
     for header in headers:
         keys["block_contexts"].add((header.context,))
@@ -533,14 +547,14 @@ def _lookup_keys(headers: Iterable[Header], sessions: dict[int, int]) -> dict[st
 
 
 def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Sorted positions as ranges of first and last."""
+    """Yield sorted positions as ranges, each as its first and last position."""
     for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
         (_, first), *rest = group
         yield first, rest[-1][1] if rest else first
 
 
 def row_of(block: EventBlock, index: int) -> Row:
-    """An event of a block as a row of the events table, with its data as bytes."""
+    """Return an event of a block as a row of the events table; its data is bytes instead of text."""
     header = block.header(index)
     return (
         *header[:8],
@@ -553,7 +567,7 @@ def row_of(block: EventBlock, index: int) -> Row:
 
 
 def _fitting(block: EventBlock, block_filter: BlockFilter) -> list[int]:
-    """The indexes of the matching events in a block."""
+    """Return the indexes of the events in a block that match the filter."""
     contexts = None
     if block_filter.context is not None:
         contexts = {context for context in {*block.contexts} if block_filter.context(context)}

@@ -1,4 +1,8 @@
-"""The chains of a file. Recursive statements follow rows; events in blocks are followed by their headers."""
+"""The SQLite implementation of `ChainIndex`.
+
+Recursive statements follow the parents and children among rows; for events in blocks, Python code follows the block
+headers.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +110,7 @@ def _agents(core: SqliteCore) -> list[str]:
 
 
 class SqliteChains(SqliteRole):
-    """`ChainIndex` in a file."""
+    """Implements `ChainIndex` in a SQLite file."""
 
     chain = threaded(_chain)
     ancestors = threaded(_ancestors)

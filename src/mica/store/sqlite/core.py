@@ -1,4 +1,4 @@
-"""The open file of a space: one connection, its caches, its transactions, and the reads that roles share.
+"""The open SQLite file of a space: one connection, its caches, its transactions, and the reads that roles share.
 
 It is synchronous and belongs to one thread. Write-ahead logging lets readers and one writer of several processes work
 at the same time; every write is one immediate transaction, committed with a full sync.
@@ -27,18 +27,18 @@ from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 
 PATIENCE_S = 60  # eight writers with full syncs wait seconds; a longer wait means that one is stuck
-CACHED_MARKS_MAX = 10_000  # read last, at most 20 MB
-CACHED_CHARACTERS_MAX = 2_000  # of a cached mark
+CACHED_MARKS_MAX = 10_000  # at most 20 MB
+CACHED_CHARACTERS_MAX = 2_000  # longer marks are not cached
 
 _POSITION, _TIME, _CONTEXT = itemgetter(0), itemgetter(4, 0), itemgetter(5)
 
 
 class SqliteCore:
-    """A space in a file. Not safe for several threads; safe for several processes."""
+    """The open SQLite file of a space. Only one thread may use it; several processes may open the same file."""
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self.path = path
-        self.places: dict[EventId, ChainPlace[Key]] = {}  # of stored events
+        self.places: dict[EventId, ChainPlace[Key]] = {}  # a cache of the lineage of stored events
         self.purge_filter = PurgeFilter()
         self.generation = -1  # of the cached words: a purge removes some
         with translated(path):
@@ -59,7 +59,7 @@ class SqliteCore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One write transaction with up-to-date caches; rolled back when the `with` block raises."""
+        """Run the `with` block in one write transaction with up-to-date caches; roll back when it raises."""
         with translated(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -76,7 +76,7 @@ class SqliteCore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """One snapshot for several reads; joins an open transaction."""
+        """Run the `with` block in one snapshot, or in the transaction that is already open."""
         with translated(self.path):
             if self.connection.in_transaction:
                 yield
@@ -89,7 +89,7 @@ class SqliteCore:
                 self.connection.execute("COMMIT")
 
     def _refresh_purges(self) -> None:
-        """After a purge of any process, drop the cached words and read the list of purges."""
+        """If any process has purged since the last call, empty the caches and read the stored purges."""
         generation, highest = self.one("SELECT generation, highest_number FROM space")
         if generation != self.generation:
             self.forget()
@@ -97,7 +97,7 @@ class SqliteCore:
             self.generation, self.words.highest_number = generation, highest
 
     def purges(self) -> list[Purge]:
-        """Every purge that was added, oldest first."""
+        """Return every stored purge, oldest first."""
         rows = self.rows("SELECT purge FROM purges")
         return list(PurgeFilter(msgspec.json.decode(row[0], type=Purge) for row in rows).purges)
 
@@ -117,12 +117,12 @@ class SqliteCore:
         return next(iter(self.rows(statement, bindings)))
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
-        """Rows of the events table; without events in blocks."""
+        """Return rows of the events table, without events in blocks. `rest` follows the table name in the statement."""
         with translated(self.path):
             return self.connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 
     def row_of(self, key: Key | None) -> Row | None:
-        """The event with this key as a row, from the table or from a block."""
+        """Return the event with this key as a row, from the table or from a block; None if it is not stored."""
         if key is None:
             return None
         rows = self.table("WHERE writer = ? AND sequence = ?", key)
@@ -131,13 +131,13 @@ class SqliteCore:
         return rows[0] if rows else None
 
     def get(self, identifier: EventId) -> Event | None:
-        """The event with this id."""
+        """Return the event with this id, or None."""
         with self.reading():
             row = self.row_of(self.words.known_key(identifier))
             return None if row is None else self.to_event(row)
 
     def at(self, positions: Sequence[int]) -> list[Event]:
-        """The events at these positions, in order of position."""
+        """Return the events at these positions, in order of position."""
         rows = self.table("WHERE position IN (SELECT value FROM json_each(?))", (as_json(positions),))
         if self.blocks.is_used:
             rows += self.blocks.at(positions)
@@ -145,7 +145,7 @@ class SqliteCore:
         return [self.to_event(row) for row in sorted(rows, key=_POSITION)]
 
     def marks_at(self, positions: Sequence[int]) -> list[Mark]:
-        """The marks at these positions, in this order. Marks never change, so the latest ones are cached."""
+        """Return the marks at these positions, in this order. Short marks are cached."""
         known = {position: mark for position in positions if (mark := self._marks.get(position)) is not None}
         for event in self.at([position for position in positions if position not in known]):
             mark = mark_of(event)
@@ -155,16 +155,16 @@ class SqliteCore:
         return [known[position] for position in positions if position in known]
 
     def in_order(self, rows: Iterable[Row]) -> list[Event]:
-        """Rows as events by time and position, each once."""
+        """Convert rows to events, each once, ordered by time and position."""
         return [self.to_event(row) for row in sorted({row[0]: row for row in rows}.values(), key=_TIME)]
 
     def read(self, after: int, *, limit: int) -> list[Event]:
-        """The events after a position, in order of position."""
+        """Return up to `limit` events after a position, in order of position."""
         with self.reading():
             return [self.to_event(row) for row in self.rows_after(after, limit=limit)]
 
     def rows_after(self, after: int, *, limit: int) -> list[Row]:
-        """The events after a position as rows, from the table and from blocks."""
+        """Return up to `limit` events after a position as rows, from the table and from blocks."""
         rows = self.table("WHERE position > ? ORDER BY position LIMIT ?", (after, limit))
         if self.blocks.is_used:
             until = rows[-1][0] if rows and len(rows) >= limit else None
@@ -172,7 +172,7 @@ class SqliteCore:
         return rows
 
     def whole_log(self, count: Callable[[int], None] = no_progress) -> Iterator[Event]:
-        """Every event in order of position; `count` gets the size of each batch."""
+        """Yield every event in order of position; `count` is called with the size of each batch."""
         last = 0
         while batch := self.read(last, limit=READ_ROWS):
             yield from batch
@@ -183,7 +183,7 @@ class SqliteCore:
         return int(self.one("SELECT last_position FROM space")[0])
 
     def to_event(self, row: Row) -> Event:
-        """A row with COLUMNS as an event."""
+        """Convert a row with COLUMNS to an event."""
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload) = row  # fmt: skip
         if data is None:
@@ -208,7 +208,7 @@ class SqliteCore:
         )
 
     def payload_number(self, body: bytes) -> int:
-        """The number of a large payload, which is stored once by content."""
+        """Return the number of a large payload; it is stored unless an equal one is stored already."""
         name = digest(body)
         row = self.connection.execute("SELECT id FROM payloads WHERE digest = ?", (name,)).fetchone()
         if row is not None:

@@ -1,4 +1,7 @@
-"""Crystals in the embedded store: rows derived from events. Triggers also enforce the laws."""
+"""The SQLite implementation of `CrystalIndex`: rows derived from events.
+
+The laws of crystals are checked here and enforced again by triggers of the database.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
 
 
 def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
-    """Update the rows of marks and crystals for events given with their positions. Raises LawBroken."""
+    """Update the rows of marks and crystals for new events. `events` are pairs of position and event.
+
+    Raises LawBroken for a crystal that breaks a law.
+    """
     for position, event in events:
         if event.name == CRYSTAL:
             _add(connection, lookup, position, crystal_of(event))
@@ -65,7 +71,7 @@ def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[in
 
 
 def index_stored(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
-    """Update the rows for events that are stored already. A crystal that has lost a source since gets no row."""
+    """Update the rows for events that are already stored. A crystal that lost a source to a purge gets no row."""
     for position, event in events:
         try:
             index(connection, lookup, [(position, event)])
@@ -99,7 +105,7 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, crystal: Cr
 
 
 def _fact(connection: apsw.Connection, source: Event) -> Fact | None:
-    """The facts about a source; None if it cannot be a source or is a crystal without a row."""
+    """Return the facts that the laws need about a source; None if it cannot be a source or has no row."""
     if source.name == CRYSTAL:
         row = connection.execute(
             "SELECT superseded_by IS NULL FROM crystals WHERE position = ?", (source.position,)
@@ -119,7 +125,7 @@ def _is_sealed(connection: apsw.Connection, sources: Iterable[int], *, besides: 
 
 
 def _positions(lookup: Lookup, identifiers: Iterable[EventId], *, before: int) -> list[int]:
-    """The positions of those events that are stored before this position."""
+    """Return the positions of these events; those that are not stored before position `before` are left out."""
     known = filter(None, map(lookup, filter(is_id, identifiers)))
     return [event.position for event in known if event.position and event.position < before]
 
@@ -139,7 +145,7 @@ def _retract(connection: apsw.Connection, lookup: Lookup, identifier: EventId, *
 
 
 def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
-    """Mark the crystal at this position, if any, as superseded."""
+    """Mark the crystal at this position, if any, as superseded by the event at position `by`."""
     connection.execute(
         "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL", (by, position)
     )
@@ -148,7 +154,7 @@ def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
 
 
 def _positions_of(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
-    """The positions of the matching crystals that end last."""
+    """Return the positions of the matching crystals, latest end first, up to the limit of the query."""
     conditions: list[tuple[str, object]] = []
     if query.level is not None:
         conditions.append(("level = ?", LEVELS.index(query.level)))
@@ -179,7 +185,7 @@ def _positions_of(connection: apsw.Connection, query: CrystalQuery) -> list[int]
 def _unsealed_positions(
     connection: apsw.Connection, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[int]:
-    """The positions of the marks, oldest or latest first, that no live crystal has as a source."""
+    """Return the positions of marks that no live crystal has as a source, chosen as by `CrystalIndex.unsealed`."""
     condition = "is_mark" if session is None else "is_mark AND session = (SELECT id FROM sessions WHERE name = ?)"
     if after is not None:
         condition += " AND position > ?"
@@ -195,14 +201,14 @@ def _unsealed_positions(
 
 
 def _citing_positions(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
-    """The positions of all crystals above these positions, at any level, including superseded ones."""
+    """Return the positions of all crystals, live or superseded, with a direct or indirect source at these positions."""
     origins = set(positions)
     rows = connection.execute(_CITING, (as_json(sorted(origins)),))
     return sorted(row[0] for row in rows if row[0] not in origins)
 
 
 def _above_pairs(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Pairs of each of these positions and every crystal above it."""
+    """Return a pair for each of these positions and each crystal that has it as a direct or indirect source."""
     rows = connection.execute(_ABOVE, (as_json(sorted(set(positions))),))
     return [(origin, position) for origin, position in rows]
 
@@ -215,14 +221,17 @@ def clear(connection: apsw.Connection) -> None:
 
 
 def bury(connection: apsw.Connection, positions: str) -> None:
-    """Delete the crystals at or above these positions, under the authority of a purge."""
+    """Delete the rows of the crystals at these positions (a JSON list) and of all crystals that were made from them.
+
+    The caller holds the `authority` of a purge.
+    """
     buried = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
     connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (buried,))
     connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (buried,))
 
 
 def broken(connection: apsw.Connection, derived: DerivedCrystals) -> list[str]:
-    """One sentence for every row that differs from the log."""
+    """Return one sentence for each row that differs from what was derived from the log."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )
@@ -274,7 +283,7 @@ def _above(core: SqliteCore, positions: Sequence[int]) -> dict[int, frozenset[in
 
 
 class SqliteCrystals(SqliteRole):
-    """`CrystalIndex` in a file."""
+    """Implements `CrystalIndex` in a SQLite file."""
 
     query = threaded(_query)
     postings = threaded(_postings)

@@ -1,4 +1,4 @@
-"""The file of the embedded store: opening, migration, and translation of SQLite's errors."""
+"""The SQLite file of a store: opening, migration, and translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ Key = tuple[int, int]  # an id: the number of its writer, and its sequence
 Row = tuple[Any, ...]  # tables are STRICT, so a column has its declared type
 
 COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
-    parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
+    parent_sequence, depth, origin, error, data, payload"""  # of the events table; rows have this order
 MODE = 0o600  # of a new file, because its content is private. SQLite gives the write-ahead log the same mode
 OPEN_RETRY_S = 0.005
-CHECKPOINT_PAGES = 4_000  # 16 MB of write-ahead log: pages that change often are copied into the file less often
-CACHE_KIB = 16_384  # of pages; with SQLite's default of 2 MB a search in a large space reads pages again and again
+CHECKPOINT_PAGES = 4_000  # 16 MB of write-ahead log, so that pages that change often are copied less often
+CACHE_KIB = 16_384  # page cache; with SQLite's default of 2 MB a search in a large space reads pages repeatedly
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file header; a database of another program is never written to
 
 
 def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
-    """Open a store, created or migrated if necessary; read-only where writing is not permitted."""
+    """Open the SQLite file of a store; it is created or migrated if necessary.
+
+    A file that may not be written is opened read-only. SQLite's own errors are not translated here.
+    """
     if path.is_dir():
         raise NotAStore(f"{path} is a directory; give a file, such as {path / 'space.db'}")
     try:
@@ -66,14 +69,14 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
 
 
 class FileIdentity:
-    """Detects that a file was removed or replaced: SQLite would continue to write to the removed file."""
+    """Detects that the open file was removed or replaced; SQLite would continue to write to the removed file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
         self._identity = self._stat()
 
     def check(self) -> None:
-        """Raise StoreUnavailable when the path is now another file or missing."""
+        """Raise StoreUnavailable if the path names no file or another file than when this object was made."""
         if (identity := self._stat()) != self._identity:
             reason = f": {identity}" if isinstance(identity, str) else ""
             raise StoreUnavailable(
@@ -82,7 +85,7 @@ class FileIdentity:
             )
 
     def _stat(self) -> tuple[int, int] | str | None:
-        """Device and inode of the file, or the reason why they cannot be read."""
+        """Return device and inode of the file, or the reason why they cannot be read."""
         try:
             status = self._path.stat()
         except OSError as error:
@@ -101,7 +104,7 @@ def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Con
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Migrate the file to this version. Safe to run in several processes at once."""
+    """Configure the connection, and migrate the file to the current schema. Several processes may do so at once."""
     schema = load_schema("sqlite")
     version = _version(connection, path)
     if version > schema.version:
@@ -146,7 +149,7 @@ def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> N
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
-    """The schema version, read in one snapshot. Raises NotAStore for a database of another program."""
+    """Return the schema version of the file, 0 for a new file. Raises NotAStore for a database of another program."""
     connection.execute("BEGIN")
     try:
         has_tables = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
@@ -159,7 +162,7 @@ def _version(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors into ours, with the file and a remedy."""
+    """Translate SQLite errors of the `with` block into MicaError classes that name the file and a remedy."""
     try:
         yield
     except apsw.FullError as error:
@@ -187,7 +190,10 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
-    """Allow changes of the log inside the `with` block: triggers refuse them without this row."""
+    """Make the triggers of the database permit this kind of change in the `with` block.
+
+    Must be used inside a transaction, because a row in the table `authority` gives the permission.
+    """
     connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (work, microseconds(utc_now())))
     yield
     connection.execute("DELETE FROM authority WHERE work = ?", (work,))
@@ -199,5 +205,5 @@ def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[R
 
 
 def as_json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:
-    """Values as JSON for `json_each`, so that any number of them is one parameter."""
+    """Encode values as JSON for `json_each`, so that any number of values is one SQL parameter."""
     return msgspec.json.encode(values).decode()

@@ -1,4 +1,4 @@
-"""Upkeep of a file: sizes, verification, rebuilding and ageing."""
+"""The SQLite implementation of `StoreFiles`: sizes, verification, rebuilding, and compression of old events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mica.store.sqlite.log import query_events
 from mica.store.sqlite.worker import SqliteRole, threaded
 
 VERIFY_PASSES = 2  # over the whole log
-VACUUM_PAGES = 2_000  # released after an ageing step in about 10 ms; more than it frees, so that a backlog shrinks
+VACUUM_PAGES = 2_000  # free pages released after a step, in about 10 ms: more than it frees, so that a backlog shrinks
 
 _ABOVE = itemgetter(0, 8, 9)
 
@@ -90,7 +90,7 @@ def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
 
 
 def _missing(core: SqliteCore, parents: set[Key], count: Callable[[int], None]) -> list[str]:
-    """Gaps in the log: positions are assigned in order and never reused. Adds the keys of all parents to `parents`."""
+    """Return one sentence for each gap in the log, and add the keys of all parents to `parents`."""
     gaps = []
     before = 0
     while rows := core.rows_after(before, limit=READ_ROWS):
@@ -140,7 +140,7 @@ def age(core: SqliteCore, before: datetime, *, limit: int = STEP_EVENTS, at_leas
 
 
 class SqliteFiles(SqliteRole):
-    """`StoreFiles` of a file."""
+    """Implements `StoreFiles` in a SQLite file."""
 
     sizes = threaded(_sizes)
     verify = threaded(_verify)

@@ -1,4 +1,4 @@
-"""The log of a file: the one write of events, and reads by id, position and query."""
+"""The SQLite implementation of `EventLog`: appends, and reads by id, position and query."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
 
 
 def _known(core: SqliteCore, keys: Iterable[tuple[WriterId, int]]) -> set[EventId]:
-    """The ids of these events that are already stored. If all are new, this costs one lookup per writer."""
+    """Return the ids of these events that are already stored. If all are new, this costs one lookup per writer."""
     sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
     for writer, sequence in keys:
         sequences[writer].append(sequence)
@@ -102,7 +102,7 @@ def _new_place(core: SqliteCore, event: Event, own: Key, parent: ChainPlace[Key]
 
 
 def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPlace[Key] | None, position: int) -> Row:
-    """An event as a row of the table, its words interned."""
+    """Return an event as a row of the events table; its words are interned."""
     body = event.body
     is_inline = len(body) <= INLINE_BYTES_MAX
     if parent is not None:
@@ -126,7 +126,7 @@ def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPl
 
 
 def _place(core: SqliteCore, identifier: EventId) -> ChainPlace[Key] | None:
-    """The place of a stored event in its chain."""
+    """Return the lineage of a stored event; None if it is not stored."""
     if (place := core.places.get(identifier)) is not None:
         return place
     if (key := core.words.known_key(identifier)) is None:
@@ -179,7 +179,7 @@ def _latest(core: SqliteCore, query: EventQuery) -> list[Row]:
 
 
 class SqliteLog(SqliteRole):
-    """`EventLog` in a file."""
+    """Implements `EventLog` in a SQLite file."""
 
     append = threaded(_append)
     get = threaded(SqliteCore.get)

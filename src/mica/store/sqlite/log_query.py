@@ -1,4 +1,4 @@
-"""Translate a query for the embedded store: into SQL for rows, and into a filter for blocks."""
+"""Translate an event query for a SQLite store: into SQL for rows, and into a filter for events in blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mica.store.sqlite.file import as_json
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 
-MANY_CONTEXTS = 1_000  # of a session; a session without end collects contexts, and each is another index lookup
+MANY_CONTEXTS = 1_000  # in a session; a very long session collects contexts, and each costs an index lookup
 RECENT_ROWS = 20_000  # scanned first for such a session, in about 10 ms at most
 
 _MANY = "SELECT 1 FROM contexts WHERE session = (SELECT id FROM sessions WHERE name = ?) LIMIT 1 OFFSET ?"
@@ -22,7 +22,10 @@ _RECENT = "SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?"
 
 
 def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
-    """The time from which to scan first, for a session with so many contexts that a lookup for each costs more."""
+    """Return the time from which to scan recent events first, for the query of a session with very many contexts.
+
+    In such a session, looking up each context costs more than the scan. None for any other query.
+    """
     if query.session is None or query.limit is None:
         return None
     if connection.execute(_MANY, (query.session, MANY_CONTEXTS)).fetchone() is None:
@@ -34,9 +37,9 @@ def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
 def latest(
     connection: apsw.Connection, facts: TextStatistics, query: EventQuery, *, since: int | None = None
 ) -> tuple[str, list[str | int]]:
-    """The part of a statement after the table name, and its values, for the latest matching rows, latest first.
+    """Return the SQL after the table name, and its values, that selects the matching rows, latest first.
 
-    With `since`, only rows from that time on, scanned by time and not looked up by context.
+    With `since`, only rows from that time on are selected; they are scanned by time, not looked up by context.
     """
     conditions: list[str] = []
     bindings: list[str | int] = []
@@ -80,7 +83,7 @@ def latest(
 def block_filter(
     connection: apsw.Connection, words: SqliteWords, facts: TextStatistics, query: EventQuery
 ) -> BlockFilter | None:
-    """The filter of a query for blocks; None when no event in a block can match."""
+    """Return the filter that applies a query to events in blocks; None when no event in a block can match."""
     session = None
     if query.session is not None:
         row = connection.execute("SELECT id FROM sessions WHERE name = ?", (query.session,)).fetchone()
@@ -108,7 +111,7 @@ def block_filter(
 
 
 def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list[int]:
-    """The numbers of the event names that match one of these patterns."""
+    """Return the numbers of the event names that match one of these patterns."""
     compiled = [name_pattern(pattern) for pattern in patterns]
     return [
         number
@@ -118,7 +121,7 @@ def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list
 
 
 def _fits(words: SqliteWords, query: EventQuery, context: int) -> bool:
-    """True if this context meets the conditions of the query."""
+    """Return True if the context with this number meets the conditions of the query."""
     interned = words.context(context)
     return (
         query.session in (None, interned.session)

@@ -1,7 +1,8 @@
-"""The inverted index of the embedded store. New texts are stored one by one; every 4,096 texts become a volume.
+"""The inverted index of a SQLite store. New texts are stored one by one; every 4,096 texts are moved into a volume.
 
-A volume lists the places of each of its terms. It is written once, in the order of its table, and read as bit sets. A
-row per word and text would cost about twenty scattered writes for each mark.
+A volume lists, for each of its terms, the places of the texts that contain it; a place is the number of a text in its
+volume. A volume is written once, in the order of its table, and read as bit sets. One row per word and text would cost
+about twenty scattered writes for each mark.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mica.store.sqlite.bits import pack, set_bits, unpack
 from mica.store.sqlite.file import Row, as_json, insert
 
 VOLUME_TEXTS = 4_096  # every new process reads the texts outside volumes, in about 10 ms
-VOLUME_BYTES = VOLUME_TEXTS // 8  # size of a bit set of places
+VOLUME_BYTES = VOLUME_TEXTS // 8  # size of a bit set with all places of a volume
 KNOWN_BYTES_MAX = 64_000_000  # of cached bit sets: about 200 terms in a space of a million marks
 
 _decode = msgspec.json.Decoder(list[int]).decode
@@ -34,23 +35,23 @@ _OF_TERM = """SELECT volume, count, places, more FROM json_each(?) AS wanted
 
 
 def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
-    """Store the term numbers of texts, given with their positions, and make volumes when there are enough."""
+    """Store texts, given as pairs of position and term numbers, and make volumes when there are enough texts."""
     rows: list[Row] = [(position, as_json(numbers)) for position, numbers in texts]
     insert(connection, "unfiled (position, terms)", "(?, ?)", rows)
     (row,) = connection.execute("SELECT count(*) FROM unfiled")
     for _ in range(row[0] // VOLUME_TEXTS):
-        _file(connection)
+        _make_volume(connection)
 
 
-def _file(connection: apsw.Connection) -> None:
-    """Create a volume from the oldest texts outside volumes."""
+def _make_volume(connection: apsw.Connection) -> None:
+    """Move the oldest texts outside volumes into a new volume."""
     rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
     places_by_term: defaultdict[int, list[int]] = defaultdict(list)
-    often: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    repeats: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for place, (_, terms, _, _) in enumerate(rows):
         for term in _decode(terms):
             if (places := places_by_term[term]) and places[-1] == place:
-                often[term][place] = often[term].get(place, 1) + 1
+                repeats[term][place] = repeats[term].get(place, 1) + 1
             else:
                 places.append(place)
     positions = [row[0] for row in rows]
@@ -68,34 +69,34 @@ def _file(connection: apsw.Connection) -> None:
     )
     volume = connection.last_insert_rowid()
     postings = [
-        (volume, term, *encode_posting(places_by_term[term], often.get(term))) for term in sorted(places_by_term)
+        (volume, term, *encode_posting(places_by_term[term], repeats.get(term))) for term in sorted(places_by_term)
     ]
     insert(connection, "postings (volume, term, count, places, more)", "(?, ?, ?, ?, ?)", postings)
     connection.execute("DELETE FROM unfiled WHERE position <= ?", (positions[-1],))
 
 
-def encode_posting(places: Sequence[int], often: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
-    """The columns of a posting: the number of texts with a term, their places, and the counts above one."""
-    more = array("I", chain.from_iterable(often.items())).tobytes() if often else None
+def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
+    """Encode the texts of a volume that contain a term: their number, their places, and the counts above one."""
+    more = array("I", chain.from_iterable(repeats.items())).tobytes() if repeats else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
     return len(places), pack(places, VOLUME_BYTES), more
 
 
 def is_list(count: int) -> bool:
-    """True if this many places are stored as a list, because it is shorter than a bit set."""
+    """Return True if this many places are stored as a list, because it is shorter than a bit set."""
     return 8 * count <= VOLUME_BYTES
 
 
 def _places(count: int, blob: bytes) -> list[int]:
-    """The places in a column that `encode_posting` returned."""
+    """Decode the places that `encode_posting` encoded."""
     if is_list(count):
         return list(array("H", blob))
     return unpack(int.from_bytes(blob, "little"))
 
 
-def _often(more: bytes | None) -> dict[int, int]:
-    """The places where a term occurs more than once, with its counts."""
+def _repeats(more: bytes | None) -> dict[int, int]:
+    """Decode the places where a term occurs more than once, with its count at each."""
     if not more:
         return {}
     pairs = array("I", more)
@@ -106,15 +107,15 @@ def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
     """Clear the mark bits of the texts at these positions."""
     for volume, places in _places_of(connection, positions).items():
         (row,) = connection.execute("SELECT marks FROM volumes WHERE id = ?", (volume,))
-        marks = int.from_bytes(row[0], "little") & ~_set(places.values())
+        marks = int.from_bytes(row[0], "little") & ~_bit_set(places.values())
         changed = marks.to_bytes(VOLUME_BYTES, "little"), volume
         connection.execute("UPDATE volumes SET marks = ? WHERE id = ?", changed)
 
 
 def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
-    """Remove texts from the index. Each position comes with exactly the terms of its text.
+    """Remove texts from the index, given by position with exactly the numbers of their terms.
 
-    A row covers one term in a whole volume, so it is written once for all of these texts.
+    A row covers one term in a whole volume, so it is written only once for all of these texts.
     """
     unmark(connection, texts)
     connection.executemany("DELETE FROM unfiled WHERE position = ?", [(position,) for position in texts])
@@ -123,32 +124,32 @@ def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> N
         for position, place in places.items():
             for term in texts[position]:
                 of_term[term].append(place)
-        _remove_places(connection, volume, {term: _set(listed) for term, listed in of_term.items()})
+        _remove_places(connection, volume, {term: _bit_set(listed) for term, listed in of_term.items()})
 
 
 def _remove_places(connection: apsw.Connection, volume: int, removed: Mapping[int, int]) -> None:
-    """Remove bit sets of places, given by term, from a volume."""
+    """Remove places, given as a bit set for each term, from a volume."""
     rows = """SELECT term, count, places, more FROM json_each(?) AS wanted
         CROSS JOIN postings ON volume = ? AND term = wanted.value"""
     for term, count, places, more in list(connection.execute(rows, (as_json(sorted(removed)), volume))):
-        listed = _set(array("H", places)) if is_list(count) else int.from_bytes(places, "little")
+        listed = _bit_set(array("H", places)) if is_list(count) else int.from_bytes(places, "little")
         if remaining := listed & ~removed[term]:
-            often = {place: times for place, times in _often(more).items() if remaining >> place & 1}
+            repeats = {place: times for place, times in _repeats(more).items() if remaining >> place & 1}
             connection.execute(
                 "UPDATE postings SET (count, places, more) = (?, ?, ?) WHERE volume = ? AND term = ?",
-                (*encode_posting(unpack(remaining), often), volume, term),
+                (*encode_posting(unpack(remaining), repeats), volume, term),
             )
         else:
             connection.execute("DELETE FROM postings WHERE volume = ? AND term = ?", (volume, term))
 
 
-def _set(places: Iterable[int]) -> int:
-    """Places of a volume as a bit set in one integer."""
+def _bit_set(places: Iterable[int]) -> int:
+    """Return places of a volume as a bit set."""
     return int.from_bytes(pack(places, VOLUME_BYTES), "little")
 
 
 def unfiled_terms(connection: apsw.Connection) -> set[int]:
-    """The terms of the texts outside volumes."""
+    """Return the numbers of all terms of the texts outside volumes."""
     return set().union(*(_decode(terms) for (terms,) in connection.execute("SELECT terms FROM unfiled")))
 
 
@@ -159,7 +160,7 @@ def clear(connection: apsw.Connection) -> None:
 
 
 def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[int, dict[int, int]]:
-    """The volumes of these texts, each with the place of every position."""
+    """Return the volumes that contain the texts at these positions, each with the place of every position."""
     volumes = list(connection.execute("SELECT first_position, id FROM volumes ORDER BY first_position"))
     firsts = [first for first, _ in volumes]
     found: dict[int, dict[int, int]] = {}
@@ -174,16 +175,19 @@ def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[in
 
 
 def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:
-    """The index by volume, then the texts outside volumes: the last position, and the term counts by position."""
+    """Yield the content of the index: each volume, then the texts outside volumes.
+
+    Each value is the last position covered, and the count of each term by position.
+    """
     volumes = list(connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id"))
     for volume, first, offsets in volumes:
         positions = [first + offset for offset in array("I", offsets)]
         counts: dict[int, dict[int, int]] = {}
         rows = connection.execute("SELECT term, count, places, more FROM postings WHERE volume = ?", (volume,))
         for term, listed, places, more in rows:
-            often = _often(more)
+            repeats = _repeats(more)
             for place in _places(listed, places):
-                counts.setdefault(positions[place], {})[term] = often.get(place, 1)
+                counts.setdefault(positions[place], {})[term] = repeats.get(place, 1)
         yield positions[-1], counts
     rows = connection.execute("SELECT position, terms FROM unfiled")
     yield 2**63 - 1, {position: dict(Counter(_decode(terms))) for position, terms in rows if terms != "[]"}
@@ -193,32 +197,33 @@ def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, d
 
 
 class TermPlaces(NamedTuple):
-    """The places of a term in all volumes, numbered across volumes."""
+    """The places of one term in all volumes. Here, a place is the number of a text counted through all volumes."""
 
     volumes: int  # number of volumes covered
-    places: int
-    written: bytes  # the same bit set as bytes, for single lookups
-    again: bytes  # the bit set of the few places where it occurs more than once
-    repeated: array[int]  # these places in order
-    often: array[int]  # the count at each of them
+    places: int  # as a bit set
+    place_bits: bytes  # the same bit set as bytes, for single lookups
+    repeat_bits: bytes  # the bit set of the few places where the term occurs more than once
+    repeat_places: array[int]  # these places in order
+    repeat_counts: array[int]  # the count at each of them
 
     @property
     def size_bytes(self) -> int:
         """The approximate size in a cache."""
-        return 3 * len(self.written) + 8 * len(self.often)
+        return 3 * len(self.place_bits) + 8 * len(self.repeat_counts)
 
     def times(self, place: int) -> int:
-        """The count at a place where the term occurs more than once."""
-        return self.often[bisect_left(self.repeated, place)]
+        """Return the count at a place where the term occurs more than once."""
+        return self.repeat_counts[bisect_left(self.repeat_places, place)]
 
 
-Spot: TypeAlias = tuple[int, int, int, int]  # byte and bit of a place in a bit set, the place, its position in the log
+# The byte and bit of a place in a bit set, the place, and the position of its text in the log.
+Spot: TypeAlias = tuple[int, int, int, int]
 
 NOWHERE = TermPlaces(0, 0, b"", b"", array("I"), array("I"))
 
 
 class Volumes:
-    """One connection's cache of the volumes and of the newer texts outside volumes (the tail).
+    """A connection's cache of the inverted index: the volumes, and the newer texts outside volumes (the tail).
 
     A place is the number of a text, counted through all volumes and then the tail.
     """
@@ -269,7 +274,7 @@ class Volumes:
 
     @property
     def marks(self) -> int:
-        """The bit set of all marks."""
+        """The places of all marks, as a bit set."""
         return self._filed_marks | self._tail_marks << self._filed
 
     @property
@@ -277,7 +282,7 @@ class Volumes:
         return len(self._ids) * VOLUME_TEXTS
 
     def places(self, term: int) -> int:
-        """The bit set of places of a term."""
+        """Return the places of all texts that contain a term, as a bit set."""
         tail = self._tail_terms.get(term)
         filed = self._term_places(term).places
         if not tail:
@@ -291,23 +296,30 @@ class Volumes:
                 self._cache[term] = self._cache.pop(term)  # most recently used
             return known
         size = len(self._ids) * VOLUME_BYTES
-        into, again = bytearray(known.written.ljust(size, b"\0")), bytearray(known.again.ljust(size, b"\0"))
-        repeated, often = known.repeated[:], known.often[:]
+        place_bits = bytearray(known.place_bits.ljust(size, b"\0"))
+        repeat_bits = bytearray(known.repeat_bits.ljust(size, b"\0"))
+        repeat_places, repeat_counts = known.repeat_places[:], known.repeat_counts[:]
         numbers = {volume: number for number, volume in enumerate(self._ids)}
         later = as_json(self._ids[known.volumes :])
         for volume, listed, places, more in self._connection.execute(_OF_TERM, (later, term)):
             number = numbers[volume]
             if is_list(listed):
-                set_bits(into, array("H", places), start=number * VOLUME_TEXTS)
+                set_bits(place_bits, array("H", places), start=number * VOLUME_TEXTS)
             else:
-                into[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
+                place_bits[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
             if more is not None:
                 pairs = array("I", more)
-                set_bits(again, pairs[::2], start=number * VOLUME_TEXTS)
-                repeated.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
-                often += pairs[1::2]
-        places_bits = int.from_bytes(into, "little")
-        read = TermPlaces(len(self._ids), places_bits, bytes(into), bytes(again), repeated, often)
+                set_bits(repeat_bits, pairs[::2], start=number * VOLUME_TEXTS)
+                repeat_places.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
+                repeat_counts += pairs[1::2]
+        read = TermPlaces(
+            volumes=len(self._ids),
+            places=int.from_bytes(place_bits, "little"),
+            place_bits=bytes(place_bits),
+            repeat_bits=bytes(repeat_bits),
+            repeat_places=repeat_places,
+            repeat_counts=repeat_counts,
+        )
         self._cache_bytes += read.size_bytes - known.size_bytes
         self._cache.pop(term, None)
         self._cache[term] = read
@@ -316,7 +328,10 @@ class Volumes:
         return read
 
     def counts(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
-        """The counts of each term at the given places, which are in order: term to position to count."""
+        """Return how often each term occurs in the texts at these places, by term and position.
+
+        The places must be in order. Texts without the term are left out.
+        """
         end = bisect_left(places, self._filed)
         filed, tail = places[:end], [place - self._filed for place in places[end:]]
         positions = self._filed_positions(filed)
@@ -324,7 +339,7 @@ class Volumes:
         return {term: self._filed_counts(term, spots) | self._tail_counts(term, tail) for term in terms}
 
     def _filed_positions(self, places: Sequence[int]) -> list[int]:
-        """The log positions of places in volumes, which are in order."""
+        """Return the log positions of these places in volumes, which must be in order."""
         found: list[int] = []
         start = 0
         while start < len(places):
@@ -339,13 +354,13 @@ class Volumes:
         known = self._term_places(term)
         if not known.places:
             return {}
-        written, again, times = known.written, known.again, known.times
-        if not known.often:
-            return {position: 1 for byte, bit, _, position in spots if written[byte] & bit}
+        place_bits, repeat_bits, times = known.place_bits, known.repeat_bits, known.times
+        if not known.repeat_counts:
+            return {position: 1 for byte, bit, _, position in spots if place_bits[byte] & bit}
         return {
-            position: times(place) if again[byte] & bit else 1
+            position: times(place) if repeat_bits[byte] & bit else 1
             for byte, bit, place, position in spots
-            if written[byte] & bit
+            if place_bits[byte] & bit
         }
 
     def _tail_counts(self, term: int, places: Sequence[int]) -> dict[int, int]:
@@ -353,13 +368,13 @@ class Volumes:
         return {tail[place]: counts[place] for place in places if place in counts} if counts else {}
 
     def positions(self, places: int) -> list[int]:
-        """The log positions of a bit set of places."""
+        """Return the log positions of the places in a bit set."""
         every = unpack(places)
         end = bisect_left(every, self._filed)
         return self._filed_positions(every[:end]) + [self._tail[place - self._filed] for place in every[end:]]
 
     def at(self, positions: Iterable[int], *, only_marks: bool) -> list[int]:
-        """The places of the texts, or only of the marks, at these positions in the log, in order."""
+        """Return the places, in order, of the texts at these log positions; with `only_marks`, only of marks."""
         wanted = sorted(set(positions))
         found: list[int] = []
         start = bisect_left(wanted, self._first[0]) if self._first else len(wanted)
@@ -379,7 +394,7 @@ class Volumes:
         return [place for place in found if marks[place >> 3] >> (place & 7) & 1]
 
     def within(self, since: int, until: int) -> int:
-        """The bit set of the marks in a time range."""
+        """Return the places of the marks from `since` to before `until`, as a bit set."""
         parts: list[bytes] = []
         for number, (first_at, last_at) in enumerate(self._times):
             if since <= first_at and last_at < until:
@@ -407,6 +422,6 @@ class Volumes:
 
 
 def _sorted_indexes(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
-    """The indexes, plus `start`, of the wanted values in a sorted list; values not in it are skipped."""
+    """Return the index, plus `start`, of each wanted value in a sorted list; missing values are skipped."""
     end = len(listed)
     return [start + place for each in wanted if (place := bisect_left(listed, each)) < end and listed[place] == each]

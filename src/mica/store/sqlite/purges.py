@@ -1,6 +1,7 @@
-"""Purges in a file: rows become tombstones, words that no row refers to are deleted, and the file is rewritten.
+"""The SQLite implementation of `PurgeLog`.
 
-Events in blocks are turned into rows first.
+A purge turns rows of events into tombstones and deletes the interned words that no row refers to any more. Events in
+compressed blocks are turned into rows first. `scrub` rewrites the file, so that no free page contains a copy.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from mica.store.sqlite.log import EVENTS
 from mica.store.sqlite.worker import RETRY_S, SqliteRole, threaded
 from mica.words import terms
 
-BURY_BLOCKS = 4  # rewritten in one transaction, in about 100 ms, as long as an ageing step
+BURY_BLOCKS = 4  # blocks rewritten per transaction, which takes about 100 ms, like an ageing step
 READERS_S = 10  # how long `scrub` waits for readers of the write-ahead log; a normal read takes less
 
-# The tables of words, and the rows that refer to them. Sessions come after the contexts that name them.
+# For each table of interned words, the queries for rows that refer to a word. Contexts refer to sessions, so their
+# unused rows are deleted first.
 _REFERRED = {
     "names": ("SELECT 1 FROM events WHERE name = names.id", "SELECT 1 FROM block_names WHERE name = names.id"),
     "payloads": (
@@ -48,7 +50,7 @@ _NUMBERED = ("names", "contexts", "sessions", "terms")  # processes cache these 
 
 
 class SqlitePurges(SqliteRole):
-    """`PurgeLog` in a file."""
+    """Implements `PurgeLog` in a SQLite file."""
 
     all = threaded(SqliteCore.purges)
 
@@ -73,14 +75,19 @@ class SqlitePurges(SqliteRole):
         until = asyncio.get_running_loop().time() + READERS_S
         while not await self._worker.run(truncate_log):
             if asyncio.get_running_loop().time() > until:
-                problems.append(f"{path}-wal is read by another process and may hold copies; end it and purge again")
+                problems.append(
+                    f"{path}-wal is read by another process and may contain copies; end that process and purge again"
+                )
                 break
             await asyncio.sleep(random.uniform(*RETRY_S))
         return problems
 
 
 def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list[EventId]]:
-    """These ids in portions of a few blocks, one transaction each, so that other writers do not wait long."""
+    """Divide ids into portions that change only a few blocks each, so that other writers do not wait long.
+
+    The caller buries each portion in a transaction of its own.
+    """
     by_block: defaultdict[int, list[EventId]] = defaultdict(list)
     with core.reading():
         for identifier in dict.fromkeys(identifiers):
@@ -93,7 +100,7 @@ def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list
 
 
 def _block_of(core: SqliteCore, identifier: EventId) -> int:
-    """The block of an event; 0 if it is in no block."""
+    """Return the number of the block that contains an event; 0 if it is in no block."""
     key = core.words.known_key(identifier) if core.blocks.is_used else None
     position = None if key is None else core.blocks.position(*key)
     return 0 if position is None else core.blocks.place(position)
@@ -113,7 +120,7 @@ def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> 
 
 
 def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
-    """Turn events in blocks at these positions into rows again, inside a transaction; returns how many."""
+    """Move the events at these positions from blocks back into rows, inside a transaction; returns how many."""
     rows = core.blocks.take_out(positions) if core.blocks.is_used else []
     insert(core.connection, *EVENTS, [_restored(core, row) for row in rows])
     return len(rows)
@@ -129,7 +136,10 @@ def _restored(core: SqliteCore, row: Row) -> Row:
 def _replace(
     connection: apsw.Connection, events: Sequence[Event], cause: Tombstone, *, name: int, context: int
 ) -> None:
-    """Replace these rows by tombstones, which have this name and context."""
+    """Turn the rows of these events into tombstones, and delete everything that only they refer to.
+
+    `name` and `context` are the interned name and context of a tombstone.
+    """
     positions = as_json([event.position or 0 for event in events])
     connection.pragma("secure_delete", "on")  # deleted content is overwritten with zeros
     with authority(connection, "purge"):
@@ -155,7 +165,7 @@ def _replace(
 
 
 def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
-    """The numbers of the words that events at these positions refer to, by table."""
+    """Return the numbers of the interned words that the events at these positions refer to, by table."""
     chosen = "WHERE position IN (SELECT value FROM json_each(?))"
     used = {
         table: [row[0] for row in connection.execute(f"SELECT DISTINCT {column} FROM events {chosen}", (positions,))]
@@ -169,7 +179,10 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 
 
 def _unindex(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
-    """Remove events from the full-text index; returns those of their terms that no text outside volumes contains."""
+    """Remove events from the full-text index; returns the numbers of their terms.
+
+    Terms that occur in a text outside volumes are left out, because they are still in use.
+    """
     by_event = {
         event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None
     }
@@ -190,7 +203,7 @@ def _highest(connection: apsw.Connection, table: str) -> int:
 
 
 def add_purge(core: SqliteCore, purge: Purge) -> None:
-    """Record a purge and delete replies, which may quote purged content."""
+    """Store a purge, and delete the cached replies, which may quote purged content."""
     with core.writing():
         core.connection.execute(
             "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -201,13 +214,13 @@ def add_purge(core: SqliteCore, purge: Purge) -> None:
 
 
 def compact(core: SqliteCore) -> None:
-    """Rewrite the file: pages that SQLite split keep copies of old rows in their free space."""
+    """Rewrite the file, because the free space of its pages may contain copies of old rows."""
     with translated(core.path):
         core.connection.execute("VACUUM")
 
 
 def truncate_log(core: SqliteCore) -> bool:
-    """Move the write-ahead log into the file and empty it; False while another process reads it."""
+    """Copy the write-ahead log into the file and empty it; False if another process is still reading it."""
     with translated(core.path):
         busy, _, _ = next(iter(core.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
     return not busy

@@ -1,4 +1,4 @@
-"""The replies of a file."""
+"""The SQLite implementation of `ReplyTable`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mica.store.sqlite.worker import SqliteRole, threaded
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Delete all replies: the sources are asked again."""
+    """Delete all cached replies. The sources are asked again when needed."""
     connection.execute("DELETE FROM replies")
 
 
@@ -57,7 +57,7 @@ def _concepts(core: SqliteCore) -> list[str]:
 
 
 class SqliteReplies(SqliteRole):
-    """`ReplyTable` in a file."""
+    """Implements `ReplyTable` in a SQLite file."""
 
     save = threaded(_save)
     read = threaded(_read)

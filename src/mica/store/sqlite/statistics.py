@@ -1,4 +1,4 @@
-"""A connection's cache of text statistics: lengths, the marks of a session, and the terms in the texts."""
+"""A connection's cache for full-text search: the lengths of texts, the marks of a session, the texts with a term."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class TextStatistics:
         self._last = row[0]
 
     def session_marks(self, sessions: Collection[int]) -> dict[int, SessionMarks]:
-        """The marks of each of these sessions."""
+        """Return the marks of each of these sessions."""
         found = {session: known for session in sessions if (known := self._session_marks.get(session)) is not None}
         if len(found) < len(sessions):
-            whole = """SELECT session, json_group_array(at), json_group_array(position), json_group_array(length)
+            statement = """SELECT session, json_group_array(at), json_group_array(position), json_group_array(length)
                 FROM texts WHERE session IN (SELECT value FROM json_each(?)) AND is_mark GROUP BY session"""
-            rows = self._connection.execute(whole, (as_json([each for each in sessions if each not in found]),))
+            rows = self._connection.execute(statement, (as_json([each for each in sessions if each not in found]),))
             for session, *columns in rows:
                 times, positions, lengths = map(_decode, columns)
                 if times != sorted(times) or positions != sorted(positions):  # SQLite guarantees no order
@@ -96,7 +96,10 @@ class TextStatistics:
         since: datetime | None,
         until: datetime | None,
     ) -> Postings:
-        """The postings of these terms in the marks with the highest weights, and the statistics of all marks."""
+        """Return the postings of these terms in the `limit` marks with the highest weights, with statistics.
+
+        The statistics cover all marks.
+        """
         marks = self._volumes.marks
         numbers = self._numbers(wanted)
         places = {term: self._volumes.places(number) & marks for term, number in numbers.items()}
@@ -115,12 +118,12 @@ class TextStatistics:
     def postings_at(
         self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
     ) -> dict[str, tuple[Posting, ...]]:
-        """The postings of these terms at these positions, in marks only or in all texts."""
+        """Return the postings of these terms at these positions, in marks only or in all texts."""
         places = self._volumes.at(positions, only_marks=only_marks)
         return self._postings(wanted, self._numbers(wanted), places)
 
     def containing(self, wanted: Sequence[str]) -> list[int]:
-        """The positions of the events whose texts contain all of these terms."""
+        """Return the positions of all events whose texts contain all of these terms."""
         numbers = self._numbers(wanted)
         if len(numbers) < len(wanted):
             return []
@@ -136,7 +139,7 @@ class TextStatistics:
     def _postings(
         self, wanted: Sequence[str], numbers: Mapping[str, int], places: Sequence[int]
     ) -> dict[str, tuple[Posting, ...]]:
-        """The postings at these places, with the length and session of each text."""
+        """Return the postings of each term at these places, with the length and session of each text."""
         counts = self._volumes.counts(numbers.values(), places)
         texts = self._texts(set().union(*counts.values()))
         return {
@@ -149,7 +152,7 @@ class TextStatistics:
         }
 
     def _texts(self, positions: set[int]) -> dict[int, tuple[int, str | None]]:
-        """The length and session of these texts, and of other cached texts."""
+        """Return a mapping that contains length and session of the texts at these positions."""
         if unknown := sorted(each for each in positions if each not in self._known):
             if len(self._known) + len(unknown) > KNOWN_TEXTS_MAX:
                 self._known = {}

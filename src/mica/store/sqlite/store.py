@@ -1,4 +1,4 @@
-"""The embedded store: one object per role over a file and its worker thread."""
+"""The SQLite store: one object per role, which share a file and its worker thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mica.store.sqlite.worker import SqliteWorker
 
 
 class SqliteStore:
-    """A space in a file. Open it with `await SqliteStore.open(path)`."""
+    """A store in a SQLite file. Open it with `await SqliteStore.open(path)`."""
 
     def __init__(self, worker: SqliteWorker) -> None:
         self._worker = worker
@@ -50,7 +50,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
-        """The store in this file, created or migrated if necessary."""
+        """Open the store in this file; the file is created or migrated if necessary."""
         return cls(await SqliteWorker.open(path))
 
     @property

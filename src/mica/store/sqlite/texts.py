@@ -1,4 +1,4 @@
-"""The full-text index of a file: plain tables derived from the log."""
+"""The SQLite implementation of `TextIndex`: plain tables derived from the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mica.words import words
 
 
 def index(connection: apsw.Connection, interned: SqliteWords, events: Iterable[tuple[int, Event]]) -> None:
-    """Index the texts of events given with their positions."""
+    """Add the texts of events to the full-text index. `events` are pairs of position and event."""
     rows: list[Row] = []
     texts: list[tuple[int, list[str]]] = []
     ids: list[str] = []
@@ -48,7 +48,7 @@ def index(connection: apsw.Connection, interned: SqliteWords, events: Iterable[t
 
 
 def _retracted(connection: apsw.Connection, ids: Sequence[str]) -> list[int]:
-    """The indexes of those ids whose retraction was stored before the event."""
+    """Return the indexes, in this list, of the ids whose retraction is already stored."""
     if not next(iter(connection.execute("SELECT EXISTS (SELECT 1 FROM retractions)")))[0]:
         return []
     statement = "SELECT key FROM json_each(?) WHERE value IN (SELECT retracted FROM retractions)"
@@ -56,20 +56,20 @@ def _retracted(connection: apsw.Connection, ids: Sequence[str]) -> list[int]:
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Empty the index. Terms keep their numbers, which other processes cache."""
+    """Empty the index and delete all vectors. Terms keep their numbers, because other processes cache them."""
     sqlite_postings.clear(connection)
     for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table}")
 
 
 def unmark(connection: apsw.Connection, position: int) -> None:
-    """Remove the text at this position, if any, from searches: it was retracted."""
+    """Exclude the text at this position, if any, from searches of marks, because it was retracted."""
     connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (position,))
     sqlite_postings.unmark(connection, [position])
 
 
 def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
-    """One sentence for every difference between index and log, compared volume by volume."""
+    """Return one sentence for each difference between the index and the log, compared volume by volume."""
     terms = dict(iter(connection.execute("SELECT id, term FROM terms")))
     between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
     problems: list[str] = []
@@ -115,16 +115,19 @@ def _read(core: SqliteCore, positions: Sequence[int], *, neighbours: int = 2) ->
         core.statistics.refresh()
         found = _around(core.connection, core.statistics, positions, neighbours=neighbours)
         return [
-            Text(mark=mark, position=mark.position or 0, length=length, ordinal=ordinal, session_length=whole)
+            Text(mark=mark, position=mark.position or 0, length=length, ordinal=ordinal, session_length=session_length)
             for mark in core.marks_at(sorted(found))
-            for length, ordinal, whole in [found[mark.position or 0]]
+            for length, ordinal, session_length in [found[mark.position or 0]]
         ]
 
 
 def _around(
     connection: apsw.Connection, statistics: TextStatistics, positions: Sequence[int], *, neighbours: int
 ) -> dict[int, tuple[int, int, int]]:
-    """The marks at these positions and their neighbours: position to length, ordinal and the session's length."""
+    """Return the marks at these positions and their neighbours in the session, by position.
+
+    Each value is the length of the mark in words, its index in the session, and the length of the session.
+    """
     found: dict[int, tuple[int, int, int]] = {}
     by_session: defaultdict[int, list[int]] = defaultdict(list)
     chosen = (
@@ -141,7 +144,7 @@ def _around(
 
 
 class SqliteTexts(SqliteRole):
-    """`TextIndex` in a file."""
+    """Implements `TextIndex` in a SQLite file."""
 
     postings = threaded(_postings)
     postings_at = threaded(_postings_at)

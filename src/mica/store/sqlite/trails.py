@@ -1,4 +1,4 @@
-"""The trails of a file: rows that were learned from the log."""
+"""The SQLite implementation of `TrailTable`: rows that were learned from the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mica.store.sqlite.worker import SqliteRole, threaded
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Delete all trails: they are learned again."""
+    """Delete all trails. They can be learned again from the log."""
     connection.execute("DELETE FROM trails")
     connection.execute("DELETE FROM lessons")
 
@@ -63,7 +63,7 @@ def _encoded(trail: Trail) -> str:
 
 
 class SqliteTrails(SqliteRole):
-    """`TrailTable` in a file."""
+    """Implements `TrailTable` in a SQLite file."""
 
     save = threaded(_save)
     learned_up_to = threaded(_learned_up_to)

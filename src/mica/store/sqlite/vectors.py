@@ -1,4 +1,4 @@
-"""The vectors of a file."""
+"""The SQLite implementation of `VectorIndex`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _missing(core: SqliteCore, model: str, *, limit: int) -> list[tuple[int, str
 
 
 class SqliteVectors(SqliteRole):
-    """`VectorIndex` in a file."""
+    """Implements `VectorIndex` in a SQLite file."""
 
     save = threaded(_save)
     read = threaded(_read)

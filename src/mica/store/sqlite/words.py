@@ -1,4 +1,4 @@
-"""Interned words and contexts of the embedded store: each is stored once, and rows refer to it by number."""
+"""Interned words and contexts of a SQLite store: each is stored once, and rows refer to it by number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mica.words import term_of
 
 
 class SqliteWords:
-    """A connection's cache of interned words, used inside its transactions.
+    """A connection's cache of interned words and contexts, used inside its transactions.
 
     The owner calls `forget` after a rollback and after a purge, because both remove words.
     """
@@ -41,7 +41,7 @@ class SqliteWords:
     # -- Words to numbers -------------------------------------------------------------------------------------
 
     def number(self, table: str, word: str) -> int:
-        """The number of a word, which is interned if necessary."""
+        """Return the number of a word in this table; a new word is interned."""
         known = self.numbers[table]
         if (number := known.get(word)) is not None:
             return number
@@ -56,7 +56,10 @@ class SqliteWords:
         return number
 
     def term_numbers(self, words: Iterable[str]) -> Mapping[str, int]:
-        """The term numbers of these words, interned if necessary; 0 for a word without a term."""
+        """Return a mapping that contains the term number of each of these words; new terms are interned.
+
+        The number is 0 for a word without a term.
+        """
         numbers = self._term_numbers
         if len(numbers) > CACHE_ENTRIES_MAX:
             numbers.clear()
@@ -76,12 +79,12 @@ class SqliteWords:
         return numbers
 
     def key(self, identifier: EventId) -> Key:
-        """The key of an id; its writer is interned if necessary."""
+        """Return the key of an id: the number of its writer, and its sequence. A new writer is interned."""
         writer, sequence = split_id(identifier)
         return self.numbers["writers"].get(writer) or self.number("writers", writer), sequence
 
     def known_key(self, identifier: EventId) -> Key | None:
-        """The key of an id; None if its writer is unknown. Raises InvalidEvent for a malformed id."""
+        """Return the key of an id; None if its writer is unknown. Raises InvalidEvent for a malformed id."""
         writer, sequence = split_id(identifier)
         number = self.numbers["writers"].get(writer)
         if number is None:
@@ -90,7 +93,7 @@ class SqliteWords:
         return None if number is None else (number, sequence)
 
     def context_number(self, context: Context) -> int:
-        """The number of a context, which is interned if necessary."""
+        """Return the number of a context; a new context is interned."""
         last, number = self._last_context  # consecutive events usually share one, and comparing is cheaper than hashing
         if last is context:
             return number
@@ -103,7 +106,7 @@ class SqliteWords:
         return number
 
     def intern_contexts(self, wanted: Iterable[Context]) -> None:
-        """Cache the numbers of these contexts, interned if necessary. One batch takes half the time of single calls."""
+        """Cache the numbers of these contexts, and intern new ones. A batch takes half the time of single calls."""
         unknown = {context: bytes.fromhex(context.id) for context in wanted if context not in self._context_numbers}
         if not unknown:
             return
@@ -127,7 +130,10 @@ class SqliteWords:
         return (number, name, session, *values)
 
     def _next_number(self, table: str) -> int | None:
-        """A number that was never used, as other processes may cache purged ones; None if any new number will do."""
+        """Return a number that was never used, because other processes may cache the numbers of purged words.
+
+        None if no word was ever purged, so that SQLite may assign the number.
+        """
         if not self.highest_number:
             return None
         highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
@@ -136,7 +142,7 @@ class SqliteWords:
     # -- Numbers to words -------------------------------------------------------------------------------------
 
     def word(self, table: str, number: int) -> str:
-        """The word with this number."""
+        """Return the word that has this number in this table."""
         key = (table, number)
         if (word := self._words.get(key)) is None:
             word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
@@ -144,18 +150,18 @@ class SqliteWords:
         return word
 
     def id(self, writer: int, sequence: int) -> EventId:
-        """The id with this key."""
+        """Return the event id with this key."""
         return event_id(WriterId(self.word("writers", writer)), sequence)
 
     def context(self, number: int) -> Context:
-        """The context with this number."""
+        """Return the context with this number."""
         if (context := self._contexts.get(number)) is None:
             self.learn_contexts([number])
             context = self._contexts[number]
         return context
 
     def learn_contexts(self, numbers: Iterable[int]) -> None:
-        """Cache these contexts; missing ones are read in one query."""
+        """Cache the contexts with these numbers; those that are not cached yet are read in one query."""
         if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
             return
         rows = self._connection.execute(

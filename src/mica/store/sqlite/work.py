@@ -1,4 +1,7 @@
-"""The work queue of a file. A writer holds the only lock, so rows cannot change between its read and its write."""
+"""The SQLite implementation of `WorkQueue`.
+
+A write transaction holds the only write lock, so rows cannot change between its reads and its writes.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def _all(core: SqliteCore) -> list[Work]:
 
 
 class SqliteWork(SqliteRole):
-    """`WorkQueue` in a file."""
+    """Implements `WorkQueue` in a SQLite file."""
 
     plan = threaded(_plan)
     claim = threaded(_claim)

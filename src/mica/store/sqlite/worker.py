@@ -1,4 +1,4 @@
-"""The worker thread of an open file. Every call of a role runs there, and waits while another process writes."""
+"""The worker thread of an open SQLite file. All calls of a store run on it; they wait while another process writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = logging.getLogger("mica")
 
 BUSY_MS = 20  # how long the worker thread blocks for a lock; reads of this process wait behind it
 RETRY_S = 0.005, 0.03  # random delay between tries, so that writers do not retry in step
-WARN_S = 3  # after which a waiting caller is logged: most writers take some milliseconds
+WARN_S = 3  # a longer wait is logged, because most writers take only milliseconds
 
 
 class SqliteWorker:
@@ -50,12 +50,15 @@ class SqliteWorker:
         return await self._run_with_retries(partial(function, self.open_core(), *args, **kwargs))
 
     async def run_in_background(self, function: Callable[[SqliteCore], R]) -> R:
-        """Call a function on another thread with another connection, so that readers need not wait."""
+        """Call a function on a second thread with its own connection, so that readers do not wait for it.
+
+        Returns the result of the function.
+        """
         self.open_core()
         return await self._run_with_retries(partial(_with_own_core, self.path, function), self._background)
 
     def open_core(self) -> SqliteCore:
-        """The open file. Raises StoreUnavailable after the store was closed."""
+        """Return the open file. Raises StoreUnavailable after the store was closed."""
         if self.core is None:
             raise StoreUnavailable(f"the store {self.path} is closed; open it again")
         return self.core
@@ -72,7 +75,7 @@ class SqliteWorker:
         self._thread.shutdown()
 
     async def _run_with_retries(self, call: Callable[[], R], thread: ThreadPoolExecutor | None = None) -> R:
-        """Run on a thread; while another process writes, free the thread and try again."""
+        """Make a call on a thread and return its result; while another process writes, retry for up to PATIENCE_S."""
         loop = asyncio.get_running_loop()
         began, is_logged = loop.time(), False
         while True:
@@ -88,7 +91,7 @@ class SqliteWorker:
 
 
 class SqliteRole:
-    """A role of a store: its methods are functions over the open file, run on the worker thread."""
+    """Base class of the roles of a SQLite store. Their methods run on the worker thread."""
 
     def __init__(self, worker: SqliteWorker) -> None:
         self._worker = worker
@@ -97,7 +100,7 @@ class SqliteRole:
 def threaded(
     function: Callable[Concatenate[SqliteCore, P], R],
 ) -> Callable[Concatenate[SqliteRole, P], Coroutine[Any, Any, R]]:
-    """A function over the open file as a method of a role."""
+    """Turn a function of the open file into an async method of a role that calls it on the worker thread."""
 
     async def run(role: SqliteRole, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await role._worker.run(function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The contract that every store keeps: one suite per role, and `StoreContract` with all of them."""
+"""The tests that every store must pass: one suite per role, and `StoreContract` with all of them."""
 
 from mica.testing.contract.store import StoreContract
 

@@ -1,4 +1,4 @@
-"""The promises of `ChainIndex`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `ChainIndex`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mica.testing.builders import build
 
 
 class ChainContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `ChainIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_chain_has_the_events_of_one_root_or_correlation(self, store: Store) -> None:
-        """keeps: E-30. A chain has no other events, however old."""
+        """keeps: E-30. A chain contains no unrelated events."""
         root = build(1)
         child = build(2, parent=root)
         elsewhere = Context(correlation="req-1")

@@ -1,4 +1,4 @@
-"""The promises of `CrystalIndex`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `CrystalIndex`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draft_of(
     text: str = "the cookie is set before the redirect",
     supersedes: Sequence[Event] = (),
 ) -> CrystalDraft:
-    """Return a crystal of these marks or crystals that keeps every law if they do."""
+    """Return the draft of a crystal with these marks or crystals as its sources. It keeps every law if they do."""
     crystals = [crystal_of(source) if source.name == CRYSTAL else None for source in sources]
     cited = [
         source.id if crystal is None else crystal.insight[0].sources[0]
@@ -97,7 +97,7 @@ _TEXTS: dict[Level, str] = {
 
 
 def _mutations(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
-    """Return possible changes by field; most of them break a law."""
+    """Return possible changes of a draft, by field; most of them break a law."""
     return {
         "sources": st.sampled_from([(), draft.sources[:1], (*draft.sources, *known[:1]), (*draft.sources, "no id")]),
         "insight": st.sampled_from([(), (Statement("the", ()),), (Statement("the", tuple(known[-1:])),)]),
@@ -113,7 +113,7 @@ def _mutations(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.Se
 
 @st.composite
 def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
-    """Marks, retractions and crystals of every kind to append one by one; about half of the crystals break a law."""
+    """Generate marks, retractions and crystals, to append one by one; about half of the crystals break a law."""
     derived = DerivedCrystals()
     events: History = []
     for sequence in range(1, draw(st.integers(1, max_size)) + 1):
@@ -175,7 +175,7 @@ def _propose(
 
 
 class CrystalContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `CrystalIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_crystal_reads_back_equal(self, store: Store) -> None:
         """keeps: B-01, B-02, B-03, B-04, B-05, B-07"""
@@ -193,7 +193,10 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_every_level_has_its_sources_time_range_and_cost(self, store: Store) -> None:
-        """keeps: B-01, B-04, B-05, B-07. One frozen type; marks below a session, sessions below a day."""
+        """keeps: B-01, B-04, B-05, B-07.
+
+        Crystals of all levels have one frozen type. A session has marks as its sources, a day has sessions.
+        """
         marks = [build_mark(number) for number in (1, 2, 3)]
         session = build_crystal(4, draft_of(marks))
         day = build_crystal(5, draft_of([session], level="day", period="day:x", text=_TEXTS["day"]))
@@ -277,7 +280,7 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_no_source_has_two_live_crystals(self, store: Store) -> None:
-        """keeps: TB-06. A sealed source stays sealed until a later crystal supersedes the first."""
+        """keeps: TB-06. A source of a live crystal becomes free when a later crystal supersedes the first."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         first = build_crystal(4, draft_of(marks[:2]))
         await store.log.append([*marks, first])
@@ -296,7 +299,7 @@ class CrystalContract:
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
 
     async def test_a_tree_crystal_does_not_seal_its_marks(self, store: Store) -> None:
-        """keeps: B-20. A crystal over a causal tree seals nothing."""
+        """keeps: B-20. Marks of a tree crystal (over a tree of causes) can become sources of another crystal."""
         marks = [build_mark(1), build_mark(2)]
         tree = build_crystal(3, draft_of(marks, period=f"tree:{marks[0].id}"))
         await store.log.append([*marks, tree])
@@ -305,7 +308,7 @@ class CrystalContract:
         assert len(await store.crystals.query(CrystalQuery())) == 2
 
     async def test_a_retracted_mark_is_not_searchable(self, store: Store) -> None:
-        """keeps: B-43. It stays in the log; no search finds it and no crystal may cite it."""
+        """keeps: B-43. The mark stays in the log, but no search finds it and no new crystal may cite it."""
         marks = [build_mark(1, "cookie one"), build_mark(2, "cookie two")]
         await store.log.append(marks)
         await store.log.append([build(3, RETRACTED, {"mark": marks[0].id, "reason": "wrong"}, parent=marks[0])])
@@ -321,7 +324,7 @@ class CrystalContract:
             await store.files.rebuild()
 
     async def test_a_crystal_is_stale_when_one_of_its_sources_is_gone(self, store: Store) -> None:
-        """keeps: B-43, K-19. The source may be a retracted mark or a superseded crystal; crystals can be retracted."""
+        """keeps: B-43, K-19. The source is a retracted mark or a superseded crystal. Crystals can be retracted, too."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
         await store.log.append([*marks, first, other])
@@ -344,7 +347,7 @@ class CrystalContract:
         assert len(await store.crystals.query(CrystalQuery(level="session", is_sealed=False))) == 2
 
     async def test_uncovered_marks_are_filtered_by_session_position_and_limit(self, store: Store) -> None:
-        """keeps: B-19. Many waiting marks hide no others."""
+        """keeps: B-19. Marks behind a long queue of other marks can still be selected."""
         marks = [build_mark(number, session=f"s{number % 2}") for number in range(1, 7)]
         await store.log.append(marks)
         assert [event.id for event in await store.crystals.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
@@ -362,7 +365,7 @@ class CrystalContract:
         assert await store.crystals.unsealed(limit=9, after=max(places)) == []
 
     async def test_crystals_are_filtered_by_level_period_and_time(self, store: Store) -> None:
-        """keeps: B-26. A limit selects the crystals that end last, oldest first."""
+        """keeps: B-26. With a limit, the crystals that end last are returned, oldest first."""
         drafts: list[CrystalDraft] = []
         for number in range(1, 6):
             mark = build_mark(number, session=f"s{number}", after_s=number * 60)
@@ -382,7 +385,7 @@ class CrystalContract:
         assert await periods(CrystalQuery(level="week")) == []
 
     async def test_crystals_above_a_mark_are_listed_at_every_level(self, store: Store) -> None:
-        """keeps: B-13. A purge follows these links upwards."""
+        """keeps: B-13. A purge uses this list to find the crystals that may quote a purged mark."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         both = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
@@ -405,7 +408,7 @@ class CrystalContract:
         assert await store.crystals.above([]) == {}
 
     async def test_postings_of_crystals_are_separate_from_those_of_marks(self, store: Store) -> None:
-        """keeps: B-65. Postings cover the matching crystals with all their text and topics."""
+        """keeps: B-65. Postings of crystals cover their text and their topics."""
         marks = [build_mark(1), build_mark(2)]
         first = build_crystal(3, draft_of(marks[:1], text="the cookie jar"))
         draft = draft_of(marks, text="a cookie", supersedes=[first])
@@ -442,7 +445,7 @@ class CrystalContract:
         assert await store.crystals.query(CrystalQuery(is_live=None)) == []
 
     async def test_verify_reports_a_crystal_with_a_purged_source(self, store: Store) -> None:
-        """keeps: B-13. It is no longer listed at any level, and verify reports it until it is purged, too."""
+        """keeps: B-13. Such a crystal is not listed at any level, and verify reports it until it is purged, too."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks))
         day = build_crystal(4, draft_of([session], level="day", period="day:x", text="the cookie"))
@@ -463,7 +466,7 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_a_purged_retraction_or_crystal_keeps_its_effect(self, store: Store) -> None:
-        """keeps: K-53. A tombstone keeps the ids of superseded or retracted events, and nothing else."""
+        """keeps: K-53. Its tombstone contains only the ids that it superseded or retracted, besides the purge."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
@@ -498,7 +501,7 @@ class CrystalContract:
             await store.files.rebuild()
 
     async def test_a_crystal_must_come_after_its_sources(self, store: Store) -> None:
-        """keeps: B-14. So no crystal can be its own source."""
+        """keeps: B-14. Therefore no crystal can be its own source, directly or indirectly."""
         marks = [build_mark(1), build_mark(2)]
         session = build_crystal(3, draft_of(marks[:1]))
         own = draft_of(marks[1:], period="session:own")

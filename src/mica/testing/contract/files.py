@@ -1,4 +1,4 @@
-"""The promises of `StoreFiles`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `StoreFiles`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mica.testing.builders import START_AT, build
 
 
 class FilesContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `StoreFiles`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_rebuild_changes_no_answer(self, store: Store) -> None:
-        """keeps: U-07. Indexes are projections of the log."""
+        """keeps: U-07. Indexes are derived from the log alone."""
         events = [build(n, "mark", {"text": f"cookie {n}"}, context=Context(session="s1")) for n in range(1, 6)]
         await store.log.append(events)
         before = (
@@ -38,7 +38,10 @@ class FilesContract:
         assert await store.files.verify() == []
 
     async def test_ageing_changes_no_answer(self, store: Store) -> None:
-        """keeps: E-03, E-30, K-43. Readers see one log of rows and blocks; later events relate to aged ones."""
+        """keeps: E-03, E-30, K-43.
+
+        Reads return compressed events like all others, and new events can repeat them or be their children.
+        """
         here = Context(session="s1", agent="scout", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=here)
         child = build(2, "tool.failed", {"text": "x" * 20_000}, parent=root, context=here, error=True)

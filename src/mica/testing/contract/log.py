@@ -1,4 +1,4 @@
-"""The promises of `EventLog`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `EventLog`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mica.testing.builders import START_AT, build
 
 
 class LogContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `EventLog`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_many_events_are_read_at_once_in_the_requested_order(self, store: Store) -> None:
-        """keeps: B-13. Each event once; unknown ids are skipped."""
+        """keeps: B-13. Each event is returned once, and unknown ids are skipped."""
         events = [build(number) for number in range(1, 5)]
         await store.log.append(events)
 
@@ -28,7 +28,7 @@ class LogContract:
         assert await store.log.get_many([]) == []
 
     async def test_appended_events_read_back_equal(self, store: Store) -> None:
-        """keeps: E-02, E-05, TE-05. Content, context, lineage and provenance survive at any size."""
+        """keeps: E-02, E-05, TE-05. Content of any size, context, lineage and origin are stored unchanged."""
         context = Context(session="s1", agent="scout", user="ann", task="login", labels=(("branch", "main"),))
         root = build(1, "tool.ran", {"n": 1, "f": 0.5, "none": None, "nul": "a\0b", "list": [1, "x", {"y": []}]})
         child = build(
@@ -43,7 +43,7 @@ class LogContract:
         assert await store.log.at(2) == await store.log.get(child.id)
 
     async def test_append_of_the_same_event_counts_as_repeated(self, store: Store) -> None:
-        """keeps: TE-03. Idempotent by id."""
+        """keeps: TE-03. An append is idempotent: a known id with equal content changes nothing."""
         event = build(1, data={"text": "once"})
         await store.log.append([event])
 
@@ -51,7 +51,7 @@ class LogContract:
         assert [found.id for found in await store.log.query(EventQuery())] == [event.id, build(2).id]
 
     async def test_append_of_other_content_under_a_known_id_is_refused(self, store: Store) -> None:
-        """keeps: TE-03. Nothing is ever replaced."""
+        """keeps: TE-03. A stored event is never replaced."""
         event = build(1, data={"n": 1})
         await store.log.append([event])
 
@@ -106,14 +106,14 @@ class LogContract:
         assert [event.id for event in await store.chains.descendants(root.id)] == [child.id]
 
     async def test_a_mark_without_text_is_refused(self, store: Store) -> None:
-        """keeps: U-01. Every stored mark can be read as a mark."""
+        """keeps: U-01. Every stored event that is named "mark" can be decoded as a mark."""
         broken: list[dict[str, object]] = [{}, {"text": 3}, {"text": "x", "tags": 5}]
         for data in broken:
             with pytest.raises(InvalidEvent, match="not a mark"):
                 await store.log.append([build(1, "mark", data)])
 
     async def test_equal_contexts_are_stored_once(self, store: Store) -> None:
-        """keeps: E-02, E-25, TE-06, K-42. Contexts are really shared."""
+        """keeps: E-02, E-25, TE-06, K-42. Forty events with two different contexts store two contexts."""
         contexts = [Context(session=f"s{number % 2}", agent="scout") for number in range(40)]
 
         await store.log.append([build(number, context=context) for number, context in enumerate(contexts)])
@@ -161,7 +161,7 @@ class LogContract:
         assert [event.position for event in await store.log.query(query)] == [2, 3]
 
     async def test_events_are_ordered_by_time_and_then_by_position(self, store: Store) -> None:
-        """A clock that jumps back loses nothing and breaks no chain."""
+        """A clock that jumps back loses no events and breaks no links between parents and children."""
         first = build(1, after_s=100)
         await store.log.append([first, build(2, after_s=50, parent=first), build(3, after_s=50)])
 
@@ -169,7 +169,7 @@ class LogContract:
         assert [event.position for event in await store.chains.descendants(first.id)] == [2]
 
     async def test_name_patterns_match_whole_names(self, store: Store) -> None:
-        """keeps: E-29, TE-18. Wildcards; an error is a field, not a name."""
+        """keeps: E-29, TE-18. Patterns may contain wildcards. Errors are selected by a field, not by their name."""
         names = ["file.read", "file.read.again", "profile.read", "shell.run", "error_free"]
         await store.log.append([build(n, name, error=name == "shell.run") for n, name in enumerate(names, start=1)])
 
@@ -201,7 +201,7 @@ class LogContract:
             await store.log.query(EventQuery(text="the"))
 
     async def test_the_log_is_read_in_commit_order_from_any_place(self, store: Store) -> None:
-        """keeps: TE-19. A reader that remembers its position misses nothing and sees nothing twice."""
+        """keeps: TE-19. A reader that remembers its position misses no event and sees none twice."""
         await store.log.append([build(n, after_s=-n) for n in range(1, 6)])
 
         assert [event.position for event in await store.log.read(0, limit=3)] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""The promises of `AppendNotices`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `AppendNotices`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mica.testing.builders import build
 
 
 class NoticesContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `AppendNotices`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_listener_can_be_removed_twice(self, store: Store) -> None:
-        """A notification is a hint: an engine may send none."""
+        """The test requires no notification, because an engine may send none."""
         rings: list[None] = []
         end = store.notices.listen(lambda: rings.append(None))
 

@@ -1,4 +1,4 @@
-"""The promises of `PurgeLog`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `PurgeLog`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from mica.words import terms
 
 
 class PurgeContract:
-    """Part of the contract of a store."""
+    """Tests of `PurgeLog`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_buried_event_leaves_only_its_place_in_the_log(self, store: Store) -> None:
         """keeps: K-53, U-08, TE-16.
 
-        Id, position, time and lineage stay, with the reason; content and data that no other event uses are removed.
+        Id, position, time and lineage remain, with the reason; the content is removed, and all data that no other event
+        uses.
         """
         context = Context(session="s1", agent="ann", user="u1", correlation="c1", labels=(("branch", "main"),))
         root = build(1, "mark", {"text": "secret plan"}, context=context, error=True)
@@ -49,7 +50,7 @@ class PurgeContract:
         assert await store.files.verify() == []
 
     async def test_a_purged_event_never_comes_back(self, store: Store) -> None:
-        """keeps: U-08. Appending it again, as a second import or fold does, counts as repeated."""
+        """keeps: U-08. Appending the event again, as a second import does, counts as repeated."""
         event, other = build(1, data={"n": 1}), build(2)
         await store.log.append([event, other])
         await store.purges.bury([event.id], TOMBSTONE)
@@ -61,12 +62,12 @@ class PurgeContract:
 
     async def test_a_tombstone_with_content_is_refused(self, store: Store) -> None:
         named = Context(session="s1")
-        whole: dict[str, object] = {"purge": TOMBSTONE.purge, "reason": "x"}
+        valid: dict[str, object] = {"purge": TOMBSTONE.purge, "reason": "x"}
         for broken in (
             build(1, "event.purged", {}),
-            build(1, "event.purged", whole | {"text": "left"}),
-            build(1, "event.purged", whole, context=named),
-            build(1, "event.purged", whole | {"purge": "nobody"}),
+            build(1, "event.purged", valid | {"text": "left"}),
+            build(1, "event.purged", valid, context=named),
+            build(1, "event.purged", valid | {"purge": "no id"}),
         ):
             with pytest.raises(InvalidEvent):
                 await store.log.append([broken])
@@ -92,7 +93,7 @@ class PurgeContract:
         assert await store.files.verify() == []
 
     async def test_an_event_purged_on_arrival_leaves_no_context(self, store: Store) -> None:
-        """keeps: U-08. The context is content, too; neither a first nor a repeated append stores it."""
+        """keeps: U-08. The context may be private, too, so neither the first nor a repeated append stores it."""
         await store.log.append([build(1), build(2, "event.purged", {"purge": TOMBSTONE.purge, "reason": "x"})])
         before = await store.files.sizes()
         purge = Selection(session="s1").to_purge(at=START_AT + timedelta(seconds=10), tombstone=TOMBSTONE)
@@ -106,7 +107,7 @@ class PurgeContract:
         assert ((await store.files.sizes()).contexts, await store.chains.agents()) == (before.contexts, [])
 
     async def test_a_purged_word_can_be_used_again(self, store: Store) -> None:
-        """The numbers of interned words are not mixed up."""
+        """Each event gets its own words back, even when words are reused or added after a purge."""
         context = Context(session="s1", agent="ann")
         first = build(1, "one.name", {"text": "first words"}, context=context)
         await store.log.append([build(5), first])
@@ -122,7 +123,7 @@ class PurgeContract:
         assert await store.files.verify() == []
 
     async def test_a_selection_matches_alike_by_every_search_path(self, store: Store) -> None:
-        """Every search path finds each matching event once, also beyond one batch."""
+        """`find` returns each matching event once for every kind of condition, also with more than one batch."""
         contexts = [Context(session=f"s{n % 3}", agent=f"a{n % 2}", user="ann") for n in range(6)]
         events = [
             build(n, data={"n": f"key-{n}."}, context=contexts[n % 6], after_s=n // 2_000) for n in range(1, 2_501)

@@ -1,4 +1,4 @@
-"""The promises of `ReplyTable`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `ReplyTable`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mica.testing.builders import START_AT, TOMBSTONE, build
 
 
 def build_reply(concept: str = "judgment:code_review:ä 1", source: str = "app", *, after_s: float = 0) -> Reply:
-    """Build a complete reply."""
+    """Return a reply with all fields set."""
     at = START_AT + timedelta(seconds=after_s)
     return Reply(concept=concept, source=source, at=at, position=7, declared="1", body=b'[{"text":"z\xc3\xbcrich"}]')
 
 
 class ReplyContract:
-    """Part of the contract of a store."""
+    """Tests of `ReplyTable`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_replies_read_back_by_their_concept(self, store: Store) -> None:
         assert await store.replies.read("judgment:code_review:ä 1") == []
@@ -52,7 +52,7 @@ class ReplyContract:
         assert [len(await store.replies.read(f"a:b:{number}")) for number in range(4)] == [0, 0, 1, 1]
 
     async def test_a_purge_removes_replies_for_good(self, store: Store) -> None:
-        """keeps: U-08. Also if a source answers during the purge, because its reply may quote purged text."""
+        """keeps: U-08. A reply that arrives during the purge is not stored, because it may quote purged text."""
         secret = build(1, "test.happened", {"text": "secret"})
         await store.log.append([secret, build(2)])
         before = store.purges.generation
@@ -66,7 +66,7 @@ class ReplyContract:
         assert await store.replies.save([build_reply()], generation=store.purges.generation)
 
     async def test_a_reply_with_a_purged_value_is_not_stored(self, store: Store) -> None:
-        """keeps: U-08, K-53. Neither an earlier reply nor a new one that still contains it, in any spelling."""
+        """keeps: U-08, K-53. The purge empties the cache; a new reply with the value, in any spelling, is skipped."""
         leaked = msgspec.structs.replace(build_reply(), body=b'{"fragments":[{"text":"in\\nZ\\u00fcrich"}]}')
         other = build_reply("a:b:2")
         other = msgspec.structs.replace(other, body=b'{"fragments":[{"text":"in Basel"}]}')

@@ -1,4 +1,4 @@
-"""The promises of `Store`: those of all its roles, and closing."""
+"""Tests of the promises of `Store`: those of all its roles, and of closing it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mica.testing.contract.work import WorkContract
 
 
 class ClosingContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `Store.close`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_every_call_of_a_closed_store_is_refused(self, store: Store) -> None:
         await store.close()
@@ -49,4 +49,4 @@ class StoreContract(
     PurgeContract,
     FilesContract,
 ):
-    """Inherit, and add a fixture `store` that yields a new, empty store. Each role also has its own suite."""
+    """All tests that a store must pass. Inherit, and add a fixture `store` that yields a new, empty store."""

@@ -1,4 +1,4 @@
-"""The promises of `TextIndex`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `TextIndex`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mica.words import terms
 
 
 class TextContract:
-    """Part of the contract of a store."""
+    """Tests of `TextIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_postings_count_terms_of_marks_only(self, store: Store) -> None:
         session = Context(session="s1")
@@ -52,7 +52,7 @@ class TextContract:
         assert await store.texts.read([99]) == []
 
     async def test_postings_with_a_limit_list_the_best_marks_and_count_all(self, store: Store) -> None:
-        """A query for a common word costs no more than its limit; rare words count more."""
+        """Rare words count more than common ones, and the statistics cover the marks beyond the limit."""
         texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
         await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
         query_terms = [*terms("common often rare"), "unheard"]
@@ -85,7 +85,7 @@ class TextContract:
         assert await listed(3, one=0.1) == [1, 31, 32]
 
     async def test_text_statistics_follow_the_log(self, store: Store) -> None:
-        """Statistics and neighbours are current after every kind of change."""
+        """Statistics and neighbours are up to date after every kind of change."""
 
         async def statistics() -> tuple[int, int, list[tuple[int, int, int]]]:
             found = await store.texts.postings(["cooki"])

@@ -1,4 +1,4 @@
-"""The promises of `TrailTable`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `TrailTable`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def build_trail(slug: str, *paths: str, shape: str = "fix-login", runs: int = 1,
 
 
 class TrailContract:
-    """Part of the contract of a store."""
+    """Tests of `TrailTable`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_trails_read_back_as_they_were_learned(self, store: Store) -> None:
-        """keeps: A-05. Including steps with ranges, figures and measurements."""
+        """keeps: A-05. Steps with line ranges, figures and measurements read back, too."""
         assert await store.trails.query(TrailQuery()) == []
         assert (await store.trails.learned_up_to()).position == 0
         lesson = msgspec.structs.replace(await store.trails.learned_up_to(), position=7)
@@ -69,7 +69,7 @@ class TrailContract:
         assert await slugs(TrailQuery(limit=None)) == ["three", "two", "one"]
 
     async def test_trails_are_replaced_only_by_later_ones(self, store: Store) -> None:
-        """keeps: A-22. Of two processes that learn at once, the one that read more counts."""
+        """keeps: A-22. If two processes learn at once, the trails learned from more of the log are stored."""
         now = await store.trails.learned_up_to()
         await store.trails.save([build_trail("old")], msgspec.structs.replace(now, position=1))
         assert await store.trails.save([build_trail("new")], msgspec.structs.replace(now, position=2))
@@ -77,7 +77,7 @@ class TrailContract:
         assert [trail.slug for trail in await store.trails.query(TrailQuery())] == ["new"]
 
     async def test_a_purge_removes_trails_for_good(self, store: Store) -> None:
-        """keeps: U-08. Also if another process is learning from the events during the purge."""
+        """keeps: U-08. Trails that another process was learning during the purge are not stored either."""
         secret = build(1, "file.read", {"path": "secret.py"})
         await store.log.append([secret, build(2)])
         begun = msgspec.structs.replace(await store.trails.learned_up_to(), position=2)
@@ -91,7 +91,7 @@ class TrailContract:
         assert await store.trails.save([build_trail("other")], await store.trails.learned_up_to())
 
     async def test_rebuild_removes_trails(self, store: Store) -> None:
-        """They are derived and can be learned again."""
+        """Trails are derived from the log and can be learned again."""
         await store.log.append([build(1)])
         await store.trails.save(
             [build_trail("login")], msgspec.structs.replace(await store.trails.learned_up_to(), position=1)

@@ -1,4 +1,4 @@
-"""The promises of `VectorIndex`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `VectorIndex`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mica.testing.builders import TOMBSTONE, build
 
 
 class VectorContract:
-    """Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `VectorIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
-        """keeps: K-34, K-59. Vectors are stored with the name of their model; models are never mixed."""
+        """keeps: K-34, K-59. Vectors are stored with the name of their model, and read for one model at a time."""
         await store.log.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
         await store.log.append([build(4, "tool.ran", {"text": "no mark"})])
 
@@ -28,7 +28,7 @@ class VectorContract:
         assert await store.vectors.read("other", limit=9) == Vectors(1, ((1, b"ein"),))
 
     async def test_a_purge_removes_vectors_for_good(self, store: Store) -> None:
-        """keeps: U-08. Also if a model is encoding a mark while it is purged."""
+        """keeps: U-08. A vector that is computed while its mark is purged is not stored afterwards."""
         marks = [build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2)]
         await store.log.append(marks)
         await store.vectors.save("m", {1: b"one", 2: b"two"})
@@ -40,7 +40,7 @@ class VectorContract:
         assert await store.vectors.missing("m", limit=9) == []
 
     async def test_rebuild_removes_vectors(self, store: Store) -> None:
-        """They are derived and can be computed again."""
+        """Vectors are derived from marks and can be computed again."""
         await store.log.append([build(1, "mark", {"text": "one"})])
         await store.vectors.save("m", {1: b"one"})
 

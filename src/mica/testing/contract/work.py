@@ -1,4 +1,4 @@
-"""The promises of `WorkQueue`, as tests that run unchanged on every engine."""
+"""Tests of the promises of `WorkQueue`, which run unchanged on every engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease longer than a test, 
 
 
 class WorkContract:
-    """Part of the contract of a store."""
+    """Tests of `WorkQueue`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_due_work_is_claimed_by_one_owner(self, store: Store) -> None:
         """keeps: K-56. Several processes share background work, and none of it is done twice."""
@@ -34,7 +34,7 @@ class WorkContract:
         assert await store.work.all() == []
 
     async def test_the_most_overdue_work_of_the_requested_kinds_comes_first(self, store: Store) -> None:
-        """A process requests the kinds it knows, so an older version claims no unknown work."""
+        """A process requests only the kinds that it can do, so an older version of mica claims no unknown work."""
         for n, (kind, about) in enumerate([("age", ""), ("crystallize", "s2"), ("crystallize", "s1"), ("evolve", "")]):
             await store.work.plan(kind, about=about, due_at=START_AT - timedelta(minutes=n))
 
@@ -53,7 +53,7 @@ class WorkContract:
         assert [work.due_at for work in await store.work.all()] == [START_AT + timedelta(minutes=3)]
 
     async def test_work_planned_while_it_is_held_is_done_once_more(self, store: Store) -> None:
-        """Changes after the holder's last look are not missed."""
+        """Otherwise, changes that came after the holder had read its input would be missed."""
         await store.work.plan("age", due_at=START_AT)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
@@ -67,7 +67,7 @@ class WorkContract:
     async def test_a_late_first_plan_does_not_change_planned_work(self, store: Store) -> None:
         """keeps: K-56.
 
-        A slow process that saw no plan does not repeat work that another has planned and done since.
+        A process that read the queue before the work was planned does not repeat it after another process has done it.
         """
         await store.work.plan("age", due_at=START_AT, only_new=True)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
@@ -79,7 +79,7 @@ class WorkContract:
         assert await store.work.all() == [Work(kind="age", due_at=START_AT + HOUR)]
 
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
-        """keeps: K-56. A dead holder blocks nothing for ever, and a late holder gets an error."""
+        """keeps: K-56. A crashed holder does not block the work for ever, and a late holder gets an error."""
         await store.work.plan("age", due_at=START_AT)
         first = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
         # The same owner makes another claim.
@@ -125,7 +125,7 @@ class WorkContract:
         assert await store.work.all() == []
 
     async def test_concurrent_claims_share_the_work(self, store: Store) -> None:
-        """keeps: U-03. Each piece of work goes to one of them."""
+        """keeps: U-03. Each piece of work is claimed once."""
         for n in range(20):
             await store.work.plan("crystallize", about=f"s{n}", due_at=START_AT)
 
