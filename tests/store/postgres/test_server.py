@@ -133,6 +133,30 @@ async def test_an_older_schema_is_migrated_by_its_owner_only(
         await connection.execute(f"DROP SCHEMA {name} CASCADE")
 
 
+async def test_the_schema_of_the_first_version_is_migrated_with_its_events_and_rights(server: LocalPostgres) -> None:
+    """keeps: E-08. Roles that were admitted before keep their rights, and others can be admitted."""
+    name, old = server.unused_schema(), gzip.decompress(FIRST_SCHEMA.read_bytes()).decode()
+    async with connected(server.dsn(role=OWNER)) as connection, connection.transaction():
+        await connection.execute(f"CREATE SCHEMA {name}; SET LOCAL search_path = {name}, pg_temp")
+        await connection.execute(old)
+        await connection.execute(f"INSERT INTO migrations (version) VALUES ({SCHEMA.first}); SELECT admit('{APP}')")
+        await connection.execute(f"INSERT INTO spaces (id, name, created_at) VALUES ('shop', 'shop', 0)")
+    async with connected(server.dsn()) as connection:
+        await connection.execute(f"UPDATE {name}.spaces SET role = '{APP}'")
+
+    await prepare(server.address(role=OWNER, schema=name), admitted=(OTHER,))
+
+    for role, space in ((APP, "shop"), (OTHER, "bakery")):
+        async with opened(server.address(role=role, schema=name, space=space)) as store:
+            event = build(1, "mark", {"text": "after the migration"})
+            assert await store.log.append([event]) == Appended(stored=1)
+            assert [each.id for each in await store.log.read(0, limit=9)] == [event.id]
+            assert await store.files.verify() == []
+    async with connected(server.dsn()) as connection:
+        assert await connection.fetchval(f"SELECT max(version) FROM {name}.migrations") == SCHEMA.version
+        await connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
 async def test_a_foreign_schema_is_left_alone(server: LocalPostgres) -> None:
     async with connected(server.dsn()) as connection:
         await connection.execute(

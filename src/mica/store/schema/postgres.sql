@@ -134,16 +134,16 @@ CREATE TABLE events_later PARTITION OF events FOR VALUES FROM (2524608000000000)
 -- Sets fixed planner estimates for a table, independent of the statistics: space and time are not selective, and a
 -- position selects one row. Otherwise the planner assumes that a space that has grown since the last ANALYZE is empty,
 -- and may choose any index or none; a thousand lookups then read the whole space a thousand times.
-CREATE FUNCTION estimate(walled text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION estimate(of_table text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    told text;
+    of_column text;
 BEGIN
-    FOR told IN SELECT attname FROM pg_attribute
-        WHERE attrelid = walled::regclass AND attname IN ('space', 'at', 'position') AND NOT attisdropped
+    FOR of_column IN SELECT attname FROM pg_attribute
+        WHERE attrelid = of_table::regclass AND attname IN ('space', 'at', 'position') AND NOT attisdropped
     LOOP
         EXECUTE format(
             'ALTER TABLE %1$I ALTER COLUMN %2$I SET (n_distinct = %3$s, n_distinct_inherited = %3$s)',
-            walled, told, CASE told WHEN 'position' THEN -1 ELSE 1 END
+            of_table, of_column, CASE of_column WHEN 'position' THEN -1 ELSE 1 END
         );
     END LOOP;
 END
@@ -269,24 +269,7 @@ BEGIN
 END
 $$;
 
--- Grants a role that does not own the schema the rights it needs. The owner calls it: SELECT mica.admit('app').
-CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
-    EXECUTE format('GRANT SELECT ON migrations TO %s', role);
-    EXECUTE format(
-        'GRANT SELECT, INSERT (id, name, created_at), UPDATE (last_position) ON spaces TO %s', role
-    );
-    EXECUTE format(
-        'GRANT SELECT, INSERT ON writers, names, sessions, contexts, payloads, keys, events, terms TO %s', role
-    );
-    EXECUTE format('GRANT SELECT, INSERT, DELETE ON texts, postings TO %s', role);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON work TO %s', role);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION make_month TO %s', role);
-END
-$$;
 REVOKE EXECUTE ON FUNCTION make_month FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION estimate FROM PUBLIC;
 
 DO $$
@@ -368,19 +351,6 @@ BEGIN
 END
 $$;
 
--- Extends `admit`: admitted roles may also purge.
-ALTER FUNCTION admit(regrole) RENAME TO admit_to_log;
-CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM admit_to_log(role);
-    EXECUTE format('GRANT UPDATE (generation) ON spaces TO %s', role);
-    EXECUTE format('GRANT SELECT, INSERT ON purges TO %s', role);
-    EXECUTE format('GRANT SELECT, INSERT, DELETE ON authority TO %s', role);
-    EXECUTE format('GRANT UPDATE (name, context, data, payload, error) ON events TO %s', role);
-    EXECUTE format('GRANT DELETE ON names, sessions, contexts, payloads, terms TO %s', role);
-END
-$$;
-REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
 -- Crystals, derived from the events that record them. A crystal's sources are written before its own row, which is
 -- refused if they break a law.
@@ -522,18 +492,6 @@ BEGIN
 END
 $$;
 
--- Extends `admit`: admitted roles may also store crystals.
-ALTER FUNCTION admit(regrole) RENAME TO admit_to_purge;
-CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM admit_to_purge(role);
-    EXECUTE format('GRANT SELECT, INSERT, DELETE ON crystals, crystal_sources, retractions TO %s', role);
-    EXECUTE format('GRANT UPDATE (superseded_by) ON crystals TO %s', role);
-    EXECUTE format('GRANT UPDATE (is_live) ON crystal_sources TO %s', role);
-    EXECUTE format('GRANT UPDATE (is_mark) ON texts TO %s', role);
-END
-$$;
-REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
 -- Embedding vectors of marks, a cache: `mica upkeep rebuild` deletes them, and they are computed again.
 CREATE TABLE vectors (
@@ -551,15 +509,6 @@ CREATE POLICY wall ON vectors
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('vectors');
 
--- Extends `admit`: admitted roles may also store vectors.
-ALTER FUNCTION admit(regrole) RENAME TO admit_to_crystals;
-CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM admit_to_crystals(role);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON vectors TO %s', role);
-END
-$$;
-REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
 -- Trails, learned from the log. `mica upkeep rebuild` and the purge of an event delete them; they are learned again.
 CREATE TABLE trails (
@@ -598,15 +547,6 @@ BEGIN
 END
 $$;
 
--- Extends `admit`: admitted roles may also store trails.
-ALTER FUNCTION admit(regrole) RENAME TO admit_to_vectors;
-CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    PERFORM admit_to_vectors(role);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON trails, lessons TO %s', role);
-END
-$$;
-REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
 
 -- A cache of the replies of sources about a concept. Every purge and `mica upkeep rebuild` delete it.
 CREATE TABLE replies (
@@ -626,11 +566,31 @@ CREATE POLICY wall ON replies
     USING (space = (SELECT number FROM spaces WHERE id = current_setting('mica.space', true)));
 SELECT estimate('replies');
 
--- Extends `admit`: admitted roles may also store replies.
-ALTER FUNCTION admit(regrole) RENAME TO admit_to_trails;
+-- Grants a role that does not own the schema the rights it needs. The owner calls it: SELECT mica.admit('app').
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM admit_to_trails(role);
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
+    EXECUTE format('GRANT SELECT ON migrations TO %s', role);
+    EXECUTE format(
+        'GRANT SELECT, INSERT (id, name, created_at), UPDATE (last_position) ON spaces TO %s', role
+    );
+    EXECUTE format(
+        'GRANT SELECT, INSERT ON writers, names, sessions, contexts, payloads, keys, events, terms TO %s', role
+    );
+    EXECUTE format('GRANT SELECT, INSERT, DELETE ON texts, postings TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON work TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION make_month TO %s', role);
+    EXECUTE format('GRANT UPDATE (generation) ON spaces TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT ON purges TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, DELETE ON authority TO %s', role);
+    EXECUTE format('GRANT UPDATE (name, context, data, payload, error) ON events TO %s', role);
+    EXECUTE format('GRANT DELETE ON names, sessions, contexts, payloads, terms TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, DELETE ON crystals, crystal_sources, retractions TO %s', role);
+    EXECUTE format('GRANT UPDATE (superseded_by) ON crystals TO %s', role);
+    EXECUTE format('GRANT UPDATE (is_live) ON crystal_sources TO %s', role);
+    EXECUTE format('GRANT UPDATE (is_mark) ON texts TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON vectors TO %s', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON trails, lessons TO %s', role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON replies TO %s', role);
 END
 $$;
