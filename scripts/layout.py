@@ -25,9 +25,9 @@ TESTS = ROOT / "tests"
 FUNCTION_LINES_MAX = 40
 # `testing` and `teaching` are nouns.
 NOUNS_IN_ING = {"testing", "teaching"}
-# Deferred imports may be in memory.py, in the commands of a surface, and in a driver around an optional package: where
-# a store's engine is opened, and in the drivers of sources.
-MAY_DEFER = ("memory.py", "cli/", "mcp/", "web/", "tui/", "discord/", "store/target.py", "sources/drivers/")
+# Deferred imports may be in memory.py, in commands, and around an optional package: where a store's engine is opened,
+# and in the drivers of sources.
+MAY_DEFER = ("memory.py", "cli/", "store/target.py", "sources/drivers/")
 ENGINES = {"sqlite", "postgres", "reference", "remote"}
 
 AT_MOST, AT_LEAST = "≤", "≥"
@@ -74,13 +74,22 @@ def memory_names(trees: Trees) -> list[str]:
 
 
 def role_methods(trees: Trees) -> dict[str, int]:
-    """Count the public methods of each store protocol, except `Store` itself, which only holds the others."""
+    """Count the members of each store protocol, also inherited ones; `Store` itself only holds the others."""
+    classes = {node.name: node for node in trees[Path("store/protocol.py")].body if isinstance(node, ast.ClassDef)}
     return {
-        node.name: sum(isinstance(each, Function) and not each.name.startswith("_") for each in node.body)
-        for node in trees[Path("store/protocol.py")].body
-        if isinstance(node, ast.ClassDef) and node.name != "Store"
-        if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+        name: len(_members(node, classes))
+        for name, node in classes.items()
+        if name != "Store"
+        and any("Protocol" in ast.unparse(base) or ast.unparse(base) in classes for base in node.bases)
     }
+
+
+def _members(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> set[str]:
+    """Return the public methods and attributes of a class and of its bases in the same file."""
+    names = {each.name for each in node.body if isinstance(each, Function)}
+    names |= {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+    inherited = (_members(classes[name], classes) for base in node.bases if (name := ast.unparse(base)) in classes)
+    return {name for name in names if not name.startswith("_")}.union(*inherited)
 
 
 def commands() -> tuple[list[str], list[str]]:
@@ -127,7 +136,9 @@ def _imports_mica(node: ast.AST) -> bool:
             return module.partition(".")[0] == "mica"
         case ast.Import(names=names):
             return any(each.name.partition(".")[0] == "mica" for each in names)
-        case ast.Call(func=ast.Name(id="import_module" | "__import__"), args=[first, *_]):
+        case ast.Call(
+            func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"), args=[first, *_]
+        ):
             return "mica." in ast.unparse(first)
         case _:
             return False

@@ -90,7 +90,7 @@ MODULES = {path.stem for path in Path(mica.__file__).parent.iterdir()}
 
 
 async def test_a_mark_is_found_briefed_and_explained(memory: Memory) -> None:
-    """keeps: U-11. It needs no key, no server and no model."""
+    """It needs no key, no server and no model."""
     with memory.context(session="s1", agent="scout", task="login loses the session"):
         mark = memory.mark("Cookie is set before the redirect", tags=["#gotcha"], why="the browser drops it")
         memory.mark("Moved the cookie after the redirect", parent=mark)

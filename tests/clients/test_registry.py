@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +31,7 @@ from mica.clients.toy import tools, transcript
 
 def _install(machine: Machine) -> Installation:
     folder = machine.user.folder("TOY_HOME", ".toy")
-    hook = OwnedFile(path=folder / "hook.sh", content=machine.hook_command("toy", "Stop"))
+    hook = OwnedFile(path=folder / "hook.sh", content=machine.hook_command("toy", "UserPromptSubmit"))
     return Installation(name="toy", title="Toy", folder=folder, programs=("toy",), files=(hook,))
 
 
@@ -146,7 +148,7 @@ def test_a_client_without_transcripts_is_refused_by_name() -> None:
 
 
 def test_a_new_client_is_one_package_and_one_registry_line(tmp_path: Path) -> None:
-    """Adds a toy client to a copy of the source tree; then mica imports its transcript and installs into it."""
+    """Adds a toy client to a copy of the source tree: mica imports its transcript, and its installed hook records."""
     source, copy = Path(mica.__file__).parent, tmp_path / "src" / "mica"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "clients" / "toy").mkdir()
@@ -162,11 +164,12 @@ def test_a_new_client_is_one_package_and_one_registry_line(tmp_path: Path) -> No
         '{"at":1.7e12,"cwd":"/shop","path":"src"}\n'
     )
 
-    def run(*words: str) -> str:
+    def start(*command: str, typed: str = "") -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "mica", *words],
+            command,
+            input=typed,
             capture_output=True,
-            env={"HOME": str(home), "PYTHONPATH": str(copy.parent), "PATH": ""},
+            env={"HOME": str(home), "PYTHONPATH": str(copy.parent), "PATH": os.defpath},
             cwd=home,
             text=True,
             check=False,
@@ -174,10 +177,16 @@ def test_a_new_client_is_one_package_and_one_registry_line(tmp_path: Path) -> No
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def run(*words: str) -> str:
+        return start(sys.executable, "-m", "mica", *words)
+
     assert "toy: 1 transcript" in run("import", "toy", "--store", "toy.db")
     assert "Tidy the shop" in run("search", "shop", "--store", "toy.db")
     run("install", "toy", "--yes")
-    assert "mica-hook toy Stop" in (home / ".toy" / "hook.sh").read_text()
+    assert "mica-hook toy UserPromptSubmit" in (home / ".toy" / "hook.sh").read_text()
+    prompt = {"session_id": "s2", "hook_event_name": "UserPromptSubmit", "prompt": "Paint the door", "cwd": str(home)}
+    start("sh", str(home / ".toy" / "hook.sh"), typed=json.dumps(prompt))
+    assert "Paint the door" in run("search", "door")
     before = {path.relative_to(source): path.read_bytes() for path in source.rglob("*.py")}
     after = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*.py")}
     assert len([path for path in after if after[path] != before.get(path)]) <= FILES_PER_CLIENT_MAX

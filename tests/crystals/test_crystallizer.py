@@ -80,7 +80,7 @@ async def digests(memory: mica.Memory) -> dict[str, str]:
 async def test_sessions_days_weeks_and_epochs_are_crystallized_as_time_passes(
     memory: mica.Memory, clock: HandClock
 ) -> None:
-    """keeps: B-63, B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07.
+    """keeps: B-02, B-63, B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07.
 
     Levels are made in order, and marks are never changed.
     """

@@ -24,7 +24,7 @@ BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them meanwhile would
 LULL_S = 0.5  # how long the background waits for the end of a burst; other processes see the events after it
 BUSY_SHARE = 0.03  # share of time for the background while events arrive faster than it stores them
 HURRY_BYTES = 2**30  # bytes that may wait meanwhile; beyond that the background runs at full speed
-CLAIMED_MAX = 64  # claimed segments of dead writers, with two open files each; some systems allow 256 files
+CLAIMED_MAX = 64  # claimed segments of dead writers, each with an open lock file; some systems allow 256 files
 CLOSE_S = 1.0  # time for events of dead writers on close; the next process that opens the space stores the rest
 
 

@@ -178,7 +178,7 @@ class CrystalContract:
     """Tests of `CrystalIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_crystal_reads_back_equal(self, store: Store) -> None:
-        """keeps: B-01, B-02, B-03, B-04, B-05, B-07"""
+        """keeps: B-01, B-03, B-04, B-05, B-07"""
         marks = [build_mark(number) for number in (1, 2, 3)]
         draft = draft_of(marks)
         await store.log.append([*marks, build_crystal(4, draft)])
