@@ -742,8 +742,10 @@ async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event]
     async with opened(path) as memory:
         if files:
             await memory.clients.import_transcripts(files)
+        before = (await memory.upkeep.sizes()).events
         events = await memory.events.query(mica.EventQuery(limit=None))
-        check((await memory.upkeep.sizes()).events == len(events), "every stored event can be queried")
+        after = (await memory.upkeep.sizes()).events  # due work may have recorded crystals meanwhile
+        check(before <= len(events) <= after, "every stored event can be queried")
         for session in {event.context.session for event in events if event.name == "doomed"}:
             await memory.purge(session=session, reason="bench: a purge that was killed is called again")
         check(not await memory.events.query(mica.EventQuery(names=("doomed",), limit=1)), "what is purged is gone")

@@ -96,6 +96,7 @@ def check_page(newcomer: Newcomer, listed: list[tuple[str, str]]) -> None:
     assert len(results) == len(listed)
     for (command, expected), (code, out, err) in zip(listed, results, strict=True):
         assert code == 0, (command, out, err)
+        assert "no space is called" not in err, (command, "a page hides no warning")
         assert is_printed(expected, out), (command, out, err)
 
 

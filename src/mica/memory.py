@@ -309,10 +309,11 @@ class Memory:
     async def why(self, reference: Reference) -> list[Why]:
         """Return the evidence for a brief, a crystal or another event, given by id, position or a line of a brief.
 
-        Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. A line
-        from another system has no number: it, or its beginning, is searched in the latest receipts, and the rows and
-        files that it came from are returned. Retracted and withdrawn events are marked, with the reason. Raises
-        UnknownEvent if an event does not exist, and InvalidInput if no line matches.
+        Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other
+        line, or its first words (two or more), is searched in the latest receipts: its marks or crystals are returned,
+        for a line of files the last access to each, for a line from another system its rows and files. Retracted and
+        withdrawn events are marked, with the reason. Raises UnknownEvent if an event does not exist, and InvalidInput
+        if no line matches.
         """
         return await self.briefs.why(reference)
 

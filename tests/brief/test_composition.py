@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 import mica
 from mica import Memory
+from mica.brief.budget import best_first
 from mica.brief.composition import ConceptAccount, compose, compress_passages
 from mica.brief.layout import with_cost
 from mica.format.fence import bound_tokens
@@ -19,6 +20,7 @@ from mica.sources.cohere import cohere
 from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept, Fragment
 from mica.testing.builders import START_AT, build
+from mica.tokens import estimate
 
 
 def passage(text: str, *, score: float = 1.0, number: int = 1) -> Passage:
@@ -33,7 +35,7 @@ def passage(text: str, *, score: float = 1.0, number: int = 1) -> Passage:
 def test_a_budget_with_room_for_one_line_shows_one_line(text: str, is_compressed: bool) -> None:
     """keeps: B-26. The smallest sufficient budget is exactly the cost of the whole text."""
     whole = compose("", [passage(text)], [], missing={}, budget_tokens=1_000)
-    budget_tokens = bound_tokens(whole.text)
+    budget_tokens = estimate(whole.text)
 
     brief = compose("", [passage(text)], [], missing={}, budget_tokens=budget_tokens, is_compressed=is_compressed)
     smaller = compose("", [passage(text)], [], missing={}, budget_tokens=budget_tokens - 1)
@@ -46,12 +48,58 @@ def test_a_budget_with_room_for_one_line_shows_one_line(text: str, is_compressed
 def test_the_one_line_of_a_small_budget_is_the_best_that_fits() -> None:
     """keeps: B-26"""
     long, best, other = passage("word " * 60, score=3), passage("Use uv", score=2, number=2), passage("ok", number=3)
-    budget_tokens = bound_tokens(compose("", [best], [], missing={}, budget_tokens=1_000).text)
+    budget_tokens = compose("", [best], [], missing={}, budget_tokens=1_000).tokens
 
     brief = compose("", [other, long, best], [], missing={}, budget_tokens=budget_tokens)
 
     assert [each.text for each in brief.passages] == ["Use uv"]
     assert brief.left_out == 2
+
+
+_TEXTS = some.lists(
+    some.one_of(
+        some.text(max_size=300),
+        some.sampled_from(
+            ["The cookie is set before the redirect. ", "日本語", "🎉", "\n", "word " * 50, "a" + " " * 900]
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+).map("".join)
+
+
+@given(
+    marks=some.lists(some.tuples(_TEXTS, some.floats(0, 1)), min_size=1, max_size=6),
+    budget=some.integers(1, 120),
+    is_compressed=some.booleans(),
+)
+def test_a_budget_that_the_best_line_fits_is_never_answered_with_nothing(
+    marks: list[tuple[str, float]], budget: int, is_compressed: bool
+) -> None:
+    """keeps: B-26. If no line fits, the brief says how many tokens the shortest one needs."""
+    offered = [passage(text, score=score, number=number) for number, (text, score) in enumerate(marks, 1)]
+    alone = [
+        compose("", [each], [], missing={}, budget_tokens=100_000).tokens for each in sorted(offered, key=best_first)
+    ]
+
+    brief = compose("", offered, [], missing={}, budget_tokens=budget, is_compressed=is_compressed)
+
+    assert brief.tokens == estimate(brief.text) <= budget
+    assert bool(brief.passages) == bool(brief.text)
+    assert brief.passages or alone[0] > budget
+    assert brief.passages or brief.needed_tokens == min(alone) > budget
+    assert brief.needed_tokens is None or not brief.passages
+
+
+def test_the_smallest_sufficient_budget_of_a_brief_with_a_gap_includes_the_gap() -> None:
+    missing = {"wiki": "it is down"}
+    shown = compose("", [passage("ok")], [], missing=missing, budget_tokens=1_000)
+
+    brief = compose("", [passage("ok")], [], missing=missing, budget_tokens=shown.tokens - 1)
+
+    assert (brief.passages, brief.needed_tokens) == ((), shown.tokens)
+    again = compose("", [passage("ok")], [], missing=missing, budget_tokens=shown.tokens)
+    assert (again.text, again.needed_tokens) == (shown.text, None)
 
 
 CONCEPT = "service:api:login"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from tests.crystals.test_crystallizer import NOTES
+from tests.crystals.working_days import NOTES
 
 import mica
 from mica.brief.crystal_source import CrystalSource

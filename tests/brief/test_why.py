@@ -6,11 +6,12 @@ import pytest
 
 import mica
 from mica import EventQuery, Memory
-from mica.brief.why import parse_handles
+from mica.brief.pasted_line import PastedLine, parse_handles
 from mica.errors import InvalidInput
 from mica.mcp.resources import RECEIPTS, read
 from mica.mcp.tools import BY_NAME
 from mica.model.event import EventId
+from mica.testing.builders import build
 from mica.testing.sources import ScriptedSource
 
 
@@ -226,3 +227,173 @@ async def test_the_start_of_a_line_is_enough_and_finds_every_concept(memory: Mem
     assert one.text == CONCEPT
     with pytest.raises(InvalidInput, match="begins with it"):
         await memory.why("GROWL: tests failed")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- gotcha: The retry hides the real error (#2)",
+        "gotcha: The retry hides the real error (#2)",
+        "The retry hides the real error (#2)",
+        "- gotcha: The retry hides the real error",
+        "gotcha: The retry hides",
+        "The retry hides",
+        "gotcha: The",
+        "The retry",
+        "the RETRY, hides",
+        "2026-11-03 gotcha: The retry hides",
+        "2026-11-03\n- gotcha: The retry hides the real error (#2)",
+        "- gotcha, corrected by #7: The retry hides",
+        "The retry hides the real error (#1)",  # the number of another event, as in another space
+        "The retry hides the real error (#999)",
+    ],
+)
+async def test_a_mark_is_found_by_its_line_in_any_form(memory: Memory, line: str) -> None:
+    memory.mark("The login cookie is set before the redirect")
+    mark = memory.mark("The retry hides the real error", tags=("gotcha",))
+    await memory.brief("retry", budget_tokens=500)
+    await memory.brief("error", budget_tokens=500)
+
+    [why] = await memory.why(line)
+
+    assert [event.id for because in why.because for event in because.evidence] == [mark.id]
+    assert [because.text for because in why.because] == ["The retry hides the real error"]
+
+
+@pytest.mark.parametrize("line", ["decision: The retry hides", "retry hides the", "The", "gotcha", "The login cookie"])
+async def test_other_words_and_lines_that_were_not_shown_are_no_line(memory: Memory, line: str) -> None:
+    memory.mark("The retry hides the real error", tags=("gotcha",))
+    memory.mark("The login cookie is set before the redirect")
+    await memory.brief("retry error", budget_tokens=50)
+
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why(line)
+
+
+async def test_a_list_of_files_names_the_last_step_at_each_file(memory: Memory) -> None:
+    with memory.context(session="s1"):
+        prompt = memory.mark("Why does the login lose its cookie", tags=("prompt",))
+        memory.emit("file.read", {"path": "auth/session.py", "start_line": 4, "end_line": 9}, parent=prompt)
+        last = memory.emit("file.edit", {"path": "auth/session.py", "start_line": 40, "end_line": 92}, parent=prompt)
+        other = memory.emit("file.read", {"path": "auth/proxy.py"}, parent=prompt)
+    texts = [(await memory.brief(query, budget_tokens=500)).text for query in ("login cookie", "")]
+    for text in texts:
+        full = next(line for line in text.splitlines() if "auth/session.py" in line)
+        label, _, files = full.removeprefix("- ").partition(": ")
+        for line in (
+            full,
+            files,
+            f"{label}: {files.split(', ')[0]}",
+            " ".join(label.split()[:2]),
+            label,
+            f"{label}: auth",
+        ):
+            [why] = await memory.why(line)
+
+            [because] = why.because
+            assert because.source == "files"
+            assert {event.id for event in because.evidence} == {last.id, other.id}, line
+            assert set(because.text.split(", ")) == {"auth/session.py:40-92", "auth/proxy.py"}
+        for line in (
+            full.replace("proxy", "nothing"),
+            f"{label}: lib/other.py (1 turn)",
+            "auth files",
+            f"{full}, lib/x.py",
+        ):
+            with pytest.raises(InvalidInput, match="no line of the latest"):
+                await memory.why(line)
+
+
+async def test_a_list_of_files_is_found_by_the_reasons_of_a_ranking_too(memory: Memory) -> None:
+    """A reason quotes another task, and so may look like the next file."""
+    steps = [build(number, "file.read", {"path": path}) for number, path in enumerate(("a/one.py", "a/two.py"))]
+    line = "files for such a task: a/one.py:3-9,12-14 (similar task: “Fix it (now), please”), a/two.py (used recently)"
+
+    assert PastedLine(line).names_files(steps, has_query=True)
+    assert PastedLine(line[:70]).names_files(steps, has_query=True)
+    assert PastedLine(line).names_files([steps[0], None], has_query=True)
+    assert not PastedLine(line).names_files(steps[::-1], has_query=True)
+    assert not PastedLine(line).names_files(steps[:1], has_query=True)
+    assert not PastedLine(line).names_files(steps, has_query=False)
+
+
+async def test_a_crystal_and_a_teaching_are_found_by_their_lines(memory: Memory) -> None:
+    with memory.context(session="s1"):
+        ids = [memory.mark(f"Step {number} of the login sets the session cookie again").id for number in range(5)]
+        crystal = await memory.crystals.commit([("The login sets its cookie five times", ids[1:3])])
+    shown = await memory.brief(budget_tokens=60)
+    line = next(each for each in shown.text.splitlines() if "five times" in each)
+    assert line.startswith("- session (s1): ")
+
+    for pasted in (line, line.rpartition(" (#")[0], "session (s1): The login", "The login sets its cookie"):
+        [why] = await memory.why(pasted)
+
+        evidence = {event.id for because in why.because for event in because.evidence}
+        assert set(ids[1:3]) <= evidence <= {crystal.id, *ids[1:3]}, pasted
+
+
+async def test_a_compressed_line_is_found_with_its_gaps(memory: Memory) -> None:
+    filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
+    cookie = memory.mark(f"{filler}The login cookie is set before the redirect. {filler}", tags=("gotcha",))
+    proxy = memory.mark(f"{filler}The proxy drops it. {filler}")
+    short = await memory.brief("login cookie redirect", budget_tokens=150, compress=True)
+    line = next(each for each in short.text.splitlines() if "login cookie" in each)
+    unnumbered = line.rpartition(" (#")[0]
+    assert "… The login cookie is set before the redirect. …" in line
+    assert "- mark: … The proxy drops it. …" in short.text
+
+    for pasted in (line, unnumbered, unnumbered.removeprefix("- gotcha: ")):
+        [why] = await memory.why(pasted)
+        assert [event.id for because in why.because for event in because.evidence] == [cookie.id], pasted
+    for pasted in ("- mark: … The proxy", "… The proxy drops"):
+        [why] = await memory.why(pasted)
+        assert [event.id for because in why.because for event in because.evidence] == [proxy.id], pasted
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why("mark: The proxy drops")
+
+
+async def test_a_further_line_of_a_long_mark_is_found_unless_another_begins_with_it(memory: Memory) -> None:
+    long = memory.mark("Two findings:\n- the proxy drops headers\n- the retry hides the error")
+    await memory.brief("proxy", budget_tokens=500)
+
+    [further] = await memory.why("  - the retry hides")
+    mark = memory.mark("The retry hides what failed")
+    await memory.brief("retry", budget_tokens=500)
+    [beginning] = await memory.why("the retry hides")
+
+    assert [event.id for event in further.because[0].evidence] == [long.id]
+    assert [event.id for event in beginning.because[0].evidence] == [mark.id]
+
+
+async def test_a_number_within_the_text_of_a_line_is_not_its_source(memory: Memory) -> None:
+    """The subjects of commits end in the number of a pull request."""
+    memory.mark("The login cookie is set before the redirect")
+    commit = memory.mark("Fix the retry (#1)", tags=("commit",))
+    await memory.brief("retry", budget_tokens=500)
+
+    for line in ("- commit: Fix the retry (#1)", "- commit: Fix the retry (#1) (#2)"):
+        [why] = await memory.why(line)
+
+        assert [event.id for because in why.because for event in because.evidence] == [commit.id]
+
+
+async def test_the_line_of_a_purged_mark_is_unknown_and_that_of_a_retracted_one_says_so(memory: Memory) -> None:
+    secret = memory.mark("The password of the shop is hunter2")
+    wrong = memory.mark("The password expires after a day")
+    await memory.brief("password", budget_tokens=500)
+    await memory.purge(ids=[secret.id])
+    await memory.retract(wrong.id, reason="it was the proxy")
+
+    [why] = await memory.why("mark: The password expires")
+
+    assert [event.retracted for event in why.because[0].evidence] == ["it was the proxy"]
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why("mark: The password of the shop")
+
+
+async def test_an_event_named_brief_that_mica_did_not_write_explains_no_line(memory: Memory) -> None:
+    memory.emit("brief", {"query": "", "passages": [{"source": "marks", "sources": ["no id"]}, {"source": "files"}]})
+    memory.emit("brief", {"query": "", "passages": [{"source": "marks"}]})
+
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why("the retry hides")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.crystals.working_days import MONDAY, NOTES, OTHER, observe
 
 import mica
 from mica.crystals.crystallizer import extractive
@@ -23,45 +24,10 @@ from mica.settings import CrystalSettings, Settings
 from mica.store.purges import PurgeMatch, Selection
 from mica.testing import HandClock
 
-MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
-NOTES = (
-    "The cookie is set before the redirect, so the session is lost on every login.",
-    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
-    "Never set a cookie before a redirect: browsers drop it when the host changes.",
-    "The staging deploy failed because the secret was missing in the vault.",
-    "Added the secret to the vault and the deploy went through; login works on staging.",
-    "The old cookie helper in utils/http.py is used by nobody and can go.",
-)
-
-
-OTHER = (
-    "The invoice total is rounded twice, once in the cart and once in the mailer.",
-    "Rounding happens in billing/money.py only; the mailer prints what it is given.",
-    "Always keep amounts in cents until they are printed.",
-    "The nightly report counted refunds as sales, so Monday's numbers were too high.",
-    "Refunds have a type of their own in the ledger now, and the report leaves them out.",
-    "Thirty invoices of October were sent again with the right total.",
-)
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock(MONDAY)
-
 
 @pytest.fixture
 def home(home: Settings) -> Settings:
     return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
-
-
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
-    """Record a session with one mark per minute."""
-    refs = []
-    with memory.context(session=session, agent="scout"):
-        for text in texts:
-            clock.move(minutes=1)
-            refs.append(memory.mark(f"{text} ({session})"))
-    return refs
 
 
 digest_extractively = extractive()

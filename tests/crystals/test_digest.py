@@ -14,32 +14,36 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.crystals.digest_sources import SESSION, source, sources_of
 
 from mica import tokens
-from mica.crystals.digest import Digest, DigestSource, count_mentions, extract
+from mica.crystals.digest import Digest, DigestSource, count_mentions, extract, topics
+from mica.crystals.salience import Sentence, Spelling
 from mica.crystals.sentences import tail
 from mica.errors import InvalidInput
 from mica.model.crystal import Statement
 from mica.model.event import EventId
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SESSION = (
-    ("prompt", "Login loses the session after the redirect. Please find out why and fix it."),
-    ("narration", "Let me look at the session code first."),
-    ("narration", "The cookie is set before the redirect. The proxy strips every header of a 302 answer."),
-    ("edit", "Edited auth/session.py"),
-    ("error", "Exit code 1\ntests/test_session.py::test_redirect FAILED"),
-    ("decision", "Set the session cookie after the redirect, because the proxy strips headers of a 302."),
-    ("edit", "Edited auth/session.py"),
-    ("narration", "Now let me run the tests."),
-    ("narration", "All 14 tests of test_session.py pass, and login keeps the session."),
-    ("commit", "Set the session cookie after the redirect (#12)"),
-    ("note", "Never set a cookie on a redirect behind this proxy."),
+
+anything = st.lists(
+    st.builds(
+        DigestSource,
+        id=st.integers(0, 12).map("m{}".format),
+        text=st.one_of(
+            st.text(max_size=200),
+            st.lists(
+                st.sampled_from("die Κρύσταλλος мысль 水晶は 记忆 الذاكرة. fix! a_b c.py: \n - … \x00 🙂".split(" "))
+            ).map(" ".join),
+        ),
+        tags=st.lists(st.sampled_from(["prompt", "commit", "error", "decision", "x"]), max_size=2).map(tuple),
+        at=st.none(),
+        weight=st.floats(0, 50),
+    ),
+    max_size=12,
 )
 
-
-def source(name: str, text: str, tags: tuple[str, ...] = (), at: datetime | None = None) -> DigestSource:
-    return DigestSource(EventId(name), text, tags, at)
+budgets = st.integers(0, 120)
 
 
 def session(marks: Sequence[tuple[str, str]] = SESSION) -> list[DigestSource]:
@@ -102,33 +106,10 @@ def test_text_after_a_colon_can_be_a_separate_statement() -> None:
     assert tail(f"{label}: {fact.lower()}.") == ""
 
 
-def sources_of(texts: Sequence[str]) -> list[DigestSource]:
-    return [source(f"m{number}", text) for number, text in enumerate(texts)]
-
-
 def listed_ids(digest: Digest) -> list[str]:
     """Return the cited ids, once each, and the dropped ids."""
     cited = dict.fromkeys(name for statement in digest.statements for name in statement.sources)
     return [*cited, *(dropped.id for dropped in digest.dropped)]
-
-
-anything = st.lists(
-    st.builds(
-        DigestSource,
-        id=st.integers(0, 12).map("m{}".format),
-        text=st.one_of(
-            st.text(max_size=200),
-            st.lists(
-                st.sampled_from("die Κρύσταλλος мысль 水晶は 记忆 الذاكرة. fix! a_b c.py: \n - … \x00 🙂".split(" "))
-            ).map(" ".join),
-        ),
-        tags=st.lists(st.sampled_from(["prompt", "commit", "error", "decision", "x"]), max_size=2).map(tuple),
-        at=st.none(),
-        weight=st.floats(0, 50),
-    ),
-    max_size=12,
-)
-budgets = st.integers(0, 120)
 
 
 # -- Laws -----------------------------------------------------------------------------------------------------
@@ -138,8 +119,8 @@ budgets = st.integers(0, 120)
 def test_every_statement_is_verbatim_in_every_source_it_cites(sources: list[DigestSource], budget: int) -> None:
     """keeps: B-62, TB-13. This holds in any script."""
     texts: dict[str, list[str]] = {}
-    for source in sources:
-        texts.setdefault(source.id, []).append(source.text)
+    for each in sources:
+        texts.setdefault(each.id, []).append(each.text)
 
     for statement in extract(sources, budget_tokens=budget).statements:
         assert statement.sources
@@ -441,6 +422,20 @@ def test_a_time_without_a_zone_and_a_negative_budget_are_refused() -> None:
 # -- Topics ---------------------------------------------------------------------------------------------------
 
 
+def test_topics_are_spelled_by_the_given_function() -> None:
+    """A digest passes its cache, so that no sentence is split twice."""
+    texts: list[str] = []
+
+    def spell(text: str) -> list[Spelling]:
+        texts.append(text)
+        return [("proxi", "proxy")]
+
+    sentence = Sentence(text="Behind this proxy no cookie is kept.", units=("proxi",), place=0, is_head=True, kinds=())
+
+    assert topics([[sentence]], {"proxi": 1.0}, spell=spell) == ("proxy",)
+    assert texts == [sentence.text]
+
+
 def test_topics_are_names_and_words_as_the_sources_write_them() -> None:
     """keeps: B-06. The most distinctive come first; numbers and leading verbs are left out."""
     found = extract(session(), budget_tokens=60).topics
@@ -487,11 +482,11 @@ def test_several_statements_of_one_crystal_share_its_id() -> None:
 
 def many(count: int) -> list[DigestSource]:
     words = "cookie proxy header session redirect server cache worker queue table index".split()
-    topics = ["".join(chr(97 + (n * k) % 23) for k in (3, 5, 7, 11, 13)) for n in range(count)]
+    names = ["".join(chr(97 + (n * k) % 23) for k in (3, 5, 7, 11, 13)) for n in range(count)]
     return [
         source(
             f"m{n}",
-            f"Fixed the {topics[n]} {words[n % 11]} in module_{n % 97}.py. The {words[n % 7]} {n} is kept.",
+            f"Fixed the {names[n]} {words[n % 11]} in module_{n % 97}.py. The {words[n % 7]} {n} is kept.",
             ("commit",),
         )
         for n in range(count)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import pytest
+from tests.crystals.working_days import OTHER, observe
 
 import mica
 from mica.crystals.digest import extract
@@ -34,44 +34,6 @@ def test_a_dropped_source_names_the_source_that_replaces_it() -> None:
     assert draft is not None
     [dropped] = draft.dropped
     assert (dropped.reason, {dropped.id, dropped.similar_to}) == ("said by another", {marks[0].id, marks[1].id})
-
-
-MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
-
-
-NOTES = (
-    "The cookie is set before the redirect, so the session is lost on every login.",
-    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
-    "Never set a cookie before a redirect: browsers drop it when the host changes.",
-    "The staging deploy failed because the secret was missing in the vault.",
-    "Added the secret to the vault and the deploy went through; login works on staging.",
-    "The old cookie helper in utils/http.py is used by nobody and can go.",
-)
-
-
-OTHER = (
-    "The invoice total is rounded twice, once in the cart and once in the mailer.",
-    "Rounding happens in billing/money.py only; the mailer prints what it is given.",
-    "Always keep amounts in cents until they are printed.",
-    "The nightly report counted refunds as sales, so Monday's numbers were too high.",
-    "Refunds have a type of their own in the ledger now, and the report leaves them out.",
-    "Thirty invoices of October were sent again with the right total.",
-)
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock(MONDAY)
-
-
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
-    """Record a session with one mark per minute."""
-    refs = []
-    with memory.context(session=session, agent="scout"):
-        for text in texts:
-            clock.move(minutes=1)
-            refs.append(memory.mark(f"{text} ({session})"))
-    return refs
 
 
 async def test_a_digest_never_overwrites_an_agents_crystal(memory: mica.Memory, clock: HandClock) -> None:

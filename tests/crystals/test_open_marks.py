@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from tests.crystals.working_days import observe
 
 import mica
 from mica.errors import InvalidInput
 from mica.model.event import EventQuery
 from mica.model.mark import mark_of
 from mica.testing import HandClock
-
-MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
-
-
-NOTES = (
-    "The cookie is set before the redirect, so the session is lost on every login.",
-    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
-    "Never set a cookie before a redirect: browsers drop it when the host changes.",
-    "The staging deploy failed because the secret was missing in the vault.",
-    "Added the secret to the vault and the deploy went through; login works on staging.",
-    "The old cookie helper in utils/http.py is used by nobody and can go.",
-)
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock(MONDAY)
-
-
-def observe(memory: mica.Memory, clock: HandClock, session: str, *, texts: tuple[str, ...] = NOTES) -> list[mica.Ref]:
-    """Record a session with one mark per minute."""
-    refs = []
-    with memory.context(session=session, agent="scout"):
-        for text in texts:
-            clock.move(minutes=1)
-            refs.append(memory.mark(f"{text} ({session})"))
-    return refs
 
 
 async def test_an_open_problem_is_listed_until_a_mark_resolves_it(memory: mica.Memory, clock: HandClock) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import mica
-from mica.model.crystal import Crystal, Level, Statement
-from mica.model.event import EMPTY, EventId, EventQuery
+from mica.model.crystal import Crystal
+from mica.model.event import EventQuery
 from mica.model.teaching import PROMOTED, WITHDRAWN, teaching_of
 from mica.settings import CrystalSettings, Settings
 from mica.testing import HandClock
@@ -33,31 +33,6 @@ async def crystal_of_session(
             period=f"session:{session}",
             confidence=confidence,
         )
-
-
-def crystal(
-    level: Level = "session", *, marks: int = 20, confidence: float = 0.9, principles: int = 2, topics: int = 3
-) -> Crystal:
-    clock = HandClock()
-    statement = ("It is so", (EventId("m"),))
-    return Crystal(
-        id=EventId("c"),
-        made_at=clock(),
-        context=EMPTY,
-        level=level,
-        period=f"{level}:x",
-        insight=(Statement(*statement),),
-        principles=tuple(Statement(f"Rule {number}", (EventId("m"),)) for number in range(principles)),
-        topics=tuple(f"t{number}" for number in range(topics)),
-        sources=(EventId("m"),),
-        start_at=clock(),
-        end_at=clock(),
-        tokens=1,
-        source_tokens=2,
-        method="test",
-        marks=marks,
-        confidence=confidence,
-    )
 
 
 async def test_a_teaching_has_the_text_and_the_marks_of_its_crystal(memory: mica.Memory) -> None:

@@ -16,47 +16,24 @@ import tracemalloc
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import cast
+from types import CodeType, FrameType
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.events.journals import drained, leftover_events, open_journal, tokens_of, written
 
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, StoreUnavailable
 from mica.events import emitter as emitter_module
 from mica.events import journal as journal_module
-from mica.events.context import Here
 from mica.events.journal import Journal
-from mica.events.leftovers import Leftover, leftovers
+from mica.events.leftovers import leftovers
 from mica.events.segment import SUFFIX
 from mica.model.event import NESTING_MAX, Descent, Event, Ref, WriterId, encode_data, new_writer
 from mica.settings import Settings
-
-
-def open_journal(folder: Path | None) -> Journal:
-    return Journal(folder, space="test", base=Here(), clock=None, wake=lambda: None)
-
-
-def drained(waiting: Journal | Leftover) -> list[Event]:
-    """All waiting events, folded as by a store that accepts every batch."""
-    found: list[Event] = []
-    while (batch := waiting.batch(100)) is not None:
-        found += batch.events
-        waiting.stored(batch)
-    return found
-
-
-def leftover_events(folder: Path) -> list[Event]:
-    """The events of dead writers in a folder; folding removes them."""
-    found: list[Event] = []
-    for leftover in leftovers(folder):
-        found += drained(leftover)
-        leftover.close()
-    return found
 
 
 @given(
@@ -429,13 +406,6 @@ def test_an_interrupted_creation_of_a_folder_or_segment_is_retried(
     journal.close()
 
 
-def tokens_of(journal: Journal) -> list[bool]:
-    """The list that serves as the lock of `emit`, so that a test can see how an interrupt leaves it."""
-    emit = cast(FunctionType, journal.emit)
-    named = dict(zip(emit.__code__.co_freevars, emit.__closure__ or (), strict=True))
-    return cast(list[bool], named["tokens"].cell_contents)
-
-
 def test_a_lost_token_is_recovered_once_by_several_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two tokens, two threads would write at once."""
     monkeypatch.setattr(emitter_module, "LOCK_PATIENCE_S", 0.02)
@@ -611,18 +581,6 @@ def test_memory_use_stays_flat() -> None:
 
 
 # -- Damage ---------------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """The path of a segment of a dead writer."""
-    journal = open_journal(folder)
-    for number in range(count):
-        journal.emit("step", {"n": number})
-    if synced:
-        journal.sync()
-    journal.close()
-    [path] = folder.rglob(f"*{SUFFIX}")
-    return path
 
 
 def test_a_synced_journal_is_complete(tmp_path: Path) -> None:

@@ -10,44 +10,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
-from typing import cast
 
 import pytest
+from tests.events.journals import drained, leftover_events, open_journal, tokens_of, written
 
 import mica
 from mica import EventQuery
 from mica.errors import StoreUnavailable
 from mica.events import emitter as emitter_module
 from mica.events import journal as journal_module
-from mica.events.context import Here
-from mica.events.journal import Journal
-from mica.events.leftovers import Leftover, leftovers
+from mica.events.leftovers import leftovers
 from mica.events.segment import SUFFIX, UNNAMED
-from mica.model.event import Event
 from mica.settings import Settings
-
-
-def open_journal(folder: Path | None) -> Journal:
-    return Journal(folder, space="test", base=Here(), clock=None, wake=lambda: None)
-
-
-def drained(waiting: Journal | Leftover) -> list[Event]:
-    """All waiting events, folded as by a store that accepts every batch."""
-    found: list[Event] = []
-    while (batch := waiting.batch(100)) is not None:
-        found += batch.events
-        waiting.stored(batch)
-    return found
-
-
-def leftover_events(folder: Path) -> list[Event]:
-    """The events of dead writers in a folder; folding removes them."""
-    found: list[Event] = []
-    for leftover in leftovers(folder):
-        found += drained(leftover)
-        leftover.close()
-    return found
 
 
 def test_unfolded_events_stay_and_are_read_once(tmp_path: Path) -> None:
@@ -85,13 +59,6 @@ def test_two_writers_cannot_share_a_folder(tmp_path: Path) -> None:
     two.close()
 
 
-def tokens_of(journal: Journal) -> list[bool]:
-    """The list that serves as the lock of `emit`, so that a test can see how an interrupt leaves it."""
-    emit = cast(FunctionType, journal.emit)
-    named = dict(zip(emit.__code__.co_freevars, emit.__closure__ or (), strict=True))
-    return cast(list[bool], named["tokens"].cell_contents)
-
-
 async def test_a_cancelled_read_hides_no_events_of_dead_writers(tmp_path: Path, home: Settings) -> None:
     """A brief looks for leftover segments only briefly; those claimed meanwhile stay known."""
     path = tmp_path / "space.db"
@@ -107,18 +74,6 @@ async def test_a_cancelled_read_hides_no_events_of_dead_writers(tmp_path: Path, 
                 await asyncio.wait_for(memory._log.flush(), 0.001)
         assert (await memory.upkeep.sizes()).events == 20_000
         assert await memory.events.position() == 20_000
-
-
-def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """The path of a segment of a dead writer."""
-    journal = open_journal(folder)
-    for number in range(count):
-        journal.emit("step", {"n": number})
-    if synced:
-        journal.sync()
-    journal.close()
-    [path] = folder.rglob(f"*{SUFFIX}")
-    return path
 
 
 def test_an_unused_segment_file_is_removed(tmp_path: Path) -> None:

@@ -27,8 +27,6 @@ from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing.builders import build
 
-LONG_S = 20  # a test that would hang fails after this
-
 
 async def test_a_full_store_is_reported_and_nothing_is_lost(home: Settings) -> None:
     """keeps: U-04. Events that could not be stored wait, and are stored once there is room."""

@@ -28,7 +28,7 @@ from mica.model.teaching import PROMOTED, WITHDRAWN
 from mica.model.trail import CREATED, CRYSTALLIZED, LEARNING
 from mica.model.walk import OFFER, OUTCOME
 from mica.settings import Settings
-from mica.sources.protocol import DEGRADED, GATHERED, JUDGED, JUDGMENT_RETRACTED
+from mica.sources.protocol import DEGRADED, GATHERED_NAMES, JUDGED, JUDGMENT_RETRACTED
 from mica.sources.registry import TESTED
 from mica.store.purges import ALLOWED, EXPORTED, PURGE
 from mica.store.reference.store import EphemeralStore
@@ -378,7 +378,7 @@ async def test_a_context_that_is_not_an_object_is_reported_and_not_dropped(memor
     "name",
     [
         *(PURGED, REFUSED, CRYSTAL, RETRACTED, EPOCH_OPENED, PROMOTED, WITHDRAWN, JUDGED, JUDGMENT_RETRACTED),
-        *(DEGRADED, GATHERED, TESTED, BRIEF, SWITCHED, CREATED, CRYSTALLIZED, LEARNING, OUTCOME, OFFER, BRIEFED),
+        *(DEGRADED, *GATHERED_NAMES, TESTED, BRIEF, SWITCHED, CREATED, CRYSTALLIZED, LEARNING, OUTCOME, OFFER, BRIEFED),
         *(PURGE, EXPORTED, ALLOWED, QUOTED, TRANSCRIPT_READ, RESERVED, SPENT, "job.failed"),
     ],
 )

@@ -10,15 +10,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.events.journals import drained, open_journal, written
 
 import mica
 from mica import Context
 from mica.events import segment as segment_module
-from mica.events.context import Here
 from mica.events.journal import Journal
-from mica.events.leftovers import Leftover, leftovers
+from mica.events.leftovers import leftovers
 from mica.events.segment import SUFFIX
-from mica.model.event import Event
 from mica.settings import Settings
 
 
@@ -75,31 +74,6 @@ async def test_a_sync_that_began_before_the_event_does_not_count(
         await second
         assert syncs > before
         await first
-
-
-def open_journal(folder: Path | None) -> Journal:
-    return Journal(folder, space="test", base=Here(), clock=None, wake=lambda: None)
-
-
-def drained(waiting: Journal | Leftover) -> list[Event]:
-    """All waiting events, folded as by a store that accepts every batch."""
-    found: list[Event] = []
-    while (batch := waiting.batch(100)) is not None:
-        found += batch.events
-        waiting.stored(batch)
-    return found
-
-
-def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
-    """The path of a segment of a dead writer."""
-    journal = open_journal(folder)
-    for number in range(count):
-        journal.emit("step", {"n": number})
-    if synced:
-        journal.sync()
-    journal.close()
-    [path] = folder.rglob(f"*{SUFFIX}")
-    return path
 
 
 def can_populate() -> bool:

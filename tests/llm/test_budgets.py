@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.llm.attempts import ASK
 
 import mica
 from mica import EventQuery, Settings
@@ -23,8 +24,6 @@ from mica.llm.models import Models
 from mica.llm.protocol import Answer, ModelUsage, Request, question
 from mica.settings import BudgetSettings
 from mica.testing import HandClock, ScriptedModel, scripted
-
-ASK = question("What is it?", output_tokens_max=100)
 
 
 def paid(*budgets: BudgetSettings, clock: HandClock | None = None, **model: object) -> tuple[Models, ScriptedModel]:

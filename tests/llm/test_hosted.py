@@ -7,23 +7,19 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from typing import TypeAlias
 
 import pytest
+from tests.llm.conftest import KEY, Hosted
 
 from mica.errors import ModelRefused, ModelUnavailable, NoModel, StreamBroken
 from mica.llm.hosted import HostedModel
-from mica.llm.models import Models
 from mica.llm.protocol import Answer, Image, ModelMessage, ModelUsage, Request, question
 from mica.llm.tiers import open_models
 from mica.settings import ProviderSettings, load_settings
-from mica.testing import HandClock, ScriptedProvider, Turn
+from mica.testing import HandClock, Turn
 
-Hosted: TypeAlias = Callable[..., tuple[Models, ScriptedProvider]]
 PROVIDERS = ["openai-chat", "openai", "anthropic"]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import pytest
+from tests.llm.attempts import ASK, down, once
 
 from mica.errors import (
     InvalidInput,
@@ -17,19 +18,7 @@ from mica.errors import (
 from mica.llm.models import Models
 from mica.llm.protocol import Answer, Capabilities, ModelUsage, Request, question
 from mica.llm.resilience import Timing
-from mica.settings import ModelsSettings
 from mica.testing import HandClock, ScriptedModel, scripted
-
-ASK = question("What is it?", output_tokens_max=100)
-
-
-def down(name: str = "first:m") -> ModelUnavailable:
-    return ModelUnavailable(f"{name} answers 503", model=name)
-
-
-def once(**more: object) -> ModelsSettings:
-    return ModelsSettings(attempts_max=1, **more)  # type: ignore[arg-type]  # fields of the settings
-
 
 # -- Tiers and fallback ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from tests.llm.attempts import down, once
 
 from mica.errors import ModelUnavailable
 from mica.llm.models import Models
@@ -13,14 +14,6 @@ from mica.llm.protocol import ModelUsage, Request, question
 from mica.llm.resilience import BACKOFF_S, BACKOFF_S_MAX, FAILURES_MAX, OPEN_S, ModelBreaker, RateLimit, Timing, backoff
 from mica.settings import ModelsSettings, ProviderSettings
 from mica.testing import HandClock, ScriptedModel, scripted
-
-
-def down(name: str = "first:m") -> ModelUnavailable:
-    return ModelUnavailable(f"{name} answers 503", model=name)
-
-
-def once(**more: object) -> ModelsSettings:
-    return ModelsSettings(attempts_max=1, **more)  # type: ignore[arg-type]  # fields of the settings
 
 
 async def test_a_dead_model_is_paused_and_then_probed_by_one_call(timing: Timing, clock: HandClock) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures that start the server as a separate process, as clients do."""
+"""Fixtures that start the server as a separate process, as clients do, and the revisions that clients speak."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from mica.testing.stdio import StdioClient
 
 SOURCES = Path(mica.__file__).parent.parent
 SESSION = "89f4bcb0-c600-471f-8523-f8ca45a1d6d0"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 COMMAND = [sys.executable, "-P", "-m", "mica", "mcp"]
 
 
@@ -57,6 +62,11 @@ def start(project: Path, environment: dict[str, str]) -> Iterator[Callable[..., 
         if client.process.poll() is None:
             client.process.kill()
         client.process.communicate()
+
+
+@pytest.fixture(params=["legacy", "2026-07-28", "auto"])
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp_types import CallToolResult, Implementation, TextContent
+from tests.mcp.conftest import META
 from tests.mcp.test_server import MALFORMED
 
 import mica
@@ -42,11 +43,6 @@ from mica.web.tokens import TokenFile
 Opens = Callable[..., Any]
 
 ABOUT = Implementation(name="claude-code", version="2.1.325")
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 HANGS_S = 600  # for a busy machine
 BOTH = "application/json, text/event-stream"
 TYPES = {"content-type": "application/json", "accept": BOTH}
@@ -83,11 +79,6 @@ class Served:
             ) as client,
         ):
             yield client
-
-
-@pytest.fixture(params=["legacy", "2026-07-28", "auto"])
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tests.mcp.conftest import Start, connected, structured
 
 import mica
 from mica.model.walk import step_of
-
-
-@pytest.fixture(params=["legacy", "2026-07-28", "auto"])
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 async def test_a_crystallized_trail_is_a_prompt(start: Start, environment: dict[str, str], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types.methods import validate_server_result
+from tests.mcp.conftest import META, Start
 
 from mica.mcp import protocol
 from mica.mcp.server import INSTRUCTIONS
-from mica.testing.stdio import Message, StdioClient
-
-Start = Callable[..., StdioClient]
+from mica.testing.stdio import Message
 
 RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "mcp").glob("*.jsonl"))
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 def first_session(path: Path) -> list[Message]:

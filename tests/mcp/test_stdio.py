@@ -9,16 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.mcp.conftest import Start
+from tests.mcp.conftest import META, Start
 
 import mica
 from mica.mcp.stdio import split
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 def test_every_request_is_answered_before_the_server_exits(start: Start) -> None:

@@ -31,11 +31,6 @@ async def memory(home: Settings) -> AsyncIterator[mica.Memory]:
         yield opened
 
 
-@pytest.fixture(params=["legacy", "2026-07-28", "auto"])
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of the store."""
@@ -225,6 +220,18 @@ async def test_a_result_has_readable_text_and_structured_content(memory: mica.Me
     for result in (found, why, brief):
         assert (result.text.startswith(OPENING), result.text.endswith(CLOSING)) == (True, True)
     assert (await BY_NAME["search"].call(memory, {"query": "zebra"})).text == "Nothing matches."
+
+
+async def test_a_budget_too_small_for_any_line_is_named_instead_of_knowing_nothing(memory: mica.Memory) -> None:
+    """keeps: B-26"""
+    memory.mark("The cookie is set late")
+
+    small = await BY_NAME["brief"].call(memory, {"task": "cookie", "budget_tokens": 10})
+
+    tokens = re.fullmatch(r"No line fits 10 tokens; the shortest needs (\d+)\.", small.text)
+    assert tokens is not None, small.text
+    enough = await BY_NAME["brief"].call(memory, {"task": "cookie", "budget_tokens": int(tokens[1])})
+    assert "The cookie is set late" in enough.text
 
 
 async def test_search_around_an_event_shows_its_neighbours(memory: mica.Memory) -> None:

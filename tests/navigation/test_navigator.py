@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.navigation.file_trees import some_paths, some_words, tree_of
 
 import mica
 from mica.model.event import Context, Event
 from mica.navigation.engine.signals import PromptQuestion
-from mica.navigation.engine.tree import FileTree, IndexedFile
 from mica.navigation.navigator import Navigator, learned_file, load_learned, read_history
 from mica.navigation.places import Place
 from mica.navigation.predictor import Predictor
@@ -285,19 +285,6 @@ async def test_work_continues_after_its_caller_was_cancelled(root: Path, tmp_pat
     assert await navigating.rank("the cookie", walked=()) == []
     assert not navigating.is_busy
     await navigating.close()
-
-
-PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/login.md", "tests/test_session.py")
-WORDS = "cookie session redirect login invoice charge customer total renew".split()
-some_words = st.lists(st.sampled_from([*WORDS, *PATHS]), max_size=8).map(" ".join)
-some_paths = st.lists(st.sampled_from([*PATHS, "gone/old.py"]), max_size=4, unique=True).map(tuple)
-
-
-def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
-    tree = FileTree()
-    for path, terms in zip(PATHS, contents, strict=False):
-        tree.put(path, IndexedFile(terms=terms, size_bytes=100))
-    return tree
 
 
 def prompt(sequence: int, text: str, paths: Sequence[str], *, after_s: float, session: str) -> list[Event]:

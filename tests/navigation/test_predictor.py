@@ -6,26 +6,13 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.navigation.file_trees import counts, some_paths, some_words, tree_of
 
 from mica.navigation.engine.signals import CAP, PromptQuestion
 from mica.navigation.engine.task_history import Task
-from mica.navigation.engine.tree import FileTree, IndexedFile
 from mica.navigation.predictor import Predictor
 
-PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/login.md", "tests/test_session.py")
-WORDS = "cookie session redirect login invoice charge customer total renew".split()
-
-some_words = st.lists(st.sampled_from([*WORDS, *PATHS]), max_size=8).map(" ".join)
-some_paths = st.lists(st.sampled_from([*PATHS, "gone/old.py"]), max_size=4, unique=True).map(tuple)
 tasks = st.lists(st.builds(Task, text=some_words, files=some_paths), max_size=8)
-counts = st.dictionaries(st.sampled_from(WORDS), st.integers(1, 5), max_size=6)
-
-
-def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
-    tree = FileTree()
-    for path, terms in zip(PATHS, contents, strict=False):
-        tree.put(path, IndexedFile(terms=terms, size_bytes=100))
-    return tree
 
 
 def navigator_of(contents: Sequence[dict[str, int]], past: Sequence[Task]) -> Predictor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from mica.model.event import EventId
 from mica.navigation.replay import Effort, Guess, Replay, ReplayTask, summarize
 from mica.navigation.replay_page import describe, draw_charts, render_page
@@ -39,7 +41,17 @@ def test_the_page_shows_losses_and_gains() -> None:
     shown = render_page(replay_of(-50, 250))
     assert '<td class="loss">-50' in shown
     assert '<td class="gain">+250' in shown
-    assert "1 tasks gain, 1 lose" in shown
+    assert "2 tasks took" in shown
+    assert "in 2 searches; 1 task gains, 1 loses." in shown
+    assert "If every search of a task counts whose files were all offered, they save 600." in shown
+
+
+def test_counts_of_one_are_grammatical() -> None:
+    sentences = " ".join(describe(replay_of(1)))
+    assert "1 task took " in sentences
+    assert "in 1 search; 1 task gains, 0 lose." in sentences
+    priced = describe(msgspec.structs.replace(replay_of(1), dollars=0.5, unpriced=1))
+    assert any(sentence.endswith("; 1 task has no known price.") for sentence in priced)
 
 
 def test_prompts_are_escaped_on_the_page() -> None:

@@ -171,5 +171,5 @@ def test_every_period_has_its_start_before_its_end(text: str, days: int, zone: Z
 )
 def test_a_partly_understood_text_is_not_a_moment(text: str) -> None:
     """keeps: U-04. A purge since "2025-11-03T25:00" must not take the whole year."""
-    with pytest.raises(InvalidInput, match="is no time; write"):
+    with pytest.raises(InvalidInput, match="is not a time; write"):
         parse_moment(text, now=NOW, zone=UTC)

@@ -52,7 +52,7 @@ async def test_a_gather_records_one_event_with_every_field_of_the_account(memory
 
     answer = await memory.sources.gather(CONCEPT)
 
-    (recorded,) = await memory.events.query(EventQuery(names=("defrag",)))
+    (recorded,) = await memory.events.query(EventQuery(names=("sources.gathered",)))
     assert recorded.id == answer.receipt
     assert recorded.origin == "recalled"
     told = recorded.data
@@ -71,7 +71,7 @@ async def test_a_gather_records_one_event_with_every_field_of_the_account(memory
         }
     ]
     assert (await memory.sources.gather(CONCEPT, is_preview=True)).receipt is None
-    assert len(await memory.events.query(EventQuery(names=("defrag",)))) == 1
+    assert len(await memory.events.query(EventQuery(names=("sources.gathered",)))) == 1
 
 
 @given(_FRAGMENTS, some.integers(0, 700))

@@ -26,7 +26,10 @@ async def test_a_failing_source_is_skipped_and_retried_later(home: Settings) -> 
         answers = [await memory.sources.gather(f"a:b:{number}") for number in range(FAILURES_MAX + 3)]
 
         assert len(bad.asked) == FAILURES_MAX
-        assert answers[-1].missing["bad"] == f"left alone after {FAILURES_MAX} failures: RuntimeError: down"
+        assert (
+            answers[-1].missing["bad"]
+            == f"not called for now, after {FAILURES_MAX} failures in a row: RuntimeError: down"
+        )
         bad.error = None
         while "bad" in (answer := await memory.sources.gather("a:b:c")).missing:
             await asyncio.sleep(0.01)
@@ -54,7 +57,7 @@ async def test_a_store_is_retried_after_a_cancelled_trial(home: Settings) -> Non
         held.push_async_callback(memory.close)
         memory.sources.add(GatedSource("app"))
         log.is_away = True
-        while "left alone" not in (await memory.sources.gather(CONCEPT)).missing.get("log", ""):
+        while "not called for now" not in (await memory.sources.gather(CONCEPT)).missing.get("log", ""):
             await asyncio.sleep(0)
         log.is_away = False
         log.gate.clear()

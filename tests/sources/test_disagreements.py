@@ -15,7 +15,7 @@ async def gathered(memory: Memory, count: int) -> list[str]:
     """The concepts of the first gathers that are recorded."""
     found: list[str] = []
     async with asyncio.timeout(20):
-        async for event in memory.events.follow(EventQuery(names=("defrag",)), after=0):
+        async for event in memory.events.follow(EventQuery(names=("sources.gathered",)), after=0):
             found.append(str(event.data["concept"]))
             if len(found) == count:
                 break

@@ -154,7 +154,7 @@ async def test_an_answer_with_all_sources_down_is_empty_and_counted(memory: Memo
     assert (answer.fragments, answer.coherence) == ((), None)
     assert answer.injection.splitlines()[1:] == ["- missing: bad (RuntimeError: down)", "</memory>"]
     assert answer.missing == {"bad": "RuntimeError: down"}
-    (recorded,) = await memory.events.query(EventQuery(names=("defrag",)))
+    (recorded,) = await memory.events.query(EventQuery(names=("sources.gathered",)))
     assert recorded.data["missing"] == {"bad": "RuntimeError: down"}
 
 
@@ -302,7 +302,7 @@ async def test_a_source_is_labelled_redacted_and_limited(home: Settings, clock: 
 
     assert {each.source for each in answer.fragments} == {"shaped"}
     assert secret not in answer.injection
-    assert answer.missing == {"shaped": "told in part: more than 50 fragments; the first are used"}
+    assert answer.missing == {"shaped": "partial: more than 50 fragments; the first are used"}
 
 
 @pytest.mark.parametrize("where", ["text", "value", "locator"])
@@ -320,7 +320,7 @@ async def test_a_reply_has_a_limit_of_characters_in_all_its_fields(
         answer = await memory.sources.gather(CONCEPT)
 
     assert [each.key for each in answer.fragments] == ["k0", "k1"]
-    assert answer.missing == {"shaped": "told in part: more than 2,000 characters; the first 2 fragments are used"}
+    assert answer.missing == {"shaped": "partial: more than 2,000 characters; the first 2 fragments are used"}
 
 
 async def test_a_live_object_of_megabytes_is_cut_at_its_declared_limit(home: Settings, clock: HandClock) -> None:
@@ -333,7 +333,7 @@ async def test_a_live_object_of_megabytes_is_cut_at_its_declared_limit(home: Set
 
     assert answer.missing == {
         "big": "more than 200,000 characters; the first 0 fragments are used",
-        "wide": "told in part: more than 1,500,000 characters; the first 1 fragments are used",
+        "wide": "partial: more than 1,500,000 characters; the first 1 fragments are used",
     }
 
 
@@ -342,7 +342,7 @@ async def test_a_partial_answer_is_shown_and_its_gap_is_named(home: Settings, cl
         memory.sources.add(Shaped(Partial([fragment(1, at=clock())], missing="line 7 cannot be read")))
         answer = await memory.sources.gather(CONCEPT)
 
-    assert answer.missing == {"shaped": "told in part: line 7 cannot be read"}
+    assert answer.missing == {"shaped": "partial: line 7 cannot be read"}
     assert len(answer.fragments) == 1
 
 
@@ -445,7 +445,7 @@ async def test_secrets_of_a_source_are_shown_and_stored_nowhere(memory: Memory, 
 
     assert set(answer.missing) == {"failing", "lacking"}
     assert "password" in answer.injection
-    recorded = await memory.events.query(EventQuery(names=("defrag", "brief")))
+    recorded = await memory.events.query(EventQuery(names=("sources.gathered", "brief")))
     assert secret not in f"{answer} {told} {recorded}"
 
 

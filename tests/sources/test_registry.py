@@ -13,7 +13,10 @@ import mica
 from mica import Memory
 from mica.errors import InvalidInput
 from mica.settings import Settings
+from mica.sources.protocol import GATHERED
+from mica.sources.registry import read_history
 from mica.testing import HandClock
+from mica.testing.builders import build
 
 
 async def test_a_cut_answer_counts_as_an_answer(memory: Memory) -> None:
@@ -21,12 +24,21 @@ async def test_a_cut_answer_counts_as_an_answer(memory: Memory) -> None:
     rows = [{"key": f"k{number}", "value": number} for number in range(60)]
     memory.sources.register("million", lambda concept: rows, is_live=True)
 
-    told = await memory.sources.gather("a:b:c", deadline_s=5)
+    answer = await memory.sources.gather("a:b:c", deadline_s=5)
 
-    assert told.missing["million"].startswith("told in part: ")
-    assert "missing: million (told in part: " in told.injection
+    assert answer.missing["million"].startswith("partial: ")
+    assert "missing: million (partial: " in answer.injection
     past = (await memory.sources.history())["million"]
     assert (past.asked, past.failed, past.is_failing) == (1, 0, False)
+
+
+@pytest.mark.parametrize(("reason", "failed"), [("partial: a", 0), ("told in part: a", 0), ("it failed: a", 1)])
+def test_a_partial_answer_is_no_failure_in_events_of_earlier_versions_either(reason: str, failed: int) -> None:
+    gather = build(1, GATHERED, {"asked": ["app"], "cached": [], "missing": {"app": reason}})
+
+    past = read_history([gather])["app"]
+
+    assert (past.asked, past.failed) == (1, failed)
 
 
 @pytest.mark.parametrize("asked", ["await memory.sources.gather('a:b:c')", "await memory.brief(concept='a:b:c')"])

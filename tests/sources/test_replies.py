@@ -218,7 +218,7 @@ async def test_an_old_reply_replaces_a_failed_answer_and_is_labelled(memory: Mem
     answer = await memory.sources.gather(CONCEPT)
 
     assert [(each.source, each.reason, each.age_s) for each in answer.degraded] == [("app", "RuntimeError: down", 300)]
-    assert "- stale: app is answered for from 5 min ago (RuntimeError: down)" in answer.injection
+    assert "- stale: app is represented by its reply from 5 min ago (RuntimeError: down)" in answer.injection
     assert answer.is_degraded
     assert answer.fragments[0].value == 8080
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from mica.errors import DuplicateEvent, InvalidInput, StoreUnavailable
+from mica.errors import DuplicateEvent, InvalidInput, StoreError, StoreUnavailable
 from mica.model.event import Appended, Event, EventQuery
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
@@ -98,6 +98,42 @@ async def test_spaces_are_not_mixed_unless_requested(store: Store, tmp_path: Pat
     await store.log.append([build(3)])
     assert await copy(store, backup) == CopyResult(events=3, stored=1, repeated=2)
     await other.close()
+
+
+async def test_a_copy_that_lacks_an_event_says_how_many(store: Store) -> None:
+    await store.log.append([build(1), build(2)])
+
+    class ForgetfulLog(ReferenceLog):
+        appends = 0
+
+        async def append(self, events: Sequence[Event]) -> Appended:
+            self.appends += 1
+            return await super().append(events[:-1] if self.appends == 1 else events)
+
+    target = EphemeralStore()
+    target.log = ForgetfulLog(target.state)
+
+    with pytest.raises(StoreError, match=r"^1 event was missing in .* after the copy; run it again$"):
+        await copy(store, target)
+
+
+async def test_a_source_that_shrinks_during_a_copy_is_named_with_both_counts() -> None:
+    """Nothing is missing in the target then."""
+
+    class ShrinkingLog(ReferenceLog):
+        reads_from_start = 0
+
+        async def read(self, after: int, *, limit: int) -> list[Event]:
+            self.reads_from_start += not after and limit > 1
+            events = await super().read(after, limit=limit)
+            return events[1:] if self.reads_from_start == 2 else events
+
+    source, target = EphemeralStore(), EphemeralStore()
+    await source.log.append([build(1), build(2), build(3)])
+    source.log = ShrinkingLog(source.state)
+
+    with pytest.raises(StoreError, match=r"^3 events were copied, but .* has only 2 of them now; run the copy again$"):
+        await copy(source, target)
 
 
 async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -> None:

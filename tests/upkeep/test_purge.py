@@ -147,8 +147,8 @@ NOBODY = "00000000000000000000000000-0000000000000001"
         ({"ids": "12"}, r"ids is '12', a single string; pass a list: ids=\['12'\]"),
         ({"value": 5}, "the value to purge is 5, which is no text"),
         ({"session": b"s1"}, "which is no text"),
-        ({"since": "yesterday"}, "since is 'yesterday', which is no time"),
-        ({"until": 5}, "until is 5, which is no time"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is not a time"),
+        ({"until": 5}, "until is 5, which is not a time"),
         ({"value": "key", "reason": 5}, "the reason 5 is not a string"),
     ],
 )

@@ -29,14 +29,16 @@ from mica.brief.now import (
     read_file,
 )
 from mica.brief.own_sources import task_sources
+from mica.brief.pasted_line import PastedLine, parse_handles
 from mica.brief.quality import WEEK, Quality, quality
 from mica.brief.receipts import BRIEF, SWITCHED, is_switched_on, receipt
 from mica.brief.snapshot import gathered_before, read_snapshot
 from mica.brief.teaching_source import TeachingSource
-from mica.brief.why import RECEIPTS_MAX, Why, explain_line, parse_handles, why, with_retractions
+from mica.brief.why import RECEIPTS_MAX, Why, explain_line, why, with_retractions
 from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.events.log import Log
 from mica.events.references import Reference
+from mica.format.lines import plural
 from mica.hook import BRIEFS, is_held_out
 from mica.model.brief import PRESETS, RECENCY_WEIGHT, Brief, Preset
 from mica.model.crystal import Crystal
@@ -51,7 +53,7 @@ from mica.sources.protocol import Concept, Fragment, Question
 from mica.store.priority import Priority
 from mica.store.protocol import Store
 
-SLOW_SHARE = 0.4  # of the remaining time, for a model to read the task
+SLOW_SHARE = 0.4  # of the remaining time, for the embedding model to encode the task
 PAST_S = 60.0  # deadline of a brief of the past; no agent waits for it
 LATEST_SHARE = 0.2  # of the deadline, for storing events emitted just before
 
@@ -223,7 +225,7 @@ class Briefs:
     async def _accounts(
         self, request: BriefRequest, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """Turn the answers into one account per concept, and record them unless this is a preview."""
+        """Return one account per concept from the answers of sources; each is recorded, except in a preview."""
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
             answer, coherent = self._sources.account_for(
@@ -249,19 +251,23 @@ class Briefs:
         return request.compose(collected.fragments, accounts, missing=collected.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
-        """Store the events emitted so far; if that fails or takes too long, return it as a gap of the brief."""
+        """Wait until the events emitted so far are stored; returns the gap to list in the brief if that fails."""
         try:
             await asyncio.wait_for(self._log.stored(), timeout_s)
         except TimeoutError:
             waiting = sum(last - first for _, first, last in self._log.unfolded)
             late = f"the store did not answer within {timeout_s * 1000:.0f} ms"
-            return {"latest": f"{waiting:,} events wait for the store" if waiting else late}
+            wait = "waits" if waiting == 1 else "wait"
+            return {"latest": f"{plural(waiting, 'event')} {wait} for the store" if waiting else late}
         except MicaError as error:
             return {"latest": str(error)}
         return {}
 
     def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
-        """Record a brief as recalled text, which is never evidence; returns None if it cannot be written."""
+        """Record the receipt of a brief; returns its event id, or None if it cannot be written.
+
+        The origin of the event is "recalled", so its text is never used as evidence.
+        """
         try:
             data = receipt(brief, latency_ms=latency_ms, as_of=as_of)
             return self._log.emit(BRIEF, data, origin="recalled").id
@@ -294,7 +300,7 @@ class Briefs:
         return await is_switched_on(self._store.log)
 
     async def _is_on_within(self, timeout_s: float) -> bool:
-        """Like `is_on`, with a timeout; True if the store does not answer."""
+        """Return whether briefs are switched on; True if the store fails or does not answer in time."""
         with suppress(MicaError, TimeoutError):
             async with asyncio.timeout(timeout_s):
                 return await is_switched_on(self._store.log)
@@ -316,19 +322,29 @@ class Briefs:
         return await with_retractions(self._store.log, await self._why(reference))
 
     async def _why(self, reference: Reference) -> list[Why]:
-        references: list[Reference] = [*parse_handles(reference)] if isinstance(reference, str) else [reference]
+        if not isinstance(reference, str):
+            return [await why(self._store, await self._log.get(reference))]
+        handles, line = parse_handles(reference), PastedLine(reference)
         try:
-            return [await why(self._store, await self._log.get(each)) for each in references]
+            events = [await self._log.get(each) for each in handles]
         except (UnknownEvent, InvalidInput) as error:
-            lines = await explain_line(self._store, reference) if isinstance(reference, str) else []
-            if not lines and isinstance(error, InvalidInput):
+            if lines := await self._explain_line(line):
+                return lines
+            if isinstance(error, InvalidInput):
                 raise InvalidInput(
                     f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
                     "briefs and gathers begins with it; give at least the first two words of a line"
                 ) from error
-            if not lines:
-                raise
+            raise
+        # A number at the end may be part of the text, such as a pull request in the subject of a commit.
+        is_line = handles != [reference.strip()]
+        if is_line and not any(map(line.begins_excerpt, events)) and (lines := await self._explain_line(line)):
             return lines
+        return [await why(self._store, each) for each in events]
+
+    async def _explain_line(self, line: PastedLine) -> list[Why]:
+        await self._log.stored()  # with the receipt of a brief made just before
+        return await explain_line(self._store, line)
 
     # -- Handoff and status file
 

@@ -36,8 +36,8 @@ def fit(
 
     A passage that does not fit is skipped and the next one tried. The best passage of each source is chosen first if it
     is cheap and nearly as good as the best of all, so that long passages crowd out no source. A passage that repeats a
-    better one is dropped; it counts as left out only if it covers more. The first passage of a day also pays for the
-    line with the date. Statements of other systems take at most `fragment_tokens` of the budget.
+    better one is dropped; it counts as left out only if it is a crystal or a teaching. The first passage of a day also
+    pays for the line with the date. Statements of other systems take at most `fragment_tokens` of the budget.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()
@@ -68,7 +68,7 @@ def fit(
 
 
 def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
-    """Sort key of passages: highest score first, then oldest."""
+    """Return the sort key of a passage: highest score first, then oldest."""
     return -passage.score, passage.at, passage.sources, passage.text
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from mica.brief.budget import best_first, fit
-from mica.brief.layout import DAY_TOKENS, cost_within, fits_alone, render, room, with_cost
+from mica.brief.layout import DAY_TOKENS, best_alone, cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
 from mica.crystals.sentences import split
+from mica.format.fence import bound_tokens
 from mica.model.brief import Brief, Passage
 from mica.sources.account import LINE_TOKENS, one_line, shortened
 from mica.sources.cohere import Coherent, Conflict, Stated
@@ -32,7 +33,7 @@ GAP = " … "  # marks omitted sentences
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The collected fragments about one concept, and the statements made of them."""
+    """The fragments collected about one concept, and the coherent statements derived from them."""
 
     concept: Concept
     collected: Collected
@@ -48,7 +49,7 @@ def compose(
     budget_tokens: int,
     is_compressed: bool = False,
 ) -> Brief:
-    """Compose a brief within the budget, with its conflicts and gaps listed."""
+    """Compose a brief from passages and accounts of concepts, within the budget; it lists its conflicts and gaps."""
     gaps = dict(missing)
     for account in accounts:
         gaps |= account.collected.missing
@@ -60,7 +61,8 @@ def compose(
         *passages,
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
-    left_tokens, all_offered = room(budget_tokens, missing=gaps, notes=notes), len(offered)
+    whole, whole_notes = offered, notes
+    left_tokens = room(budget_tokens, missing=gaps, notes=notes)
     if is_compressed:
         offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
         longest = Coverage(sentences=99_999, of=99_999).describe()
@@ -75,7 +77,7 @@ def compose(
         )
         if coverage is not None and smaller:  # if no sentence fits, passages stay whole
             offered, left_tokens = smaller, notes_room
-            notes.append(f"- {coverage.describe()}")
+            notes = [*notes, f"- {coverage.describe()}"]
     chosen, left_out = fit(
         offered,
         budget_tokens=left_tokens,
@@ -83,19 +85,22 @@ def compose(
         day_tokens=DAY_TOKENS,
         fragment_tokens=int(left_tokens * PHI_INV),
     )
-    left_out += all_offered - len(offered)  # passages dropped by compression
-    if not chosen:  # parts are estimated higher than the whole: a small budget may still fit one line
-        alone = [each for each in sorted(offered, key=best_first) if not each.origins]
-        chosen = [
-            with_cost(each, budget_tokens=budget_tokens)
-            for each in alone
-            if fits_alone(each, budget_tokens=budget_tokens, missing=gaps, notes=notes)
-        ][:1]
-        left_out -= len(chosen)
+    left_out += len(whole) - len(offered)  # passages dropped by compression
+    measure: Callable[[str], int] = bound_tokens
+    needed_tokens = None
+    if not chosen:  # a small budget has no reserve: one line is shown if the estimate of the whole text fits
+        alone = [each for each in sorted(whole, key=best_first) if not each.origins]
+        one, needed_tokens = best_alone(alone, budget_tokens=budget_tokens, missing=gaps, notes=whole_notes)
+        if one is not None:
+            chosen, notes, measure = [with_cost(one, budget_tokens=budget_tokens)], whole_notes, estimate
+            left_out -= 1
     shares = [each.coherent.coherence for each in accounts if each.coherent.coherence is not None]
-    brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes)
+    brief = render(
+        query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes, measure=measure
+    )
     return msgspec.structs.replace(
         brief,
+        needed_tokens=needed_tokens,
         concepts=tuple(str(each.concept) for each in accounts),
         coherence=sum(shares) / len(shares) if shares else None,
         conflicts=tuple(conflicts),
@@ -163,14 +168,14 @@ def compress_passages(
     budget_tokens: int,
     cost: Callable[[Passage], Passage],
 ) -> tuple[list[Passage], Coverage | None]:
-    """Shorten passages to fit the budget together, and return the coverage; None if all fit unshortened.
+    """Shorten passages so that they fit the budget together; returns them and the coverage, None if all fit as is.
 
-    `cost` sets the tokens of a passage. Sentences are chosen by the query terms they contain, weighted by the rarity
-    of the terms and the score of their passage; they keep their order.
+    `cost` returns a passage with its token count set. Sentences are chosen by the query terms they contain, weighted
+    by the rarity of the terms and the score of their passage; they keep their order.
     """
-    whole = [cost(each) for each in passages]
-    if sum(each.tokens for each in whole) <= budget_tokens:
-        return whole, None
+    priced = [cost(each) for each in passages]
+    if sum(each.tokens for each in priced) <= budget_tokens:
+        return priced, None
     pieces = [_pieces(each.text) for each in passages]
     scores = _scores(passages, pieces, query)
     chosen: list[set[int]] = [set() for _ in passages]

@@ -26,7 +26,7 @@ HIGHER = 1.0  # score per level: without a task, level counts more than recency
 
 
 class CrystalSource:
-    """The crystals of a space."""
+    """A source that answers with crystals: those that match the task, or without one a summary of all work."""
 
     declared = SourceDeclaration(name="crystals", concepts=(), is_live=True, answers_tasks=True)
 
@@ -41,14 +41,14 @@ class CrystalSource:
         top = await self._index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
         shown = await self._unfold([each for each in top if not each.is_tree], question.budget_tokens * ROOM)
         return [
-            _excerpt(each, HIGHER * (1 + each.number) + score_recency(each.end_at, question.now))
+            excerpt_of_crystal(each, HIGHER * (1 + each.number) + score_recency(each.end_at, question.now))
             if isinstance(each, Crystal)
             else excerpt_of(each, score_recency(each.at, question.now))
             for each in shown
         ]
 
     async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """Replace the latest crystals by their sources, as long as everything fits."""
+        """Replace crystals by their sources, the latest first, until the next replacement would not fit."""
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
         for _ in range(UNFOLDED_MAX):
@@ -82,7 +82,7 @@ class CrystalSource:
         ids |= {crystal.position or 0: crystal.id for _, crystal in best}
         above = await self._index.above(list(ids))
         return [
-            _excerpt(
+            excerpt_of_crystal(
                 crystal, score * BESIDE_MARKS, [ids[each] for each, over in above.items() if crystal.position in over]
             )
             for score, crystal in best
@@ -93,11 +93,11 @@ class CrystalSource:
 
 
 def _cost(source: Crystal | Mark) -> int:
-    """Estimate the tokens of its line."""
+    """Estimate the tokens of the line that shows a crystal or mark."""
     return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
 
 
-def _excerpt(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
+def excerpt_of_crystal(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
     """Convert a crystal to an excerpt that covers the marks it cites and its sources."""
     cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
     return Excerpt(

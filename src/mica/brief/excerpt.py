@@ -13,7 +13,7 @@ class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
     key: str = ""
     score: float  # higher is shown first; the best matching mark has 1
     kind: str = "mark"
-    stands_for: frozenset[EventId] = frozenset()  # events that need not be shown beside it
+    stands_for: frozenset[EventId] = frozenset()  # events that need not be shown if this is shown
 
     def __post_init__(self) -> None:
         """Skip the checks of `Fragment`: the log checked the text when it was stored."""

@@ -24,18 +24,20 @@ TRAILS_SHOWN = 5  # more than a reader is shown of a concept
 PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TRAIL_CHARACTERS_MAX = 1_000
 LEARNED_S = 60.0  # cache lifetime of the trails; learning them emits no event
+USED_FOR_PROMPTS, FOR_TASK = KINDS_FOR_TASK = ("files used for such prompts", "files for such a task")
+MOST_USED = "files used most"  # the kind of the line without a task
 STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
 
 class RankedFileSource:
-    """The files of a space: for a task as `navigate` ranks them, otherwise by use."""
+    """A source that lists files: those a task needs, as `navigate` ranks them, or without a task the most used."""
 
     declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(
         self, log: EventLog, chains: ChainIndex, shared: SharedSearch, rank_files: RankFiles | None = None
     ) -> None:
-        """`rank_files` ranks like `navigate`, or returns None if it runs out of time; then similar turns vote."""
+        """`rank_files` ranks like `navigate`. If it returns None on a timeout, turns with similar prompts vote."""
         self._log = log
         self._chains = chains
         self._shared = shared
@@ -62,7 +64,7 @@ class RankedFileSource:
                 score=1.0,  # like the best mark: it is one short, useful line
                 at=max(visit.last.at for visit in visited if visit.last),
                 source=self.declared.name,
-                kind="files used for such prompts" if question.task else "files used most",
+                kind=USED_FOR_PROMPTS if question.task else MOST_USED,
             )
         ]
 
@@ -76,7 +78,7 @@ class RankedFileSource:
                 score=1.0,
                 at=max(each.at for each in ranked),
                 source=self.declared.name,
-                kind="files for such a task",
+                kind=FOR_TASK,
             )
         ]
 
@@ -99,10 +101,10 @@ class RankedFileSource:
 
 
 class TrailSource:
-    """Trails whose name is a concept's id, or that lead through the file it names.
+    """A source that answers with trails: those whose name is a concept's id, or that contain the file it names.
 
-    A space without opened files and manual trails has none until an event arrives. Any other space is checked again
-    after `LEARNED_S`, because any process may have learned trails.
+    A space with no trails and no events to learn them from is checked again only when such an event arrives. Any other
+    space is checked again after `LEARNED_S`, because any process may have learned trails.
     """
 
     declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))

@@ -9,7 +9,7 @@ import msgspec
 from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, live_marks
 from mica.events.activity import STEP_NAMES, Visit, count_visits
 from mica.format.fence import CLOSING, OPENING, bound_tokens, neutralize_entry
-from mica.format.lines import HANDLES_MAX
+from mica.format.lines import HANDLES_MAX, plural
 from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import MARK, Event, EventId, EventQuery
 from mica.model.mark import Mark
@@ -34,7 +34,7 @@ FIRST = (NEXT, OPEN, SESSION, FAILED, MARKS, FILES, EARLIER)  # priority when sp
 
 
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
-    """A quote with its sources."""
+    """One line of a handoff: a quote under a heading, with its sources."""
 
     heading: str
     text: str
@@ -50,7 +50,7 @@ class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()  # the latest of this session, without retracted ones
     older: int = 0  # number of earlier marks of this session that were not read
     own: tuple[Crystal, ...] = ()  # the crystals that cover these marks
-    recent: tuple[Crystal, ...] = ()  # other crystals, none together with its sources
+    recent: tuple[Crystal, ...] = ()  # other crystals; none is listed together with its sources
     open: tuple[Mark, ...] = ()  # not fulfilled by any later mark
     uncovered: tuple[Mark, ...] = ()  # marks of this session in no crystal
     failed: tuple[Event, ...] = ()
@@ -97,9 +97,9 @@ def compose_handoff(
 
 
 def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """Select as many lines as fit, in their order, in linear time.
+    """Select the lines that fit the budget, in their order, in linear time.
 
-    Each line is charged its own cost plus a little for joining, so the sum is never below the cost of the whole.
+    Each line is charged its own cost plus JOINED_TOKENS, so that the whole text never costs more than the sum.
     """
     left = budget_tokens - bound_tokens(_document(facts, [])) - JOINED_TOKENS
     headings: set[str] = set()
@@ -121,7 +121,8 @@ def _item(line: Quote) -> str:
 def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
     task = [f"task: {_quote(facts.task)}"] if facts.task else []
     title = f"# Handoff: {_quote(facts.session)}" if facts.session else "# Handoff"
-    older = [f"{facts.older:,} older marks were not read; `mica search` finds them"] if facts.older else []
+    were = "was" if facts.older == 1 else "were"
+    older = [f"{plural(facts.older, 'older mark')} {were} not read; `mica search` finds more"] if facts.older else []
     body = [title, *task, *older]
     for heading in SHOWN:
         of_part = [line for line in lines if line.heading == heading]
@@ -131,14 +132,14 @@ def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
 
 
 def _collect_lines(facts: HandoffFacts) -> list[Quote]:
-    """Return all lines. A claim under two headings is kept under the one with the higher priority."""
+    """Return all lines. A line that belongs under two headings is listed once, under the first of them in FIRST."""
     to_do = [mark for mark in facts.open if NEXT_TAGS.intersection(mark.tags)]
     by_heading: dict[str, list[tuple[str, Quote]]] = {
-        NEXT: _marks(NEXT, to_do),
-        OPEN: _marks(OPEN, [mark for mark in facts.open if mark not in to_do]),
-        SESSION: [quote for crystal in facts.own for quote in _statements(crystal, facts)],
+        NEXT: _mark_lines(NEXT, to_do),
+        OPEN: _mark_lines(OPEN, [mark for mark in facts.open if mark not in to_do]),
+        SESSION: [quote for crystal in facts.own for quote in _statement_lines(crystal, facts)],
         FAILED: [(event.id, _line(FAILED, _failure(event), [event.id], [event.number])) for event in facts.failed],
-        MARKS: _marks(MARKS, facts.uncovered),
+        MARKS: _mark_lines(MARKS, facts.uncovered),
         FILES: [(step.id, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in facts.files],
         EARLIER: [(crystal.id, _earlier(crystal)) for crystal in facts.recent],
     }
@@ -153,14 +154,14 @@ def _line(heading: str, text: str, sources: Iterable[EventId], handles: Iterable
     return Quote(heading=heading, text=_quote(text), sources=tuple(sources), handles=tuple(handles))
 
 
-def _marks(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
+def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
     return [
         (mark.text, _line(heading, f"{next(iter(mark.tags), MARK)}: {mark.text}", [mark.id], [f"#{mark.position}"]))
         for mark in marks
     ]
 
 
-def _statements(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
+def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
     """Yield the statements of a crystal about this session; a crystal of pooled sessions also has others."""
     of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
@@ -224,8 +225,8 @@ def _last_session(events: Sequence[Event]) -> str | None:
 async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
     """Collect the facts of a session and of the work before it."""
     marks, task = await _marks_of(store.log, store.texts, session)
-    own = await _own(store.crystals, marks)
-    recent = await _recent(store.crystals, besides=own)
+    own = await _covering_crystals(store.crystals, marks)
+    recent = await _recent_crystals(store.crystals, besides=own)
     open_ids = [mark for crystal in (*own, *recent) for mark in crystal.open]
     open_ids += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
     open_marks = await live_marks(store.texts, await store.log.get_many(open_ids))
@@ -238,7 +239,7 @@ async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
         session=session,
         task=task,
         marks=tuple(marks),
-        older=await _older(store.texts, marks),
+        older=await _count_older(store.texts, marks),
         own=tuple(own),
         recent=tuple(recent),
         open=tuple([mark for mark in open_marks if not await is_fulfilled(store.chains, store.texts, mark.id)]),
@@ -249,7 +250,7 @@ async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
     )
 
 
-async def _own(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
+async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
     """Return the crystals that cover these marks, including pools of small sessions."""
     if not marks:
         return []
@@ -258,7 +259,7 @@ async def _own(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
     return [crystal for crystal in live if not crystal.is_tree and known.intersection(crystal.sources)]
 
 
-async def _recent(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
+async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
     """Return the latest crystals that no other crystal covers, so that none is shown with its sources."""
     own = [crystal.id for crystal in besides]
     known = {*own, *(await index.citing(own) if own else ())}  # and the crystals that cover them
@@ -266,7 +267,7 @@ async def _recent(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Cr
     return [each for each in latest if each.id not in known and not each.is_tree][-RECENT_MAX:]
 
 
-async def _older(texts: TextIndex, marks: Sequence[Mark]) -> int:
+async def _count_older(texts: TextIndex, marks: Sequence[Mark]) -> int:
     """Count the marks of a session before these, its latest."""
     first = await texts.read([marks[0].position or 0], neighbours=0) if marks else []
     return first[0].ordinal if first else 0

@@ -32,7 +32,7 @@ class MakeBrief(Protocol):
 async def write_session_answer(
     spools: Spools, *, settings: Settings, brief: MakeBrief, receipt: Callable[[Brief], EventId | None]
 ) -> None:
-    """Write the brief for the start of a session. An unchanged brief is not rewritten, so its bytes stay the same."""
+    """Make and write the brief that hooks print at the start of a session. An unchanged text is not written again."""
     budget_tokens = min(settings.brief.budget_tokens, TOKENS_MAX)
     made = await brief(budget_tokens=budget_tokens, deadline_s=DEADLINE_S, is_preview=True)
     while len(made.text) > hook.ANSWER_CHARACTERS_MAX:
@@ -51,7 +51,7 @@ async def write_session_answer(
 async def write_prompt_answer(
     spools: Spools, navigator: Navigator | None, *, root: Path | None, settings: Settings, now: datetime
 ) -> None:
-    """Write the files with which hooks answer prompts: the history of this space, the working tree and the ranker."""
+    """Write the files that hooks need to answer prompts: the history of this space, the working tree and the ranker."""
     library = find_stemmer()
     if not settings.observe.offers or navigator is None or root is None or library is None:
         remove_prompt_answer(spools)

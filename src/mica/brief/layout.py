@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -23,14 +24,14 @@ def line(passage: Passage) -> str:
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
-    """Return the passage with an upper bound of its tokens; far beyond the budget it is only a rough guess."""
+    """Return the passage with an upper bound of its tokens; for a text far beyond the budget it is only a guess."""
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
     return msgspec.structs.replace(passage, tokens=bound_tokens(line(passage) + "\n"))
 
 
 def cost_within(passage: Passage, limit_tokens: int) -> int | None:
-    """Return an upper bound of the tokens of its line, or None if above the limit. Long texts are not measured."""
+    """Return an upper bound of the tokens of a passage's line, or None if it is above the limit."""
     text = passage.text
     if len(text) > limit_tokens * CHARACTERS_MAX or len(text.split()) * WORD_TOKENS_LEAST > limit_tokens:
         return None
@@ -48,11 +49,29 @@ def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str]
     return max(0, budget_tokens - bound_tokens("\n".join([OPENING, *notes, *_notes(missing), CLOSING])))
 
 
-def fits_alone(passage: Passage, *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()) -> bool:
-    """Return True if a brief of only this passage fits the budget, measured as a whole."""
-    if cost_within(passage, budget_tokens) is None:
-        return False
-    return bound_tokens(_frame([*_lines([passage]), *notes], missing)) <= budget_tokens
+def best_alone(
+    passages: Sequence[Passage], *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()
+) -> tuple[Passage | None, int | None]:
+    """Return the first passage that fits the budget in a brief of its own; else None and the least tokens of such a
+    brief, which are None too if there are no passages.
+    """
+
+    def tokens(passage: Passage) -> int:
+        return estimate(_frame([*_lines([passage]), *notes], missing))
+
+    for passage in passages:
+        if _visible_characters(passage) <= budget_tokens * CHARACTERS_MAX and tokens(passage) <= budget_tokens:
+            return passage, None
+    least: int | None = None
+    for passage in sorted(passages, key=_visible_characters):
+        if least is not None and _visible_characters(passage) > least * CHARACTERS_MAX:
+            break
+        least = min(tokens(passage), least or sys.maxsize)
+    return None, least
+
+
+def _visible_characters(passage: Passage) -> int:
+    return len(passage.text) - sum(map(passage.text.count, " \t\n"))  # runs of blanks cost almost nothing
 
 
 def render(
@@ -63,17 +82,18 @@ def render(
     left_out: int,
     missing: Mapping[str, str],
     notes: Sequence[str] = (),
+    measure: Callable[[str], int] = bound_tokens,
 ) -> Brief:
     """Render a brief within the budget. The text is empty if there are no passages and nothing is missing.
 
     `passages` are sorted best first but shown oldest first, so that later knowledge is appended and the text before it
-    stays the same. `notes` are whole lines below them.
+    stays the same. `notes` are whole lines below them. `measure` counts the tokens that must fit the budget.
     """
     shown = list(passages)
     while True:
         in_order = sorted(shown, key=lambda passage: (passage.at, passage.sources, passage.text))
         text = _frame([*_lines(in_order), *notes], missing)
-        if bound_tokens(text) <= budget_tokens:
+        if measure(text) <= budget_tokens:
             break
         if not shown:
             text = ""

@@ -36,7 +36,7 @@ class SharedSearch:
         self._searches: WeakKeyDictionary[Question, TaskSearch] = WeakKeyDictionary()
 
     async def hits(self, question: Question) -> Sequence[Hit]:
-        """Return the matching marks, best first."""
+        """Return the matching marks, best first. The first call starts the search; all calls wait for it."""
         if not question.task:
             return []
         running = self._searches.get(question)
@@ -56,12 +56,15 @@ class SharedSearch:
         return await running.result()
 
     def first_hits(self, question: Question) -> Sequence[Hit]:
-        """Return the preliminary hits while the search is running."""
+        """Return the preliminary hits found so far, without waiting for the search."""
         running = self._searches.get(question)
         return [] if running is None else running.first_hits
 
     async def _likeness(self, question: Question, query: ParsedQuery) -> Mapping[int, float] | None:
-        """Return similarities from the embedding model, or None with a note if it is late or fails."""
+        """Return the similarity of each mark to the query; None without a model, or if it is late or fails.
+
+        A late or failed model is noted in `question.missing`.
+        """
         if self._vectors is None:
             return None
         reading = asyncio.ensure_future(self._vectors.likeness(query))
@@ -77,7 +80,7 @@ class SharedSearch:
 
 
 class TaskSearch:
-    """A running search. It is cancelled when the last waiter leaves."""
+    """A search that several callers wait for. It is cancelled when none of them waits any more."""
 
     def __init__(self) -> None:
         self.first_hits: list[Hit] = []
@@ -103,7 +106,7 @@ class TaskSearch:
 
 
 class MarkSource:
-    """The marks of a space, for a brief."""
+    """A source that answers with marks: those that match the task, or without one the latest not in a crystal."""
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
@@ -126,7 +129,7 @@ class MarkSource:
 
 
 class MentionSource:
-    """Marks and crystals that name a concept's id. Each is a separate statement: prose is not compared."""
+    """A source that answers with marks and crystals that name a concept's id, each as a separate statement."""
 
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by
@@ -168,7 +171,7 @@ class MentionSource:
 
 
 def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
-    """Convert hits to excerpts. Of hits with the same text only the first, the latest, is used."""
+    """Convert hits to excerpts, with scores relative to the best. Of hits with the same text only the first is used."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
     distinct: dict[str, Hit] = {}
@@ -183,7 +186,7 @@ def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
 
 
 def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:
-    """Convert a mark to an excerpt."""
+    """Convert a mark to an excerpt; `note` is added to its kind."""
     return Excerpt(
         text=mark.text,
         sources=(mark.id,),

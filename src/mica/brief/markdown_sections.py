@@ -20,7 +20,7 @@ _HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """The position of a section, in line numbers."""
+    """The position of a section, as line indexes from 0."""
 
     heading: int
     body: int  # the first line after its heading
@@ -33,7 +33,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def find(lines: Sequence[str], title: str) -> Section | None:
-    """Return the first section with this title, ignoring case."""
+    """Return the first section with this title, ignoring case; None if there is none."""
     found: tuple[int, int, int] | None = None
     for start, body, level, name in _headings(lines):
         if found is None:

@@ -73,16 +73,17 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The path of the written file and of its backup; None if the file is new."""
+    """The paths of the written file and of its backup, which is None if the file is new."""
 
     file: str
     backup: str | None
 
 
 async def collect_recent(store: Store, *, section: str) -> RecentWork:
-    """Collect the day and session crystals of the last 24 hours, none together with its sources.
+    """Collect the day and session crystals of the 24 hours before the latest one ended.
 
-    The status section uses the crystal of the latest session and its open marks.
+    None is listed together with its sources. The status section uses the crystal of the latest session and its open
+    marks instead.
     """
     if is_status(section):
         latest = await store.crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
@@ -128,7 +129,7 @@ def section_lines(recent: RecentWork) -> list[str]:
 
 
 def propose(recent: RecentWork, *, file: Path, section: str, before: str | None) -> Proposal:
-    """Propose the file with a new body of the section; unchanged if there is no recent work.
+    """Propose the file with a new body for the section; without recent work the file is proposed unchanged.
 
     Raises InvalidInput if the title is not valid.
     """

@@ -19,7 +19,7 @@ from mica.store.protocol import Store
 def task_sources(
     store: Store, *, rank_files: RankFiles, zone: tzinfo | None, vectors: MarkVectors | None = None
 ) -> list[Source]:
-    """Return the sources that answer tasks. They share one search."""
+    """Return the sources that answer tasks. They share one search of marks."""
     shared = SharedSearch(store, vectors=vectors, zone=zone)
     return [
         MarkSource(store.crystals, shared),

@@ -19,7 +19,7 @@ from mica.model.teaching import PROMOTED
 from mica.model.trail import CRYSTALLIZED
 from mica.model.walk import Walk, walks_of
 from mica.navigation.report import SESSIONS_MIN, bootstrap_difference
-from mica.sources.protocol import GATHERED
+from mica.sources.protocol import GATHERED_NAMES
 
 RECEIPT = "brief"  # the event that records a brief
 WEEKS = 8  # length of the comparison
@@ -28,7 +28,7 @@ WEEK = timedelta(days=7)
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """The tasks with briefs, or those without."""
+    """Counts of one arm of the comparison: of all tasks with briefs, or of all tasks without."""
 
     tasks: int = 0
     judged: int = 0  # tasks with an outcome
@@ -73,7 +73,7 @@ class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yield(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources that contributed to shown text (C-53)."""
+    """How many of the queried sources contributed to shown text, and which never did (C-53)."""
 
     asked: int = 0
     contributed: int = 0
@@ -85,7 +85,7 @@ class Yield(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of gathering and the fate of the gathered fragments (C-20)."""
+    """The cost of gathering, and why gathered fragments were not shown (C-20)."""
 
     gathers: int = 0
     tokens: int = 0
@@ -124,10 +124,10 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Quality:
-    """Compute the report from events in order of time; events before `since` only explain later ones."""
+    """Compute the report from events in order of time. Those before `since` only date what later ones cite."""
     within = [event for event in events if event.at >= since]
     receipts = [event for event in within if event.name == RECEIPT]
-    gathers = [event for event in within if event.name == GATHERED]
+    gathers = [event for event in within if event.name in GATHERED_NAMES]
     return Quality(
         since=since,
         until=until,
@@ -185,7 +185,10 @@ def _arm(walks: Sequence[Walk]) -> Arm:
 
 
 def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:
-    """Of the tasks with briefs whose kind was also done without, return the share that did better without."""
+    """Return the share of tasks with briefs whose kind succeeded more often without, and the number of kinds.
+
+    Only kinds of tasks that both arms have are compared.
+    """
     kinds: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
     for place, walks in enumerate((ours, theirs)):
         for walk in walks:
@@ -265,7 +268,8 @@ def _cost(gathers: Sequence[Event]) -> GatherCost:
 
 
 def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tuple[QualityWeek, ...]:
-    names = {CRYSTAL: "crystals", PROMOTED: "teachings", CRYSTALLIZED: "trails", RECEIPT: "briefs", GATHERED: "gathers"}
+    names = {CRYSTAL: "crystals", PROMOTED: "teachings", CRYSTALLIZED: "trails", RECEIPT: "briefs"}
+    names |= dict.fromkeys(GATHERED_NAMES, "gathers")
     counted: dict[int, Counter[str]] = defaultdict(Counter)
     count = -(-(until - since) // WEEK)
     for event in events:

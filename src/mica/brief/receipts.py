@@ -8,7 +8,7 @@ from datetime import datetime
 from mica.model.brief import Brief, Passage
 from mica.model.event import Event, EventId, EventQuery, is_id, is_tombstone, tombstone_of
 from mica.redact import redact
-from mica.sources.protocol import GATHERED
+from mica.sources.protocol import GATHERED_NAMES
 from mica.store.protocol import EventLog, PurgeLog
 from mica.tokens import ESTIMATOR
 
@@ -55,17 +55,17 @@ def _passage(passage: Passage) -> dict[str, object]:
 async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
     """Return the receipts of briefs and gathers that contain text of these events."""
     wanted = set(events)
-    recorded = await log.query(EventQuery(names=(BRIEF, GATHERED), limit=None))
+    recorded = await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
 async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
-    """Replace just-stored receipts by tombstones if they contain text of purged events, read before the purge.
+    """Replace the receipts among just-stored events by tombstones if they quote an event that was purged meanwhile.
 
     A purge searches receipts after its last tombstone, and this searches tombstones after storing a receipt, so one of
     the two always finds the receipt.
     """
-    quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, GATHERED)}
+    quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, *GATHERED_NAMES)}
     stones = {}
     for each in set().union(*quoted.values()):
         event = await log.get(EventId(each)) if is_id(each) else None
@@ -86,6 +86,6 @@ def _quoted(receipt: Event) -> Iterator[str]:
 
 
 async def is_switched_on(log: EventLog) -> bool:
-    """Return True if briefs are switched on in this space. `mica.hook` draws the held-out sessions."""
+    """Return True if briefs are switched on in this space. Held-out sessions are decided in `mica.hook`, not here."""
     latest = await log.query(EventQuery(names=(SWITCHED,), limit=1))
     return not latest or latest[-1].data.get("on") is not False

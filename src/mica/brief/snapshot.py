@@ -1,8 +1,8 @@
 """Snapshots: the log of a space at a past time, copied into a separate store. Not built for speed.
 
 The time of an event says when it happened, not when it was recorded, and some are recorded late: an imported
-transcript, a mark with an explicit time. Events that mica timestamps itself show when that was: positions follow the
-order of commits, so an event after a receipt was recorded after it.
+transcript, a mark with an explicit time. Other events, such as receipts, get their time when they are recorded.
+Positions follow the order of commits, so an event at a higher position than a receipt was recorded after that time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mica.errors import InvalidEvent
 from mica.model.event import TRANSCRIPT_READ, Event, EventId, EventQuery, make_event, split_id
 from mica.sources.cohere import Coherent, Conflict, Origin, Stated
 from mica.sources.fan_out import Collected, Degraded
-from mica.sources.protocol import GATHERED, Concept
+from mica.sources.protocol import GATHERED_NAMES, Concept
 from mica.store.protocol import EventLog
 from mica.store.reference.store import EphemeralStore
 
@@ -26,11 +26,12 @@ LATER = "event.later"  # placeholder for an event recorded later, so that positi
 RECEIPTS_MAX = 2_000  # the latest before that time that are searched for a concept
 UNGATHERED = "it was not gathered by then, and other systems cannot be asked about the past"
 COUNTED_MAX = 2**40  # counted sequences stay below; those of imported events are hashes, far above
-OWN_CLOCK = {RECEIPT: "recalled", GATHERED: "recalled", TRANSCRIPT_READ: "imported"}  # names with their origins
+# Events that get their time when they are recorded, with their origins.
+OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), TRANSCRIPT_READ: "imported"}
 
 
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
-    """Copy the events recorded up to a time, each at its own position. Events purged since are missing."""
+    """Return a copy of the events recorded up to a time, each at its own position. Events purged since are missing."""
     past = EphemeralStore()
     position = 0
     until = await recorded_until(log, at)
@@ -47,9 +48,9 @@ async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
 
 
 async def recorded_until(log: EventLog, at: datetime) -> int | None:
-    """Return the last position that was recorded by a time, or None if no later record limits it.
+    """Return the last position that was recorded up to a time, or None if every event may have been.
 
-    A wrong clock hides no events: everything before an event that was recorded in time was recorded in time, too.
+    A wrong clock hides no events: everything stored before an event that was recorded in time counts as in time, too.
     """
     events = await log.query(EventQuery(names=tuple(OWN_CLOCK), limit=None))
     records = sorted((event for event in events if event.origin == OWN_CLOCK[event.name]), key=_position)
@@ -62,7 +63,10 @@ async def recorded_until(log: EventLog, at: datetime) -> int | None:
 
 
 async def _before_chunk(log: EventLog, position: int) -> int:
-    """Return the position before the imported part of a transcript, which is stored together with its record."""
+    """Return the position before the batch of imported transcript events that ends at `position`.
+
+    A batch is stored together with the record of its import.
+    """
     writer: str | None = None
     while position > 0:
         start = max(0, position - BATCH_EVENTS)
@@ -125,7 +129,7 @@ class RecordedGather(msgspec.Struct):
 
 async def gathered_before(log: EventLog, concept: Concept) -> ConceptAccount:
     """Return the last recorded gather of a concept; what was not recorded is listed as missing."""
-    for event in reversed(await log.query(EventQuery(names=(GATHERED,), limit=RECEIPTS_MAX))):
+    for event in reversed(await log.query(EventQuery(names=GATHERED_NAMES, limit=RECEIPTS_MAX))):
         try:
             gather = msgspec.convert(event.data, RecordedGather)
         except msgspec.ValidationError:

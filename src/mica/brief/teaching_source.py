@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX = 1_000
 
 
 class TeachingSource:
-    """The teachings of a space that still hold."""
+    """A source that answers with the teachings in force: for a task or a concept."""
 
     declared = SourceDeclaration(
         name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED), answers_tasks=True
@@ -32,7 +32,7 @@ class TeachingSource:
     def __init__(
         self, log: EventLog, index: CrystalIndex, *, stored: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`stored` returns when everything emitted before is in the store."""
+        """`stored` waits until every event emitted before is in the store."""
         self._log = log
         self._index = index
         self._stored = stored
@@ -42,7 +42,7 @@ class TeachingSource:
         if question.concept is not None:
             return await self._match_concept(question)
         teachings = (await read_teachings(self._log, self._index))[-TEACHINGS_MAX:]
-        return [_excerpt(teaching, score(teaching, question.task)) for teaching in teachings]
+        return [excerpt_of_teaching(teaching, score(teaching, question.task)) for teaching in teachings]
 
     async def _match_concept(self, question: Question) -> Sequence[Fragment]:
         id_terms = set(terms(question.subject.id))
@@ -71,7 +71,7 @@ class TeachingSource:
 
 
 def score(teaching: Teaching, task: str) -> float:
-    """Score a teaching for a task."""
+    """Return the score of a teaching for a task: higher the more of the task's terms it contains."""
     task_terms = frozenset(terms(task))
     if not task_terms:
         return SCORE_WITHOUT_TASK
@@ -83,7 +83,7 @@ def _searchable(teaching: Teaching) -> str:
     return " ".join([*(statement.text for statement in teaching.statements), *teaching.topics])
 
 
-def _excerpt(teaching: Teaching, score: float) -> Excerpt:
+def excerpt_of_teaching(teaching: Teaching, score: float) -> Excerpt:
     cited = dict.fromkeys(mark for statement in teaching.statements for mark in statement.sources)
     return Excerpt(
         text=join_statements(statement.text for statement in teaching.statements),

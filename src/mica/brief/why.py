@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
+from mica.brief.file_source import RankedFileSource
+from mica.brief.pasted_line import PastedLine, join_words
 from mica.brief.receipts import BRIEF, CONFLICTS
 from mica.events.hot import ReadLog, Reads
 from mica.model.crystal import Crystal, crystal_of
-from mica.model.event import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_tombstone
+from mica.model.event import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone
 from mica.model.teaching import WITHDRAWN
 from mica.sources.account import line
 from mica.sources.cohere import Origin, Stated
-from mica.sources.protocol import GATHERED, JUDGMENT_RETRACTED
-from mica.words import words
+from mica.sources.protocol import GATHERED_NAMES, JUDGMENT_RETRACTED
 
 RECEIPTS_MAX = 500  # the latest that are searched for a line that names no event
 # The events that withdraw something, each with the field that names it.
 WITHDRAWALS = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
 LINES_MAX = 5  # explanations of one line: the same text may be about several concepts
-WORDS_MIN = 2  # to identify a line; too many lines begin with the same single word
 STEPS_MAX = 20  # back from an event; `mica events tree` shows longer chains
-_HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # at the end of a line of a brief
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +42,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True):
-    """One statement and its evidence."""
+    """One statement of an explained event, and its evidence."""
 
     text: str
     evidence: tuple[Evidence, ...]
     source: str = ""  # of a passage: the name of its source
-    origins: tuple[tuple[str, str], ...] = ()  # of other systems: each source, and the row or file in it
+    origins: tuple[tuple[str, str], ...] = ()  # in other systems: each source, and the row or file in it
     score: float | None = None
     tokens: int | None = None
 
@@ -100,16 +100,10 @@ class GatherReceipt(msgspec.Struct):
     degraded: tuple[_Stale, ...] = ()
 
 
-def parse_handles(text: str) -> list[str]:
-    """Return the handles at the end of a line, as in `… (#12 #14)`; any other text is returned as its own handle."""
-    match = _HANDLES.search(text)
-    return re.findall(r"#\d+", match[1]) if match else [text.strip()]
-
-
 async def why(reads: Reads, event: Event) -> Why:
     """Explain a brief, a gather, a crystal or any other event."""
-    if event.name in (BRIEF, GATHERED) and (receipt := _receipt(event)) is not None:
-        because = [await _of_passage(reads.log, passage) for passage in receipt.passages]
+    if event.name in (BRIEF, *GATHERED_NAMES) and (receipt := _receipt(event)) is not None:
+        because = [await _explain_passage(reads.log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
         crystal = crystal_of(event)
@@ -144,7 +138,7 @@ async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Wh
 
 def _receipt(event: Event) -> ReceiptData | None:
     try:
-        if event.name == GATHERED:
+        if event.name in GATHERED_NAMES:
             gather = msgspec.convert(event.data, GatherReceipt)
             return ReceiptData(
                 query=gather.concept,
@@ -158,51 +152,91 @@ def _receipt(event: Event) -> ReceiptData | None:
         return None  # an event of this name not written by mica
 
 
-async def explain_line(reads: Reads, text: str) -> list[Why]:
-    """Explain a line that names no event, or its beginning, by searching its words in the latest receipts.
+async def explain_line(reads: Reads, line: PastedLine) -> list[Why]:
+    """Explain a line, given whole or by its beginning, from the latest receipts of briefs and gathers that contain it.
 
-    A line of a gather does not name its concept; if it is about several, each is explained, the latest first. A line
-    about conflicts, gaps or compression is explained by the latest receipt that has it.
+    A line of a gather does not name its concept. If the same line was stated about several, each is explained, the
+    latest first. A line about conflicts, gaps or compression is explained by the latest receipt that contains it, and
+    so is a list of files. The further lines of long passages are searched too; they count only if no passage begins
+    with the line. Returns nothing if no receipt contains the line or it is too short.
     """
-    beginning = _words(text)
-    explanations: dict[tuple[object, ...], Why] = {}
-    if beginning.count(" ") + 1 < WORDS_MIN:
+    if not line.is_long_enough:
         return []
-    for event in reversed(await reads.log.query(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
+    beginning: dict[tuple[object, ...], Why] = {}
+    continued: dict[tuple[object, ...], Why] = {}
+    compared: set[tuple[object, ...]] = set()
+    for event in reversed(await reads.log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=RECEIPTS_MAX))):
         if (receipt := _receipt(event)) is None:
             continue
-        if not explanations and (note := await _note(reads, event, receipt, beginning)) is not None:
+        if not beginning and (note := await _note(reads, event, receipt, line.words)) is not None:
             return [note]
-        about = receipt.query if event.name == GATHERED else ""
+        about = receipt.query if event.name in GATHERED_NAMES else ""
         for passage in (*receipt.passages, *receipt.lost):
-            same = (about, passage.source, passage.origins)
-            if passage.origins and same not in explanations and _begins(passage, event, beginning):
-                explanations[same] = _why(event, receipt.query or passage.text, [await _of_passage(reads.log, passage)])
-                if len(explanations) == LINES_MAX:
-                    return list(explanations.values())
-    return list(explanations.values())
+            same = (passage.source,) if _is_files(passage) else _identity(passage, about)
+            shown = (same, passage.sources, receipt.is_compressed, bool(receipt.query.strip()))
+            if same in beginning or shown in compared:
+                continue
+            if not passage.origins:  # the text of another source may be another one in every receipt
+                compared.add(shown)
+            if (place := await _place(reads.log, line, passage, event, receipt)) is not None:
+                because = await _explain_passage(reads.log, passage)
+                found = beginning if place == "beginning" else continued
+                found.setdefault(same, _why(event, receipt.query or because.text, [because]))
+            if len(beginning) == LINES_MAX:
+                return list(beginning.values())
+    return list((beginning or continued).values())[:LINES_MAX]
 
 
-async def _note(reads: Reads, event: Event, receipt: ReceiptData, beginning: str) -> Why | None:
-    """Explain a line about a whole brief: its conflicts, a gap, or its compression."""
+def _identity(passage: ReceiptPassage, about: str) -> tuple[object, ...]:
+    return (about, passage.source, passage.origins or passage.sources)
+
+
+def _is_files(passage: ReceiptPassage) -> bool:
+    return passage.source == RankedFileSource.declared.name and not passage.origins
+
+
+async def _place(
+    log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
+) -> Literal["beginning", "continued"] | None:
+    """Return where the line is in what a passage showed: at its beginning, in a further line, or None for nowhere."""
+    if passage.origins:
+        return "beginning" if _begins(passage, event, line) else None
+    if _is_files(passage):
+        steps = [await _find(log, each) for each in passage.sources]
+        return "beginning" if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
+    if not passage.sources or (source := await _find(log, passage.sources[0])) is None:
+        return None
+    if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
+        return "beginning"
+    return "continued" if line.continues_excerpt(source) else None
+
+
+async def _find(log: ReadLog, identifier: EventId) -> Event | None:
+    """Return an event of a receipt; None if it was purged or does not exist."""
+    event = await log.get(identifier) if is_id(identifier) else None
+    return None if event is None or is_tombstone(event) else event
+
+
+async def _note(reads: Reads, event: Event, receipt: ReceiptData, shown: str) -> Why | None:
+    """Explain a line about a whole brief: its conflicts, a gap, or its compression; None for any other line."""
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
-    if lost and f"{_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(beginning):
-        return _why(event, receipt.query, [await _of_passage(reads.log, each) for each in lost])
+    if lost and f"{join_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(shown):
+        return _why(event, receipt.query, [await _explain_passage(reads.log, each) for each in lost])
     gaps = {
         "missing": receipt.missing,
         "stale": {each.source: each.reason for each in receipt.degraded},
     }
     for kind, reasons in gaps.items():
         for name, reason in reasons.items():
-            if f"{beginning} ".startswith(f"{_words(f'{kind} {name}')} "):
+            if f"{shown} ".startswith(f"{join_words(f'{kind} {name}')} "):
                 return _why(event, receipt.query, [], missing={name: reason})
-    if receipt.is_compressed and beginning.startswith("compressed "):
+    if receipt.is_compressed and re.match(r"compressed \d", shown):
         return await why(reads, event)
     return None
 
 
-def _begins(passage: ReceiptPassage, event: Event, beginning: str) -> bool:
-    """Return True if a passage begins with these words, as it was shown or without the names of its sources."""
+def _begins(passage: ReceiptPassage, event: Event, pasted: PastedLine) -> bool:
+    """Return True if a passage begins with this line, as it was shown or without the names of its sources."""
     shown = f"{passage.kind} {passage.text}"
     if passage.key:
         stated = Stated(
@@ -214,11 +248,7 @@ def _begins(passage: ReceiptPassage, event: Event, beginning: str) -> bool:
             origins=tuple(Origin(*origin) for origin in passage.origins),
         )
         shown = line(stated)
-    return any(f"{_words(text)} ".startswith(f"{beginning} ") for text in (passage.text, shown))
-
-
-def _words(text: str) -> str:
-    return " ".join(words(text))
+    return pasted.begins(passage.text, shown)
 
 
 def _why(event: Event, text: str, because: Iterable[Because], *, missing: dict[str, str] | None = None) -> Why:
@@ -234,10 +264,12 @@ async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Becau
     return Because(text=text, evidence=tuple(map(_evidence, events)))
 
 
-async def _of_passage(log: ReadLog, passage: ReceiptPassage) -> Because:
+async def _explain_passage(log: ReadLog, passage: ReceiptPassage) -> Because:
     because = await _because(log, "", passage.sources)
-    recorded = passage.text or "its source no longer exists"
-    text = recorded if passage.origins or not because.evidence else because.evidence[0].text
+    texts = [each.text for each in because.evidence]
+    text = passage.text or "its source no longer exists"
+    if texts and not passage.origins:
+        text = ", ".join(texts) if _is_files(passage) else texts[0]
     return msgspec.structs.replace(
         because, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
     )
@@ -257,7 +289,7 @@ def _evidence(event: Event) -> Evidence:
 
 
 def _text(event: Event) -> str:
-    """Return the text of an event in one line."""
+    """Return a short text for an event: its text, query, command or reason, else its path, else its name."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:

@@ -386,7 +386,7 @@ def topics(
     for sentence in with_pauses(sentences, pause):
         if spellings.keys().isdisjoint(sentence.units):
             continue
-        for unit, spelling in spell_units(sentence.text):
+        for unit, spelling in spell(sentence.text):
             if unit in spellings:
                 spellings[unit][spelling] += 1
                 leading[unit] += sentence.text[: len(spelling)].lower() == spelling

@@ -67,7 +67,7 @@ SPLIT = "split it into parts and import them in order: a parent in an earlier pa
 # Names with a meaning for mica. An event of another program must not pass for a person's statement or a record of mica.
 _RESERVED = re.compile(
     r"(brief|crystal|epoch|event|judgment|log|mark|quality|teaching|trail|transcript)(\..*)?"
-    r"|defrag|offer|source\.tested|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
+    r"|defrag|offer|source\.tested|sources\.gathered|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
 )
 _GZIP = b"\x1f\x8b"
 _NAME_UNSAFE = re.compile(r"[\s*?\x00-\x1f]")

@@ -1,4 +1,4 @@
-"""`python -m mica.mcp`: the server of `mica mcp` without loading the other commands, so that it starts faster."""
+"""`python -m mica.mcp`: the same server as `mica mcp`, which starts faster because no other command is loaded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""MCP over streamable HTTP: one endpoint for both eras, as an ASGI application.
+"""MCP over streamable HTTP: one endpoint for both eras of the protocol, as an ASGI application.
 
-In the older era a client opens a session with `initialize` and names it in `Mcp-Session-Id`; `Last-Event-ID` resumes
-its streams after a lost connection. In the newer era every request is independent, its headers repeat fields of its
-body, and closing the connection cancels it. Hosts, origins and tokens are checked by the guard of `mica.web`, which is
-in front of this endpoint.
+In the older era, until revision 2025-11-25, a client opens a session with `initialize` and names it in
+`Mcp-Session-Id`; `Last-Event-ID` resumes its streams after a lost connection. In the newer era every request is
+independent, its headers repeat fields of its body, and closing the connection cancels it. Hosts, origins and tokens
+are checked by the guard of `mica.web`, which is in front of this endpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STREAMS_MAX = 100  # of a session, for resuming; the oldest finished ones are dr
 SESSION, REVISION, LAST = "mcp-session-id", "mcp-protocol-version", "last-event-id"
 METHOD, NAME = "mcp-method", "mcp-name"
 WORK = "mica-session"  # the header in which a client may name its working session
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # the parameter that Mcp-Name repeats
+NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # which Mcp-Name repeats
 # Status codes for errors in the newer era; the older one answers readable requests with 200.
 STATUSES = {
     protocol.PARSE_ERROR: 400,
@@ -73,7 +73,7 @@ class RequestRefused(Exception):
 
 
 class SpaceOwner:
-    """An open space: the memory owner of servers over HTTP."""
+    """The MemoryOwner over HTTP: a space that is open already, shared by all its clients."""
 
     session: str | None = None
     is_known = True
@@ -91,7 +91,7 @@ class SpaceOwner:
 
 
 class McpSession:
-    """One client of the older era."""
+    """The session of a client of the older era: its server, its streams, and when it was last used."""
 
     def __init__(self, owner: SpaceOwner, *, session: str | None, beat_s: float) -> None:
         self.id = secrets.token_hex(24)
@@ -108,7 +108,7 @@ class McpSession:
         return any(stream.is_read for stream in self.streams.values())
 
     def stream(self) -> Stream:
-        """A new stream for the answer to a request."""
+        """Add a stream for the answer to a request. Beyond STREAMS_MAX, the oldest finished streams are dropped."""
         self._count += 1
         made = Stream(str(self._count))
         over = [name for name, stream in self.streams.items() if stream.is_over and not stream.is_read]
@@ -124,7 +124,7 @@ class McpSession:
 
 
 class Endpoint:
-    """The ASGI application. Closing it ends every stream."""
+    """The ASGI application that serves MCP for all spaces. `close` ends every session and stream."""
 
     def __init__(self, memories: MemoryLookup, *, beat_s: float = BEAT_S) -> None:
         self._memories = memories
@@ -196,7 +196,7 @@ class Endpoint:
         return McpResponse(stream, task, statuses={}, headers=named, ends_with_client=False, primed=is_primed)
 
     async def _post_stateless(self, request: Request, message: RpcMessage) -> Response:
-        """A request of the newer era."""
+        """Answer a request of the newer era, which needs no session. Raises RequestRefused if it is not valid."""
         check_headers(request, message)
         if message.method is None:
             raise RequestRefused(400, "a client may send requests and notifications, not responses", of=message.id)
@@ -216,7 +216,10 @@ class Endpoint:
     # -- Sessions of the older era ----------------------------------------------------------------------------
 
     async def begin(self, request: Request) -> McpSession:
-        """A new session."""
+        """Open a session. Those idle for too long end first; at the limit, those idle longest.
+
+        Raises RequestRefused if SESSIONS_MAX clients are connected, and as `owner` does.
+        """
         owner = await self.owner(request)
         now = time.monotonic()
         idle = sorted((each for each in self._sessions.values() if not each.is_read), key=lambda each: each.used_at)
@@ -230,7 +233,10 @@ class Endpoint:
         return session
 
     async def session(self, request: Request) -> McpSession:
-        """The session that a request names. It is valid only in the space it was opened in."""
+        """Return the session that a request names, which is valid only in the space it was opened in.
+
+        Raises RequestRefused if the request names none or it has ended.
+        """
         named = request.headers.get(SESSION) or request.query_params.get("session")
         if named is None:
             raise RequestRefused(
@@ -247,7 +253,10 @@ class Endpoint:
         await session.close()
 
     async def owner(self, request: Request) -> SpaceOwner:
-        """The space of a request. Raises RequestRefused if it does not exist or the token does not open it."""
+        """Return the owner of the request's space, one for each open memory.
+
+        Raises RequestRefused if the space does not exist, the token does not open it, or it cannot be opened.
+        """
         try:
             memory = await self._memories(request.scope)
         except AccessDenied as error:
@@ -259,7 +268,7 @@ class Endpoint:
         return self._owners.setdefault(memory, SpaceOwner(memory))
 
     async def _get(self, request: Request) -> Response:
-        """The stream of unrequested messages, or the rest of an interrupted stream."""
+        """Open the stream of unrequested messages, or resume the stream that `Last-Event-ID` names."""
         if request.headers.get(REVISION) in protocol.STATELESS:
             raise RequestRefused(405, "since 2026-07-28 a client listens by POST, with subscriptions/listen")
         if not accepts(request, "text/event-stream"):
@@ -277,7 +286,7 @@ class Endpoint:
 
 
 def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """The route of the endpoint. A mount would redirect clients that omit the trailing slash."""
+    """Return the endpoint's route. It is not a mount, which would redirect clients that omit the trailing slash."""
     return [Route(path, endpoint)]
 
 
@@ -300,7 +309,10 @@ def check_types(request: Request) -> None:
 
 
 async def message_of(request: Request) -> RpcMessage:
-    """The message in a body. Raises RequestRefused if there is none or it is too large."""
+    """Parse the message in a request's body; trace headers are added to its `_meta`.
+
+    Raises RequestRefused if the body is not a message or is too large.
+    """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -336,14 +348,14 @@ def check_headers(request: Request, message: RpcMessage) -> None:
         raise mismatched(REVISION, message.meta[protocol.VERSION])
     if request.headers.get(METHOD) != message.method:
         raise mismatched(METHOD, message.method)
-    field = NAMED.get(str(message.method))
+    field = NAME_PARAMETERS.get(str(message.method))
     expected = None if field is None else message.params.get(field)
     if expected is not None and decode_header(request.headers.get(NAME)) != expected:
         raise mismatched(NAME, expected)
 
 
 def decode_header(value: str | None) -> str | None:
-    """The value of a header, which is base64 between markers if HTTP cannot carry it as text."""
+    """Decode a header value that may be base64 between `=?base64?` and `?=`. None if that is malformed or missing."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:
@@ -358,7 +370,7 @@ def decode_header(value: str | None) -> str | None:
 
 
 def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """The two routes of the old transport; they share the sessions of the endpoint."""
+    """Return the two routes of the old transport; they share the sessions of the endpoint."""
 
     async def open_stream(request: Request) -> Response:
         try:

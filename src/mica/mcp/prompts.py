@@ -13,7 +13,7 @@ from mica.memory import Memory
 from mica.model.trail import Trail
 from mica.navigation.trails.commands import command_text
 
-LEARNING_S = 2.0  # that a listing waits for trails; the client waits for the list
+LEARNING_S = 2.0  # the longest wait for trails that are being learned, because the client waits for the list
 DESCRIPTION_CHARACTERS_MAX = 200
 
 
@@ -30,7 +30,7 @@ class McpPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prompts(memory: Memory) -> list[McpPrompt]:
-    """All current prompts: the handoff and the crystallized trails."""
+    """Return all current prompts: the handoff, and one for each crystallized trail."""
 
     async def handoff() -> str:
         made = await memory.handoff()
@@ -44,7 +44,7 @@ async def prompts(memory: Memory) -> list[McpPrompt]:
 
 
 async def prompt(memory: Memory, name: str) -> McpPrompt:
-    """The prompt of this name. Raises InvalidInput if there is none."""
+    """Return the prompt of this name. Raises InvalidInput if there is none."""
     for known in await prompts(memory):
         if known.name == name:
             return known
@@ -52,7 +52,7 @@ async def prompt(memory: Memory, name: str) -> McpPrompt:
 
 
 async def _trails(memory: Memory) -> list[Trail]:
-    """The trails that have a command; empty while they are still being learned."""
+    """Return the trails that have a command, or none if learning them takes longer than LEARNING_S."""
     trails = asyncio.ensure_future(memory.trails.list(limit=None))
     await asyncio.wait([trails], timeout=LEARNING_S)
     if not trails.done():

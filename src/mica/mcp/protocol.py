@@ -68,7 +68,7 @@ class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_message(line: bytes) -> RpcMessage:
-    """The message on a line. Raises RpcError with the matching JSON-RPC code."""
+    """Parse one JSON-RPC message. Raises RpcError with the matching code."""
     try:
         decoded = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -86,7 +86,7 @@ def parse_message(line: bytes) -> RpcMessage:
 
 
 def stateless_revision(message: RpcMessage) -> str:
-    """The revision of an independent request. Raises RpcError if it is not supported."""
+    """Return the revision that a request of the newer era names in `_meta`. Raises RpcError if it is not supported."""
     version = message.meta[VERSION]
     if not isinstance(version, str) or not isinstance(message.meta.get(CAPABILITIES), dict):
         raise RpcError(INVALID_PARAMS, f"_meta needs {VERSION} as text and {CAPABILITIES} as an object")
@@ -98,13 +98,13 @@ def stateless_revision(message: RpcMessage) -> str:
 
 
 def handshake_revision(params: Fields) -> str:
-    """The revision of a handshake: the requested one if it is supported, else the latest with a handshake."""
+    """Return the revision to answer `initialize` with: the requested one if supported, else the latest of that era."""
     requested = params.get("protocolVersion")
     return requested if isinstance(requested, str) and requested in HANDSHAKE else HANDSHAKE[-1]
 
 
 def response(message: RpcMessage, result: Fields, *, server: Fields) -> dict[str, object]:
-    """The response to a request, with the fields its era adds."""
+    """Build the response to a request; in the newer era with its type, the server, and how long it may be cached."""
     if message.is_stateless:
         result = {"resultType": "complete", **result, "_meta": {**_meta(result), SERVER: server}}
         if message.method in CACHED:

@@ -1,6 +1,6 @@
 """MCP resources: crystals, trails and briefs that a client can read, and whose changes it is notified of.
 
-Their text is recalled, so it is fenced as in a brief.
+Their text comes from memory, so it is fenced as data, as in a brief.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXT_CHARACTERS_MAX = 2_000  # of one line; crystals are shorter
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource as it is listed."""
+    """The entry of a resource in `resources/list`."""
 
     uri: str
     name: str
@@ -45,8 +45,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
     """The resources and lists that an event changed."""
 
-    prompts: bool = False  # their list
-    resources: bool = False  # their list
+    prompts: bool = False  # the list of prompts changed
+    resources: bool = False  # the list of resources changed
     uris: frozenset[str] = frozenset()  # of changed resources
     of_all: frozenset[str] = frozenset()  # prefixes of URIs that may have changed
 
@@ -98,7 +98,7 @@ TEMPLATES = tuple(
 
 
 async def resources(memory: Memory) -> list[dict[str, object]]:
-    """All listed resources: the fixed ones, the crystallized trails, and the latest crystals."""
+    """Return all listed resources: the fixed ones, the crystallized trails, and the latest crystals."""
     trails = [
         Resource(
             uri=f"{TRAILS}/{trail.slug}",
@@ -121,7 +121,7 @@ async def resources(memory: Memory) -> list[dict[str, object]]:
 
 
 async def read(memory: Memory, uri: str) -> str:
-    """The text of a resource.
+    """Return the text of a resource. Reading the brief records a receipt; reading a trail counts as a use.
 
     Raises InvalidInput for a URI that no resource has, UnknownEvent, InvalidEvent or UnknownTrail for an unknown name,
     and what memory raises.
@@ -146,7 +146,7 @@ async def read(memory: Memory, uri: str) -> str:
 
 
 async def canonical(memory: Memory, uri: str) -> str:
-    """The URI that change notifications use: a crystal's URI with its id, also if its number was sent.
+    """Return the URI that change notifications use: for a crystal always the one with its id, not its number.
 
     Raises as `read` does for an unknown crystal.
     """
@@ -170,7 +170,7 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
 def change_of(event: Event) -> ResourceChange:
-    """The resources an event changed. Uses and receipts change none, or reading would trigger reading."""
+    """Return the resources an event changed. Uses and receipts change none, as reading a resource records them."""
     change = _CHANGES.get(event.name, ResourceChange())
     removed: tuple[object, ...] = ()
     if event.name == CRYSTAL:
@@ -250,5 +250,5 @@ async def _trail(memory: Memory, slug: str) -> str:
 
 
 def _reference(text: str) -> str:
-    """A reference from a URI, where the # of a number is left out."""
+    """Return a reference from a URI as memory takes it: with the # of a number, which the URI leaves out."""
     return f"#{text}" if text.isdecimal() else text

@@ -47,27 +47,27 @@ Send = Callable[[Mapping[str, object]], None]
 
 @cache
 def about() -> dict[str, str]:
-    """The name and version of this server."""
+    """Return the name and version of this server, as the protocol requires them."""
     return {"name": "mica", "title": "mica", "version": version("mica")}
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that a client wants to be notified of."""
+    """The changes that a client subscribed to."""
 
-    prompts: bool  # changes of their list
-    resources: bool  # changes of their list
+    prompts: bool  # changes of the list of prompts
+    resources: bool  # changes of the list of resources
     uris: dict[str, str]  # of resources: the canonical URI, and the URI that the client sent
 
     @property
     def fields(self) -> dict[str, object]:
-        """The subscription as the protocol writes it."""
+        """The subscription in the form of the protocol."""
         lists = {"promptsListChanged": self.prompts, "resourcesListChanged": self.resources}
         fields: dict[str, object] = {name: True for name, is_subscribed in lists.items() if is_subscribed}
         return fields | ({"resourceSubscriptions": list(self.uris.values())} if self.uris else {})
 
 
 class McpServer:
-    """Serves one client. Answers go to the sender of each request, unrequested notifications to `notify`."""
+    """Serves one client. Each answer goes to the `send` of its request, other notifications to `notify`."""
 
     def __init__(
         self, home: MemoryOwner, watch: Watch, notify: Send, *, session: str | None = None, beat_s: float = BEAT_S
@@ -134,7 +134,7 @@ class McpServer:
             send(protocol.response(message, result, server=about()))
 
     async def _result(self, message: RpcMessage, send: Send) -> Fields:
-        """The result of a request."""
+        """Return the result of a request. Raises RpcError for an unknown method, and before `initialize`."""
         if message.is_stateless:
             protocol.stateless_revision(message)
             self._client = _name(message.meta.get(protocol.CLIENT)) or self._client
@@ -175,7 +175,7 @@ class McpServer:
 
     @staticmethod
     def _refuse_unknown(message: RpcMessage) -> None:
-        """Raise RpcError for an unknown method. Clients that probe before a handshake rely on its code."""
+        """Raise RpcError if the method is unknown. Clients that probe before a handshake rely on its code."""
         if message.method not in METHODS:
             raise RpcError(protocol.UNKNOWN_METHOD, "Method not found", message.method)
 
@@ -194,7 +194,7 @@ class McpServer:
     # -- Notifications ----------------------------------------------------------------------------------------
 
     async def _notify_changes(self, message: RpcMessage) -> None:
-        """Notify a client of the older era of changes from its first list on; the newer era sends a request for it."""
+        """Start notifying a client of the older era of changes, once; the newer era sends `subscriptions/listen`."""
         if message.is_stateless or self._leave is not None:
             return
 
@@ -244,7 +244,7 @@ class McpServer:
         return {"_meta": tag}
 
     async def _parse_subscription(self, message: RpcMessage) -> Subscription:
-        """The subscription that a client asks for. Tools never change, so it has no field for them."""
+        """Parse the subscription in a request. Tools never change, so it has no field for them."""
         requested = message.params.get("notifications")
         requested = requested if isinstance(requested, dict) else {}
         uris = requested.get("resourceSubscriptions")
@@ -341,7 +341,7 @@ NOT_FOUND = (InvalidInput, InvalidEvent, UnknownEvent, UnknownTrail)
 def _notifications(
     change: ResourceChange, subscription: Subscription, meta: Fields | None = None
 ) -> list[dict[str, object]]:
-    """The notifications of a change for a subscription."""
+    """Return the notifications that a change causes for a subscription."""
     tag: dict[str, object] = {} if meta is None else {"_meta": meta}
     lists = [
         ("prompts", change.prompts and subscription.prompts),
@@ -375,7 +375,7 @@ def _name(client: object) -> str:
 
 
 async def _only_session(memory: Memory, client: str) -> str | None:
-    """The session of a client that does not name it: the one its hooks report, if exactly one is open."""
+    """Return the open session that the hooks of this client report; None if there is not exactly one."""
     try:
         sessions = await memory.events.open_sessions()
     except MicaError:

@@ -32,7 +32,7 @@ ROOTS_S = 2.0  # for a client to answer roots/list, which is sent first
 DIRECTORIES = ("CLAUDE_PROJECT_DIR", "COPILOT_PROJECT_DIR")  # variables in which a client names its project
 SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID")  # variables in which a client names its session
 
-Place = Callable[[Path], tuple[Path | str, Settings]]  # of the space of a directory; raises InvalidSettings
+Place = Callable[[Path], tuple[Path | str, Settings]]  # finds the store of a directory; raises InvalidSettings
 
 
 def serve(project: Callable[[], Project]) -> None:
@@ -71,7 +71,7 @@ async def _serve(project: Callable[[], Project], wire: int) -> None:
 
 
 async def answer(server: McpServer, lines: AsyncIterator[bytes], send: Send) -> None:
-    """Answer every line; return at the end of the input."""
+    """Handle every message, at most RUNNING_MAX requests at once; return at the end of the input."""
     room = asyncio.Semaphore(RUNNING_MAX)
     async for line in lines:
         try:
@@ -123,7 +123,7 @@ class StdinLines:
 
 
 def split(read: Callable[[], bytes], *, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[bytes]:
-    """Split chunks into lines, the last one also without a line end. A line that is too long is cut."""
+    """Yield the lines of the chunks that `read` returns. A line that is too long is cut."""
     line = bytearray()
     while chunk := _chunk(read):
         *ended, rest = chunk.split(b"\n")
@@ -147,7 +147,7 @@ def _chunk(read: Callable[[], bytes]) -> bytes:
 
 
 class Project:
-    """The project a server speaks for. Its memory opens on first use; the first write creates the space."""
+    """The MemoryOwner over standard input and output: one project. Its memory opens on first use."""
 
     def __init__(self, place: Place, *, root: Path | None, environment: Mapping[str, str]) -> None:
         named = next((value for name in DIRECTORIES if (value := environment.get(name))), None)
@@ -157,7 +157,7 @@ class Project:
         self._roots: asyncio.Future[object] | None = None
         self._opening = asyncio.Lock()
         self._memory: Memory | None = None
-        self._nothing: Memory | None = None  # an empty memory, until the space exists
+        self._empty: Memory | None = None  # an empty memory, until the space exists
 
     @property
     def is_known(self) -> bool:
@@ -169,12 +169,15 @@ class Project:
         return self._memory is not None
 
     def expect_roots(self) -> asyncio.Future[object]:
-        """A future for the client's answer to roots/list."""
+        """Return the future that receives the client's answer to roots/list."""
         self._roots = asyncio.get_running_loop().create_future()
         return self._roots
 
     async def memory(self, *, makes: bool) -> Memory:
-        """The memory of the project. Raises what opening raises; the next call tries again."""
+        """Return the memory of the project. A missing space is created if `makes`; otherwise the memory is empty.
+
+        Raises what opening raises; the next call tries again.
+        """
         async with self._opening:
             if self._memory is not None:
                 return self._memory
@@ -182,13 +185,13 @@ class Project:
             try:
                 self._memory = await open_memory(place, settings=settings, must_exist=not makes)
             except UnknownSpace:
-                if self._nothing is None:
-                    self._nothing = await open_memory(":memory:", settings=settings)
-                return self._nothing
+                if self._empty is None:
+                    self._empty = await open_memory(":memory:", settings=settings)
+                return self._empty
             return self._memory
 
     async def close(self) -> None:
-        for memory in (self._memory, self._nothing):
+        for memory in (self._memory, self._empty):
             if memory is not None:
                 await memory.close()
 
@@ -202,7 +205,7 @@ class Project:
 
 
 def current_project() -> Path:
-    """The current directory. Raises InvalidInput if it is the folder of our own plugin."""
+    """Return the current directory. Raises InvalidInput if it is the folder of a plugin, which is no project."""
     directory = Path.cwd()
     if (directory / ".claude-plugin" / "plugin.json").is_file():
         raise InvalidInput(
@@ -213,7 +216,7 @@ def current_project() -> Path:
 
 
 def first_directory(answer: object) -> Path | None:
-    """The first root that is a directory on this machine, if any."""
+    """Return the first root in an answer to roots/list that is a directory on this machine, or None."""
     roots = answer.get("roots") if isinstance(answer, dict) else None
     for root in roots if isinstance(roots, list) else ():
         uri = root.get("uri") if isinstance(root, dict) else None

@@ -19,7 +19,7 @@ HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class Stream:
-    """The messages for one request, or the unrequested messages of a session."""
+    """The messages that answer one request, or the unrequested messages of a session. The latest are buffered."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name  # without a name it cannot be resumed
@@ -47,7 +47,7 @@ class Stream:
         waited.set()
 
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
-        """The messages after this number as they arrive, until the stream ends; None after each quiet period."""
+        """Yield each message after this number as it arrives, until the stream ends; None after QUIET_S without one."""
         while True:
             news = self._news
             for number, message in tuple(self._buffer):
@@ -64,14 +64,14 @@ class Stream:
                     yield after, None
 
     async def first(self) -> Mapping[str, object] | None:
-        """The first message; None if the stream ends without one."""
+        """Return the first message, or None if the stream ends without one."""
         async for _, message in self.read():
             if message is not None:
                 return message
         return None
 
     async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
-        """The messages as server-sent events, with ids for resuming."""
+        """Yield the messages as server-sent events, with ids for resuming; if `primed`, an empty event first."""
         self.is_read = True
         try:
             if primed:
@@ -90,7 +90,7 @@ class Stream:
 
 
 def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> StreamingResponse:
-    """A response that streams these events."""
+    """Return a response that streams these events."""
     return StreamingResponse(events, media_type=EVENTS, headers={**HEADERS, **(headers or {})})
 
 
@@ -132,7 +132,7 @@ class McpResponse(Response):
                 self.task.cancel()
 
     async def _first(self, receive: Receive) -> Mapping[str, object] | None:
-        """The first message; None if the stream or the connection ends before."""
+        """Return the first message, or None if the stream or the connection ends before it."""
         disconnected = asyncio.create_task(_disconnected(receive))
         first = asyncio.create_task(self.stream.first())
         try:

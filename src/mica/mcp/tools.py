@@ -16,8 +16,9 @@ import msgspec
 from mica.brief.why import Why
 from mica.errors import InvalidInput, StoreError
 from mica.format.fence import OPENING, fence
-from mica.format.lines import one_line
+from mica.format.lines import one_line, plural
 from mica.memory import Memory
+from mica.model.brief import Brief
 from mica.model.event import MARK, EventId, EventQuery, Ref
 from mica.model.hit import CrystalHit
 from mica.model.mark import mark_of
@@ -69,7 +70,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def call(self, memory: Memory, arguments: object) -> ToolResult:
-        """The answer to a call. Raises InvalidInput for wrong arguments, and what memory raises."""
+        """Check the arguments and run the tool. Raises InvalidInput for wrong arguments, and what memory raises."""
         for name in arguments if isinstance(arguments, dict) else ():
             self._check_name(str(name))
         try:
@@ -119,7 +120,14 @@ class BriefArguments(msgspec.Struct):
 async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
     brief = await memory.brief(arguments.task, budget_tokens=arguments.budget_tokens)
     content = {"text": brief.text, "tokens": brief.tokens, "receipt": brief.receipt or "", "missing": brief.missing}
-    return ToolResult(text=brief.text or NOTHING, content=content)
+    return ToolResult(text=brief.text or describe_no_brief(brief), content=content)
+
+
+def describe_no_brief(brief: Brief) -> str:
+    """Return the text that takes the place of an empty brief."""
+    if brief.needed_tokens is None:
+        return NOTHING
+    return f"No line fits {plural(brief.budget_tokens, 'token')}; the shortest needs {brief.needed_tokens:,}."
 
 
 # -- search -----------------------------------------------------------------------------------------------------
@@ -135,7 +143,7 @@ class SearchArguments(msgspec.Struct):
 
 
 class _SearchHit(msgspec.Struct, frozen=True):
-    """A hit as the tool shows it."""
+    """A search hit in the form that the tool returns."""
 
     number: str
     text: str
@@ -176,7 +184,7 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
 
 
 async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_SearchHit]:
-    """The marks nearest to a moment, in order of time."""
+    """Return the marks nearest to a moment, at most an hour away, in order of time."""
     events = await memory.events.query(EventQuery(names=(MARK,), since=at - AROUND, until=at + AROUND, limit=1_000))
     nearest = sorted(events, key=lambda event: abs(event.at - at))[:limit]
     return [
@@ -220,7 +228,7 @@ async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
     number = ""
     try:
         number = (await memory.events.get(ref.id)).number
-    except StoreError:  # the store is away: the mark waits on disk
+    except StoreError:  # the store is unavailable: the mark waits on disk
         await memory.durable()
     stored = redact(arguments.text)
     where = f"Recorded as {number}" if number else f"Recorded as {ref.id}, to be stored later"
@@ -235,7 +243,7 @@ async def _record_mark(memory: Memory, arguments: MarkArguments) -> Ref:
 
 
 async def _record_walk(memory: Memory, arguments: MarkArguments) -> Ref:
-    """Record the steps of a task, which trails are learned from."""
+    """Record the steps of a task as a walk, from which trails are learned."""
     if arguments.tags or arguments.why or arguments.parent:
         raise InvalidInput("with `steps`, only text, outcome, workflow and trail are possible; make another mark")
     steps = [{"operation": "read", **step} for step in arguments.steps]

@@ -18,7 +18,10 @@ NEW_SPACE_POLL_S = 2.0  # between checks whether the space exists yet
 
 
 class MemoryOwner(Protocol):
-    """Provides the memory of the space that a server speaks for."""
+    """Provides the memory that an MCP server works on.
+
+    `is_known` is true if the space is known without asking the client for its roots, `has_space` once it is open.
+    """
 
     session: str | None  # of the client, if known
 
@@ -34,7 +37,7 @@ Listener = Callable[[ResourceChange | None], None]  # None: no further change wi
 
 
 class Watch:
-    """Follows the log of a space while it has listeners."""
+    """Follows the log of a space while there are listeners, and calls each of them for every change."""
 
     def __init__(self, home: MemoryOwner) -> None:
         self._home = home
@@ -63,7 +66,7 @@ class Watch:
             self._following = None
 
     async def close(self) -> None:
-        """Stop following, and tell the listeners that no further change will follow."""
+        """Stop following, and call every listener with None, as no further change will follow."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -84,7 +87,7 @@ class Watch:
                 self._pending |= change_of(event)
         except StoreUnavailable:  # the memory was closed
             self._call(None)
-        except Exception:  # noqa: BLE001 - the outermost edge: no caller awaits this task, and listeners must know
+        except Exception:  # noqa: BLE001 - the outermost edge: no caller awaits this task, and listeners must be notified
             traceback.print_exc()
             self._call(None)
         finally:

@@ -38,6 +38,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int  # of the text, as estimated by `mica.tokens`
     budget_tokens: int
     left_out: int = 0  # number of passages that did not fit
+    needed_tokens: int | None = None  # if no passage fits: the smallest budget that shows one
     missing: dict[str, str] = {}  # sources that could not answer, and why
     receipt: EventId | None = None  # the event that records this brief
     concepts: tuple[str, ...] = ()  # concepts with statements from other systems in this brief

@@ -1,1 +1,1 @@
-"""Ask all sources about a concept at once, and make one account of their answers."""
+"""Asks many sources about a concept at once and merges their answers into one account."""

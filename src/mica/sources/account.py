@@ -1,7 +1,7 @@
-"""The account of a concept as text for an agent: compact, fenced as data, with its conflicts and gaps.
+"""Rendering a gathered concept as text for an agent: compact, fenced as data, with conflicts and missing sources.
 
-The text is empty when nothing is known and nothing is missing. A failed source is one line. The text never exceeds its
-budget.
+The text is empty when there are no statements and no source failed. Each failed source takes one line. The text never
+exceeds its token budget.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mica.sources.fan_out import Collected, Degraded
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import ESTIMATOR, estimate
 
-LINE_TOKENS = 50  # of a statement; its locator leads to the rest of a longer text
-SHORT_CHARACTERS = 400  # below this, a text may fit as a whole
-KEY_TOKENS = 15  # of those, for the key
+LINE_TOKENS = 50  # for the line of a statement; a person finds a longer text by its locator
+SHORT_CHARACTERS = 400  # a longer text cannot fit on a line, so it is not tried
+KEY_TOKENS = 15  # of LINE_TOKENS, for the key
 NAMED_MAX = 3  # sources that are named in a line; `mica why` names all
 NAME_CHARACTERS_MAX = 20
-CONFLICTS_MAX = 3  # with a line of their own; others are counted
+CONFLICTS_MAX = 3  # conflicts with a line each; further ones are only counted
 REASON_CHARACTERS_MAX = 120  # of the reason for a missing source
 
 
 class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of a concept, from all sources that answered in time."""
+    """The merged statements about a concept of all sources that answered in time, with the text for an agent."""
 
     concept: str
     injection: str  # the text for an agent; empty when nothing is known and nothing failed
@@ -51,15 +51,15 @@ class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_account(concept: Concept, collected: Collected, account: Coherent, *, budget_tokens: int) -> GatheredAccount:
-    """The account, with a text of at most 1/φ of the budget."""
+    """Render what was gathered about a concept, as text of at most 1/φ of the budget."""
     ceiling = int(budget_tokens * PHI_INV)
     lines = {id(each): line(each) for each in account.fragments}
     shown = account.fragments
-    text = _whole(concept, _statements(shown, account, lines), _notes(shown, account, collected))
+    text = _fenced(concept, _statements(shown, account, lines), _notes(shown, account, collected))
     tokens = estimate(text)
     if bound_tokens(text, estimated=tokens) > ceiling:
         shown = _fitting(concept, account, lines, ceiling)
-        text = _framed(concept, _statements(shown, account, lines), _notes(shown, account, collected), ceiling)
+        text = _fenced_within(concept, _statements(shown, account, lines), _notes(shown, account, collected), ceiling)
         tokens = estimate(text)
     return GatheredAccount(
         concept=str(concept),
@@ -79,7 +79,7 @@ def make_account(concept: Concept, collected: Collected, account: Coherent, *, b
 
 
 def receipt(answer: GatheredAccount) -> dict[str, object]:
-    """The data of the event that records a gather: every field of the answer, and what it cost."""
+    """Return the data of the event that records a gather: its result and its cost."""
     return {
         "concept": answer.concept,
         "coherence": answer.coherence,
@@ -111,7 +111,7 @@ def receipt(answer: GatheredAccount) -> dict[str, object]:
                     "reason": each.reason,
                 },
             }
-            for each in _lost(answer.fragments, answer.conflicts)
+            for each in _listed_conflicts(answer.fragments, answer.conflicts)
         ],
         "missing": answer.missing,
         "degraded": [msgspec.to_builtins(each) for each in answer.degraded],
@@ -128,23 +128,23 @@ def receipt(answer: GatheredAccount) -> dict[str, object]:
 
 
 def line(stated: Stated) -> str:
-    """The line of a statement: its sources, key, text and confidence."""
+    """Render a statement as one line: its sources, key, text and confidence."""
     named = list(dict.fromkeys(origin.source for origin in stated.origins))
     more = f" +{len(named) - NAMED_MAX}" if len(named) > NAMED_MAX else ""
     before = f"- [{', '.join(name[:NAME_CHARACTERS_MAX] for name in named[:NAMED_MAX])}{more}] "
     about, text = shortened(one_line(stated.key), KEY_TOKENS), one_line(stated.text)
     before += "" if about.casefold() in text.casefold() else f"{about}: "
     after = f" ({stated.confidence:.0%})"
-    if len(text) < SHORT_CHARACTERS and bound_tokens(whole := before + text + after) <= LINE_TOKENS:
-        return whole
-    left = LINE_TOKENS - bound_tokens(before + after)
-    while bound_tokens(shown := before + shortened(text, left) + after) > LINE_TOKENS and left > 0:
-        left -= 1  # joined parts may cost a little more than each alone
+    if len(text) < SHORT_CHARACTERS and bound_tokens(full_line := before + text + after) <= LINE_TOKENS:
+        return full_line
+    left_tokens = LINE_TOKENS - bound_tokens(before + after)
+    while bound_tokens(shown := before + shortened(text, left_tokens) + after) > LINE_TOKENS and left_tokens > 0:
+        left_tokens -= 1  # joined parts may cost a little more than each alone
     return shown
 
 
 def conflict_line(conflict: Conflict) -> str:
-    """The line of a statement that lost a conflict."""
+    """Render the statement that lost a conflict as one line."""
     text = shortened(one_line(conflict.text), LINE_TOKENS // 2)
     about = shortened(one_line(conflict.key), KEY_TOKENS)
     return f"- conflict on {about}: [{conflict.source}] says {text} (loses to [{conflict.against}]: {conflict.reason})"
@@ -156,11 +156,11 @@ def missing_line(name: str, reason: str) -> str:
 
 def stale_line(degraded: Degraded) -> str:
     reason = one_line(strip_remedy(degraded.reason))[:REASON_CHARACTERS_MAX]
-    return f"- stale: {degraded.source} is answered for from {age(degraded.age_s)} ago ({reason})"
+    return f"- stale: {degraded.source} is represented by its reply from {age(degraded.age_s)} ago ({reason})"
 
 
 def age(seconds: float) -> str:
-    """A span of time in words, rounded."""
+    """Format a duration, rounded to its largest unit: "3 d", "5 h", "12 min" or "40 s"."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -168,12 +168,12 @@ def age(seconds: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """The neutralized text on one line."""
+    """Return the text on one line, without markup that could end the fence around it."""
     return " ".join(neutralize(text).split())
 
 
 def shortened(text: str, tokens: int) -> str:
-    """The beginning of a text, in whole words, within a number of tokens; `…` marks the cut."""
+    """Cut a text after the last whole word that fits the number of tokens; `…` marks the cut."""
     if (text.isascii() and len(text) * 3 < tokens * 2) or bound_tokens(
         text
     ) <= tokens:  # no token is less than a character
@@ -190,7 +190,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """The beginning of one long word."""
+    """Cut a single long word to a number of tokens."""
     size = max(0, tokens)
     while size and bound_tokens(text[:size] + "…") > tokens:
         size //= 2
@@ -203,25 +203,25 @@ def _opening(concept: Concept) -> str:
 
 
 def _header(shown: Sequence[Stated], account: Coherent) -> str:
-    spoke = [origin.source for each in shown for origin in each.origins]
-    spoke += [origin.source for each in account.conflicts for origin in each.origins]
-    sources = len(set(spoke))
+    names = [origin.source for each in shown for origin in each.origins]
+    names += [origin.source for each in account.conflicts for origin in each.origins]
+    count = len(set(names))
     agreement = f"{account.coherence:.0%}" if account.coherence is not None else "unknown"
-    return f"agreement {agreement}, {sources} source{'s' if sources != 1 else ''}"
+    return f"agreement {agreement}, {count} source{'s' if count != 1 else ''}"
 
 
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
-    """The statements that fit, the most confident first; one that is too long is skipped."""
+    """Choose the statements that fit into `ceiling` tokens, most confident first, and return them in account order."""
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:
         return account.fragments  # only the notes do not fit
-    left = ceiling - bound_tokens(frame) - 1
+    left_tokens = ceiling - bound_tokens(frame) - 1
     chosen = set()
     for each in sorted(account.fragments, key=lambda each: (-each.confidence, each.at, each.key)):
         cost = bound_tokens(lines[id(each)] + "\n")
-        if cost <= left:
+        if cost <= left_tokens:
             chosen.add(id(each))
-            left -= cost
+            left_tokens -= cost
     return tuple(each for each in account.fragments if id(each) in chosen)
 
 
@@ -229,31 +229,31 @@ def _statements(shown: Sequence[Stated], account: Coherent, lines: Mapping[int, 
     return [_header(shown, account), *(lines[id(each)] for each in shown)] if shown else []
 
 
-def _whole(concept: Concept, told: Sequence[str], notes: Sequence[str]) -> str:
-    """The fenced text; empty without lines."""
-    return "\n".join([_opening(concept), *told, *notes, CLOSING]) if told or notes else ""
+def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -> str:
+    """Join statements and notes into the fenced text; empty if there are none."""
+    return "\n".join([_opening(concept), *statements, *notes, CLOSING]) if statements or notes else ""
 
 
-def _framed(concept: Concept, told: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """The fenced text with as many notes as fit."""
+def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
+    """Join the statements and as many notes as fit into the fenced text."""
     fitting: list[str] = []
     for note in notes:
-        if bound_tokens(_whole(concept, told, [*fitting, note])) <= ceiling:
+        if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:
             fitting.append(note)
-    return _whole(concept, told, fitting)
+    return _fenced(concept, statements, fitting)
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
-    """One line for each conflict, old reply and missing source."""
-    lost = _lost(shown, account.conflicts)
-    notes = [conflict_line(each) for each in lost]
-    if more := len(account.conflicts) - len(lost):
+    """Return one line for each shown conflict, old reply and missing source."""
+    listed = _listed_conflicts(shown, account.conflicts)
+    notes = [conflict_line(each) for each in listed]
+    if more := len(account.conflicts) - len(listed):
         notes.append(f"- {more} more conflict{'s' if more != 1 else ''}")
     notes += [stale_line(each) for each in collected.degraded]
     return notes + [missing_line(name, reason) for name, reason in sorted(collected.missing.items())]
 
 
-def _lost(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """The conflicts with a line of their own: those about shown statements."""
+def _listed_conflicts(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """Return the conflicts that get a line: the first few about the shown statements."""
     about = {each.key.casefold() for each in shown}
     return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

@@ -1,4 +1,4 @@
-"""`memory.sources`: the state of concepts, gathered from every source, and the judgments about them."""
+"""`memory.sources`: gather the state of concepts from every source, and record judgments about them."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from mica.sources.protocol import (
     ABOUT_ONE,
     DEGRADED,
     GATHERED,
+    GATHERED_NAMES,
     JUDGED,
     JUDGMENT_RETRACTED,
     PHI_INV_2,
@@ -69,18 +70,18 @@ from mica.store.protocol import Store
 if TYPE_CHECKING:
     from mica.sources.drivers.tables import SourceQueryPreview
 
-WARM_MAX = 5  # concepts that are gathered ahead of a session
-USED_SPAN = timedelta(days=7)  # in which questions count as recent
-USED_MAX = 2_000  # of those questions
+WARM_MAX = 5  # concepts that are gathered in advance
+USED_SPAN = timedelta(days=7)  # the period whose gathers decide which concepts are used most
+USED_MAX = 2_000  # gathers that are read for that
 REGATHER_MAX = 89  # concepts that wait to be gathered again; any other is gathered when it is next asked about
 AHEAD_S = 1.0  # the deadline of gathers that no caller waits for
-CHECK_S = 3.0  # for one source to say that it is there
+CHECK_S = 3.0  # for the health check of one source
 
 
 class Sources:
     """The sources of a space: its own log, and the databases, files, servers and objects that were declared.
 
-    `memory.sources["name"]`, iteration and `len` are about declared and registered sources; `all` has mica's own too.
+    `memory.sources["name"]`, iteration and `len` cover declared and registered sources; `all` includes mica's own.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Sources:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """`own` are mica's own sources but for judgments; those that read the log wait for `flush`."""
+        """`own` are mica's own sources except the judgments. `flush` is awaited before judgments are read."""
         self._log = log
         self._registry = registry
         self._clock = clock
@@ -106,7 +107,7 @@ class Sources:
             store.log,
             unfolded=lambda: log.unfolded,
             is_wanted=lambda name: name == STARTED or self._replies.is_wanted(name) or self._may_fill(name),
-            of_others=(GATHERED,),
+            of_others=GATHERED_NAMES,
             tell=self._react,
             lost=self._forget,
         )
@@ -129,12 +130,13 @@ class Sources:
         now: datetime | None = None,
         is_preview: bool = False,
     ) -> GatheredAccount:
-        """One account of a concept from every source that answers in time: deduplicated, conflicts decided and shown.
+        """Ask every source about a concept and merge the answers that arrive in time, with conflicts decided and shown.
 
         It takes at most `deadline_s`, and its text at most 1/φ of `budget_tokens`; the defaults are those of `[brief]`.
-        A source that fails or hangs is named in `missing`, or in `degraded` when an earlier reply represents it; it
-        raises nothing. Each call records one event, unless it is a preview. The first call about a concept loads the
-        drivers of its sources before the deadline begins; `prepare` does it ahead.
+        The failure of a source is not raised: the source is listed in `missing`, or in `degraded` if an earlier reply
+        represents it. Each call records one event, unless it is a preview. The first call about a concept loads the
+        drivers of its sources before the deadline begins; `prepare` does so in advance. Raises InvalidInput for an
+        invalid concept, budget or deadline.
         """
         about = parse_concept(concept)
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
@@ -151,27 +153,31 @@ class Sources:
         return msgspec.structs.replace(answer, receipt=await self.record(answer, deadline_s=deadline_s))
 
     async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
-        """The answers of all sources to these questions, asked at once under one deadline; see `Pipeline.ask`."""
+        """Ask all sources all questions at once, under one deadline; see `Pipeline.ask`."""
         self._use_all()
         return await self._pipeline.ask(questions, deadline_s=deadline_s)
 
     async def ask_only(self, sources: Iterable[Source], question: Question, *, deadline_s: float) -> Collected:
-        """The answers of these sources alone, without a check for purges: for a snapshot of the past."""
+        """Ask only these sources, without a check for purges; used for a snapshot of the past."""
         return await self._fan_out.collect(question, deadline_s=deadline_s, sources=sources)
 
     def account_for(
         self, concept: Concept, collected: Collected, *, budget_tokens: int, began: float, now: datetime
     ) -> tuple[GatheredAccount, Coherent]:
-        """The account of a concept and the statements it is made of. `began` is the loop's time of the question."""
+        """Merge collected answers into an account; returns it with all merged statements.
+
+        `began` is the event loop's time at which the question was asked, for the latency.
+        """
         coherent = cohere(collected.fragments, ranks=collected.ranks, now=now)
         answer = make_account(concept, collected, coherent, budget_tokens=budget_tokens)
         took_ms = (asyncio.get_running_loop().time() - began) * 1000
         return msgspec.structs.replace(answer, latency_ms=took_ms), coherent
 
     async def record(self, answer: GatheredAccount, *, deadline_s: float) -> EventId | None:
-        """Record an account as recalled text, which is never evidence; None when nothing can be written.
+        """Record an account as an event and return its id; None when nothing can be written.
 
-        A new disagreement in cached replies is recorded too, so that their sources are asked again.
+        The event has the origin "recalled", so it is never evidence. A new disagreement that involves cached replies is
+        recorded too, which makes these replies old, so that their sources are asked again.
         """
         left_s = deadline_s - answer.latency_ms / 1000
         try:
@@ -188,19 +194,19 @@ class Sources:
         return recorded
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load and connect to what gathering these concepts needs, and those of `[brief] concepts`.
+        """Load drivers and connect to sources for these concepts and those of `[brief] concepts`, before any deadline.
 
-        Otherwise the first deadline of a process pays for it. A source that cannot be reached is reported when it is
-        asked. Raises InvalidInput for an invalid concept.
+        Without this call, the first gather of a process spends part of its deadline on it. A source that cannot be
+        reached is reported when it is asked. Raises InvalidInput for an invalid concept.
         """
-        given = [concept] if isinstance(concept, str | Concept) else concept
-        concepts = [parse_concept(each) for each in (*given, *self._settings.brief.concepts)]
+        requested = [concept] if isinstance(concept, str | Concept) else concept
+        concepts = [parse_concept(each) for each in (*requested, *self._settings.brief.concepts)]
         await self.load(concepts)
         if concepts:
             await self._registry.prepare(concepts)
 
     async def load(self, concepts: Sequence[Concept]) -> None:
-        """Load the drivers for these concepts, before a deadline begins."""
+        """Load the drivers of the sources for these concepts, so that no deadline includes it."""
         if concepts and len(self._registry):
             await self._registry.load(concepts)
 
@@ -218,21 +224,25 @@ class Sources:
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record a decision about a concept, with its confidence and reasons, redacted; returns its reference.
+        """Record a decision about a concept, with confidence and reasons, redacted; returns a reference to the event.
 
-        Earlier replies about the concept are out of date from then on, here and in other processes.
+        Cached replies about the concept are old from then on, here and in other processes. Raises InvalidInput for an
+        invalid concept, verdict, confidence or reason.
         """
         data = judgment_data(parse_concept(concept), verdict, confidence=confidence, reasons=reasons)
         self._log.check_asserted(str(data["text"]))
         return self._log.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
-        """The latest judgments that were not retracted, of all or about one concept, oldest first."""
+        """Return the latest judgments without retracted ones, about one concept or about all, oldest first."""
         about = None if concept is None else parse_concept(concept)
         return await judgments((await self._log.reads()).log, concept=about, limit=limit)
 
     async def retract(self, event: Event, *, reason: str) -> EventId:
-        """Retract a judgment: it stays in the log, and nothing states it again. Returns the id of the retraction."""
+        """Retract a judgment and return the id of the retraction. The judgment stays in the log but is not used again.
+
+        Raises InvalidInput if the event is not a judgment, was purged, or is retracted already.
+        """
         check_reason(reason)
         self._log.check_asserted(reason)
         if (judgment := judgment_of(event)) is None or is_tombstone(event):
@@ -258,11 +268,11 @@ class Sources:
         return name in self._registry
 
     def __getitem__(self, name: str) -> Source:
-        """Raises InvalidInput when there is no such source."""
+        """Return the declared or registered source of this name. Raises InvalidInput if there is none."""
         return self._registry[name]
 
     def add(self, source: Source) -> None:
-        """Add a source that a program made itself. Raises InvalidInput when its name is taken."""
+        """Add a source object that a program created. Raises InvalidInput if its name is taken."""
         self._registry.add(source)
 
     def register(
@@ -275,36 +285,37 @@ class Sources:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Make a live object, or a function of a concept, a source.
+        """Make a live object, or a function that takes a concept, a source.
 
-        An object is read each time it is asked. A function returns rows, fragments or nothing, and runs in a thread
-        unless it is a coroutine. `concepts` are patterns of what it knows (`judgment:*`), `fragment` says which column
-        of a row is what, `where` which rows are meant; `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`,
-        `timeout_s`, `time_share` and `invalidated_by` are as in the settings. If the settings have a table of this
-        name, give the object only. Registering again replaces the object. Raises InvalidInput for anything else.
+        An object is read for each question. A function returns rows, fragments or nothing, and runs in a thread unless
+        it is a coroutine function. `concepts` are patterns of the concepts it is asked about (`judgment:*`), `fragment`
+        maps columns of a row to fields of a fragment, and `where` selects the rows; `rank`, `ttl_s`, `is_live`,
+        `fragments_max`, `characters_max`, `timeout_s`, `time_share` and `invalidated_by` are as in the settings. If the
+        settings have a table of this name, give the object only. Registering again replaces the object. Raises
+        InvalidInput for an invalid keyword, or if another kind of source has the name.
         """
         self._registry.register(name, thing, concepts=concepts, fragment=fragment, where=where, **declared)
 
     def unregister(self, name: str) -> None:
-        """Remove a registered object. Raises InvalidInput when there is none of this name."""
+        """Remove a registered object. Raises InvalidInput if there is none of this name."""
         self._registry.unregister(name)
 
     @property
     def all(self) -> Mapping[str, Source]:
-        """Every source that `gather` asks, by name: mica's own first, then the declared and registered ones."""
+        """All sources that `gather` asks, by name: mica's own first, then the declared and registered ones."""
         self._use_all()
         return self._fan_out.sources
 
     def explain(self, concept: Concept | str) -> list[SourceQueryPreview]:
-        """The query that each declared source would run about a concept, in the order of their ranks."""
+        """Return the query that each declared source would run about a concept, ordered by rank."""
         return self._registry.explain(parse_concept(concept))
 
     def hanging(self, name: str) -> int:
-        """The number of calls of a source that have not returned after their caller stopped waiting."""
+        """Return how many calls to a source are still running although their callers stopped waiting."""
         return self._registry.hanging(name)
 
     async def health(self, *, timeout_s: float = CHECK_S) -> list[SourceHealth]:
-        """Whether each declared or registered source answers now, and how its latest calls went."""
+        """Check each declared or registered source: whether it answers now, and how its latest calls went."""
         states = await self._registry.health(timeout_s=timeout_s)
         history = await self.history() if states else {}
         self._use_all()
@@ -317,13 +328,14 @@ class Sources:
         ]
 
     async def history(self) -> dict[str, SourceHistory]:
-        """How the latest calls of each source went, by its name: those of gathers and of tests."""
-        return read_history(await self._log.query(EventQuery(names=(GATHERED, TESTED), limit=USED_MAX)))
+        """Return how the latest calls of each source went, by name, from the records of gathers and tests."""
+        return read_history(await self._log.query(EventQuery(names=(*GATHERED_NAMES, TESTED), limit=USED_MAX)))
 
     async def test(self, name: str, concept: Concept | str) -> ProbeResult:
-        """Ask one source about a concept, outside of every cache, and record the outcome; a failure is a field of it.
+        """Ask one source about a concept, without any cache, and record the outcome.
 
-        After a success the source no longer counts as failing.
+        A failure is reported in `error` instead of raised; a success closes the source's circuit breaker. Raises
+        InvalidInput for an unknown source or an invalid concept.
         """
         about = parse_concept(concept)
         tested = await ask_once(self.all.get(name) or self[name], about, now=self._clock())
@@ -335,22 +347,22 @@ class Sources:
             "error": redact(tested.error),
             "milliseconds": round(tested.milliseconds, 3),
         }
-        with suppress(MicaError):  # nothing can be written; the answer is there all the same
+        with suppress(MicaError):  # nothing can be written; the answer is valid nevertheless
             self._log.emit(TESTED, outcome, origin="tool")
         return tested
 
     # -- Ahead of time
 
     async def warm(self, *, limit: int = WARM_MAX) -> list[GatheredAccount]:
-        """Gather what the next agent will ask about: the concepts judged last, and those of `[brief] concepts`."""
+        """Gather in advance what the next agent may ask about: the concepts judged last and `[brief] concepts`."""
         judged = [each.concept for each in reversed(await self.judgments(limit=limit * 4))]
         always = [Concept.parse(each) for each in self._settings.brief.concepts]
         return await asyncio.gather(*map(self._gather_ahead, dict.fromkeys([*dict.fromkeys(judged)][:limit] + always)))
 
     async def warm_most_used(self) -> int:
-        """Gather the concepts that were asked about most lately, before their replies are too old; returns how many."""
+        """Gather again the concepts asked about most in the last week, so that replies are fresh; returns how many."""
         since = self._clock() - USED_SPAN
-        gathers = await self._log.query(EventQuery(names=(GATHERED,), since=since, limit=USED_MAX))
+        gathers = await self._log.query(EventQuery(names=GATHERED_NAMES, since=since, limit=USED_MAX))
         counts = Counter(str(event.data.get("concept")) for event in gathers)
         most = [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))][:WARM_MAX]
         done = 0
@@ -366,19 +378,19 @@ class Sources:
     # -- Changes of the log
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Take note of events that this process is about to store."""
+        """Mark cached replies as old because of events that this process is about to store."""
         self._changes.hear(events)
 
     def _use_all(self) -> None:
-        """Ask sources that were registered meanwhile, too."""
+        """Pass the current sources to the fan-out, including those registered meanwhile."""
         self._fan_out.use([*self._own, *self._registry])
 
     def _may_fill(self, name: str) -> bool:
-        """Whether an empty source of the log may have something after an event of this name."""
+        """Return whether a source that is empty now may have statements after an event of this name."""
         return any(each.are_any is False and _matches(name, each.made_by) for each in self._sparse)
 
     def _react(self, change: LogChange) -> None:
-        """Mark replies as old, and gather again at once what is likely to be asked about."""
+        """Mark replies as old, and gather again in the background what is likely to be asked about."""
         name, about = change.event.name, change.event.data.get("concept")
         if self._replies.is_wanted(name):
             self._replies.note(change)
@@ -398,17 +410,17 @@ class Sources:
         while self._waiting:
             about = next(iter(self._waiting))
             del self._waiting[about]
-            with suppress(MicaError):  # the store is away, or the name is no concept: the next caller sees it
+            with suppress(MicaError):  # the next caller gets the error: no store, or a name that is no concept
                 await (self._gather_ahead(Concept.parse(about)) if about else self.warm())
 
     def _forget(self) -> None:
-        """Some changes were missed: nothing that was cached can be trusted."""
+        """Empty the cache after missed changes, because any reply may be old."""
         self._replies.forget()
         for each in self._sparse:
             each.are_any = None
 
     async def close(self) -> None:
-        """Cancel all calls and save cached replies; the owner of the registry closes its sources."""
+        """Cancel all calls and save cached replies. The sources are closed by the owner of the registry."""
         if self._gathering is not None:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])
@@ -418,7 +430,7 @@ class Sources:
 
 
 def parse_concept(concept: Concept | str) -> Concept:
-    """The concept itself, or that of this name. Raises InvalidInput."""
+    """Return a concept, parsed if it is a name. Raises InvalidInput for an invalid name."""
     return concept if isinstance(concept, Concept) else Concept.parse(concept)
 
 

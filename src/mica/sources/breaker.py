@@ -1,15 +1,15 @@
-"""The circuit breaker of a source: when one that failed is left alone, and when it is tried again."""
+"""A circuit breaker for each source: after repeated failures it is not called for a while, then tried again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-FAILURES_MAX = 5  # in a row, late answers included; then the source is left alone
+FAILURES_MAX = 5  # in a row, late answers included; then the source is not called for a while
 OPEN_S = 0.5  # short: a restarted database is used again within seconds, and one trial call is cheap
 
 
 class SourceBreaker:
-    """Opens after several failures in a row; then one call at a time tries the source again."""
+    """A circuit breaker that opens after several failures in a row, then lets one trial call through at a time."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -23,7 +23,10 @@ class SourceBreaker:
         return self.failures >= FAILURES_MAX
 
     def allows(self) -> bool:
-        """Whether to call now. A caller that is let through while it is open must report how the call went."""
+        """Return whether the source may be called now.
+
+        After True, the caller must report the outcome: until then, an open breaker lets no other call through.
+        """
         if not self.is_open:
             return True
         if self._is_probing or self._monotonic() < self._open_until:
@@ -41,9 +44,9 @@ class SourceBreaker:
             self._open_until = self._monotonic() + OPEN_S
 
     def abandoned(self) -> None:
-        """The caller stopped waiting, so nothing is known; the next caller may try."""
+        """Report a call that was cancelled, so that its outcome is unknown; the next caller may try."""
         self._is_probing = False
 
     def describe(self) -> str:
-        """Why the source is left alone."""
-        return f"left alone after {self.failures} failures: {self.reason}"
+        """Return why the source is not called."""
+        return f"not called for now, after {self.failures} failures in a row: {self.reason}"

@@ -1,6 +1,6 @@
-"""Changes: the events that may make cached replies old, of this process and of others.
+"""Watching the log for events that may make cached replies old, from this process and from others.
 
-Events of this process are noted before they are stored, those of others within half a second of being stored.
+Events of this process are reported before they are stored, events of others within half a second after that.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from mica.store.priority import observe_failure
 from mica.store.protocol import EventLog
 
 POLL_S = 0.1  # between two reads of the log for events of other processes
-WAIT_S = 0.5  # when the last read is older than this, a question waits for the next one
+WAIT_S = 0.5  # when the last read is older than this, a question waits for the next read
 BATCH_EVENTS = 1_000  # read at a time
-BEHIND_MAX = 5_000  # events; further behind, emptying the cache is quicker than reading them
+BEHIND_MAX = 5_000  # unread events; with more, emptying the cache is quicker than reading them
 
 
 class LogChange(NamedTuple):
-    """An event. A call that began before its tick or position may not have seen it."""
+    """A reported event, numbered in order of arrival. A call to a source that began at an earlier tick may miss it."""
 
     event: Event
-    tick: int
+    tick: int  # its number among the changes that this process has seen
     position: int  # in the log; one above the last known position while it is not stored
-    is_own: bool  # of this process
+    is_own: bool  # whether this process emitted it
 
 
 class Changes:
-    """Reports events whose names are wanted, each once."""
+    """Reports each event with a wanted name once, from this process and from others."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Changes:
         self.first = -1  # the position at which reading began; -1: not begun
 
     def hear_own(self) -> None:
-        """Report the events that this process emitted, stored or not."""
+        """Report the events that this process emitted and has not reported yet, stored or not."""
         for segment, first, last in self._unfolded():
             key = segment.writer, segment.base
             start = max(first, self._seen.get(key, 0))
@@ -77,7 +77,7 @@ class Changes:
                     self._note(segment.event(index, frame), is_own=True)
 
     def hear(self, events: Iterable[Event]) -> None:
-        """Report events that this process is storing."""
+        """Report events that this process is about to store."""
         for event in events:
             if self._is_wanted_here(event.name):
                 self._note(event, is_own=True)
@@ -86,15 +86,16 @@ class Changes:
         return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
-        """Report events of other processes, unless the log was read just now; returns why that failed, or None.
+        """Read the log for events of other processes; return why that failed, or None.
 
-        Shortly after the last read, the next one runs in the background without a waiter.
+        Nothing is read within `POLL_S` of the last read. Within `WAIT_S` of it, the next read runs in the background;
+        later, this waits for it, for at most `within_s`.
         """
         age_s = time.monotonic() - self._looked_s
         if age_s < POLL_S:
             return None
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+            self._looking = asyncio.ensure_future(self._read_others())
             self._looking.add_done_callback(observe_failure)
         if age_s < WAIT_S:
             return None
@@ -110,7 +111,7 @@ class Changes:
         return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
 
     async def reach(self, position: int) -> bool:
-        """Report events after a position from before this process began; False when there are too many."""
+        """Report events from `position` up to where this process began to read; False when there are too many."""
         if self.first < 0 or position >= self.first:
             return self.first >= 0
         if self.first - position > BEHIND_MAX:
@@ -132,7 +133,7 @@ class Changes:
             self._looking.cancel()
             await asyncio.wait([self._looking])
 
-    async def _look(self) -> None:
+    async def _read_others(self) -> None:
         last = await self._log.last_position()
         if self.first < 0:
             self.first = self.position = last

@@ -1,8 +1,9 @@
-"""Coherence: one account of many fragments, without duplicates, with conflicts decided and listed. Pure functions.
+"""Merging the fragments of many sources into one account: duplicates removed, conflicts decided and listed.
 
-Of statements about one key, the order is validity, rank of the source, confidence, recency, and then what makes it the
-same everywhere (K-22). Text is never blended; numbers are where every source calls its own an estimate. Coherence is
-agreement: the weight of the claims that agree with the one that won, over the weight of all (K-23).
+Pure functions. Of several statements about one key, the winner is chosen by validity, rank of the source, confidence
+and recency, with fixed tie-breakers so that every process chooses the same one (K-22). Texts are never blended; numbers
+are, if every source marks its own as an estimate. Coherence is agreement: the weight of the claims that agree with the
+winner, divided by the weight of all claims (K-23).
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from mica.model.event import EventId
 from mica.model.text_cache import remember_texts
 from mica.sources.protocol import PHI_INV, PHI_INV_3, Fragment, Value, weight
 
-STATED_MAX = 5  # statements in one account; a reader cannot hold more in mind
-ALONE = 0.5  # a key with a single source keeps this share of its agreement above one half
+STATED_MAX = 5  # statements in one account; a reader cannot keep more in mind
+ALONE = 0.5  # how far agreement is pulled towards one half where a key has a single source
 ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
 
-SENTENCE_BLANKS = 3  # a text of four words or more has the same meaning under any key
+SENTENCE_BLANKS = 3  # a text with at least three blanks, four words, means the same under any key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
 RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # the beginning of the fence around recalled text
 
 
 class Origin(msgspec.Struct, frozen=True, order=True):
-    """Where a statement comes from: the source, and the row, file or event in it."""
+    """Where a statement comes from: the name of the source, and the row, file or event within it."""
 
     source: str
     locator: str = ""
 
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """The accepted statement about a key, with all sources that agree."""
+    """The winning statement about a key, with the origins of all fragments that agree with it."""
 
     key: str
     text: str
@@ -49,11 +50,11 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # the source of the text
     origins: tuple[Origin, ...]
     sources: tuple[EventId, ...] = ()
-    blended: tuple[tuple[str, float], ...] = ()  # of an estimate: every source with its number
+    blended: tuple[tuple[str, float], ...] = ()  # if numbers were averaged: each source with its number
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that lost against another about the same key. It is listed, not dropped."""
+    """A statement that lost against another one about the same key. It is listed, not dropped."""
 
     key: str
     text: str
@@ -68,18 +69,18 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of fragments that are not shown, by reason."""
+    """How many fragments are not shown, by reason."""
 
     duplicates: int = 0  # the same claim about the same key, or the same words again
     unsure: int = 0  # below the least confidence
     expired: int = 0  # not valid now, and no valid fragment has their key
-    junk: int = 0  # without words
-    loops: int = 0  # recalled text that a source had copied from a brief
+    junk: int = 0  # empty or blank text
+    loops: int = 0  # text that mica itself put into a brief, and that a source copied
     beyond: int = 0  # accepted statements beyond STATED_MAX
 
 
 class Coherent(msgspec.Struct, frozen=True, kw_only=True):
-    """The statements about a concept, ordered by time, and its conflicts."""
+    """The merged statements about a concept, ordered by time, with the conflicts and the agreement of the sources."""
 
     fragments: tuple[Stated, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -91,7 +92,10 @@ class Coherent(msgspec.Struct, frozen=True, kw_only=True):
 def cohere(
     fragments: Iterable[Fragment], *, ranks: Mapping[str, int], now: datetime, limit: int = STATED_MAX
 ) -> Coherent:
-    """The account of these fragments; their order does not matter. `ranks` are the ranks of the sources by name."""
+    """Merge fragments into one account of at most `limit` statements. `ranks` maps each source to its rank.
+
+    The result does not depend on the order of the fragments.
+    """
     keys: dict[str, list[Fragment]] = defaultdict(list)
     speaking: set[str] = set()
     loops = junk = unsure = 0
@@ -106,14 +110,14 @@ def cohere(
         else:
             keys[_folded_key(each.key)].append(each)
             speaking.add(each.source)
-    standing: list[Fragment | Stated] = []
+    accepted: list[Fragment | Stated] = []
     conflicts: list[Conflict] = []
     agreements: list[float] = []
     expired = duplicates = 0
     for about in sorted(keys):
         order = keys[about]
         if len(order) == 1 and _validity(order[0], now) == 0:  # most keys have one fragment
-            standing.append(order[0])
+            accepted.append(order[0])
             agreements.append(ALONE_AGREEMENT)
             continue
         order = _in_order(order, ranks, now)
@@ -123,35 +127,35 @@ def cohere(
         claims = _claims(order)
         duplicates += len(order) - len(claims)
         won, *others = claims.values()
-        valid = {said: claim for said, claim in claims.items() if _validity(claim[0], now) == 0}
+        valid = {value: claim for value, claim in claims.items() if _validity(claim[0], now) == 0}
         agreements.append(_agreement(valid, ranks, now))
         if (blended := _blended(list(valid.values()), ranks, now)) is not None:
-            standing.append(blended)
-            losing = [claim for said, claim in claims.items() if said not in valid]
+            accepted.append(blended)
+            losing = [claim for value, claim in claims.items() if value not in valid]
         else:
-            standing.append(_stated(won, now))
+            accepted.append(_stated(won, now))
             losing = others
         conflicts += [_conflict(claim, won[0], ranks, now) for claim in losing]
-    once = _merge_repeated(standing, ranks)
-    shown = [_alone(each) for each in _chosen(once, limit)]
+    unique = _merge_repeated(accepted, ranks)
+    shown = [_single(each) for each in _choose_in_turns(unique, limit)]
     return Coherent(
         fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
         conflicts=tuple(conflicts),
         coherence=math.fsum(agreements) / len(agreements) if agreements else None,
         speaking=tuple(sorted(speaking)),
         counts=CohereCounts(
-            duplicates=duplicates + len(standing) - len(once),
+            duplicates=duplicates + len(accepted) - len(unique),
             unsure=unsure,
             expired=expired,
             junk=junk,
             loops=loops,
-            beyond=len(once) - len(shown),
+            beyond=len(unique) - len(shown),
         ),
     )
 
 
 def canonical(value: Value) -> str:
-    """The normalized value: `8080` equals "8080", `True` equals "true", and blanks and case do not matter."""
+    """Normalize a value for comparison: `8080` equals "8080", `True` equals "true", blanks and case do not matter."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -178,14 +182,14 @@ def _claim_value(fragment: Fragment) -> str:
 
 
 def _validity(fragment: Fragment, now: datetime) -> int:
-    """0 for valid, 1 for expired, 2 for not valid yet."""
+    """Return 0 if the fragment is valid now, 1 if it has expired, 2 if it is not valid yet."""
     if fragment.valid_until is not None and fragment.valid_until <= now:
         return 1
     return 2 if fragment.valid_from is not None and fragment.valid_from > now else 0
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """The fragments in the order of K-22: the first one wins."""
+    """Sort fragments by the rules of K-22, the winner first."""
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
     if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
@@ -206,7 +210,7 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """The fragments by normalized value, each group in the given order, so that its first is its best."""
+    """Group fragments by normalized value and keep their order, so that the first of each group is its best."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_claim_value(each), []).append(each)
@@ -214,25 +218,25 @@ def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
 
 
 def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
-    """The agreement of K-23: the weight of the winning claim as a share of all valid claims.
+    """Return the agreement of K-23: the weight of the winning claim divided by the weight of all valid claims.
 
-    With a single source it moves towards one half.
+    With a single source, the result is pulled towards one half.
     """
     won = next(iter(valid))
     weights = {
-        (each.source, said): weight(ranks[each.source], each.confidence)
-        for said, claim in valid.items()
+        (each.source, value): weight(ranks[each.source], each.confidence)
+        for value, claim in valid.items()
         for each in reversed(claim)  # the most confident fragment of each source counts, once
         if _validity(each, now) == 0
     }
-    agreeing = math.fsum(each for (_, said), each in weights.items() if said == won)
+    agreeing = math.fsum(each for (_, value), each in weights.items() if value == won)
     share = agreeing / math.fsum(weights.values())
     is_alone = len({source for source, _ in weights}) == 1
     return min(share, ALONE * share + (1 - ALONE) / 2) if is_alone else share
 
 
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
-    """The weighted mean of differing estimates; None if one is not an estimate or not a number."""
+    """Average differing estimates by weight; None unless all are numbers marked as estimates, from several sources."""
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
     numbers: dict[str, tuple[float, Fragment]] = {}
     for each in every:
@@ -262,12 +266,12 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """The confidence to show, capped for a single source."""
+    """Return the confidence to show, which is capped for a single external source."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
-def _alone(each: Fragment | Stated) -> Stated:
-    """The statement of a single fragment."""
+def _single(each: Fragment | Stated) -> Stated:
+    """Turn a single fragment into a statement; a statement is returned as it is."""
     if isinstance(each, Stated):
         return each
     return Stated(
@@ -285,7 +289,7 @@ def _alone(each: Fragment | Stated) -> Stated:
 def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
     first = claim[0]
     if len(claim) == 1:
-        return _alone(first)
+        return _single(first)
     valid = [each for each in claim if _validity(each, now) == 0]
     is_confirmed = len({each.source for each in valid}) > 1 or any(each.sources for each in valid)
     return Stated(
@@ -333,35 +337,35 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
     return tuple(dict.fromkeys(event for each in claim for event in each.sources))
 
 
-def _merge_repeated(standing: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Statements without repetitions of a text under another key, whose origins are merged.
+def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
+    """Merge statements that repeat one text under different keys, and return the statements, best first.
 
-    The best come first.
+    A merged statement has the origins of all its repetitions.
     """
     order = [
         (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)
-        for number, each in enumerate(standing)
+        for number, each in enumerate(accepted)
     ]
-    once: list[Fragment | Stated] = []
-    places: dict[str, int] = {}  # index in `once` of each text
+    unique: list[Fragment | Stated] = []
+    places: dict[str, int] = {}  # index in `unique` of each text
     for *_, number in sorted(order):
-        each = standing[number]
+        each = accepted[number]
         is_short = each.text.count(" ") < SENTENCE_BLANKS  # "ok" means something else for every key
-        place = len(once) if is_short else places.setdefault(_folded(each.text), len(once))
-        if place == len(once):
-            once.append(each)
+        place = len(unique) if is_short else places.setdefault(_folded(each.text), len(unique))
+        if place == len(unique):
+            unique.append(each)
             continue
-        first, again = _alone(once[place]), _alone(each)
-        once[place] = msgspec.structs.replace(
+        first, again = _single(unique[place]), _single(each)
+        unique[place] = msgspec.structs.replace(
             first,
             origins=tuple(sorted({*first.origins, *again.origins})),
             sources=tuple(dict.fromkeys([*first.sources, *again.sources])),
         )
-    return once
+    return unique
 
 
-def _chosen(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """The first statement of every source before the second of any, so that a verbose source hides no other."""
+def _choose_in_turns(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
+    """Choose up to `limit` statements in rounds, one per source and round, so that no source crowds out others."""
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:

@@ -1,4 +1,4 @@
-"""Disagreements of sources that were recorded: a lasting one is recorded once, not at every question."""
+"""Remembers which disagreements between sources were recorded, so that a lasting one is recorded only once."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from mica.store.codec import remember
 from mica.store.protocol import EventLog
 from mica.words import terms
 
-LOOKED_MAX = 100  # latest records that mention a concept, among which its own is looked up
+LOOKED_MAX = 100  # latest search hits for a concept's name, among which its own record is looked up
 
 
 class Disagreements:
-    """The last recorded disagreement of each concept."""
+    """The last recorded disagreement about each concept, cached from the log."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._recorded: dict[str, str] = {}
 
     async def is_news(self, concept: str, conflicts: Iterable[Conflict], *, within_s: float) -> bool:
-        """Whether this disagreement differs from the last recorded one, of this or another process.
+        """Return whether this disagreement differs from the last recorded one, and remember it.
 
-        False when the store does not answer in time.
+        Records of other processes count, too. False when the store does not answer in time.
         """
-        found = disagreement(conflicts)
+        digest = disagreement(conflicts)
         if concept not in self._recorded:
             try:
                 async with asyncio.timeout(max(0.0, within_s)):
                     await self._look(concept)
             except (MicaError, TimeoutError):
                 return False
-        is_news = self._recorded.get(concept) != found
-        remember(self._recorded, concept, found)
+        is_news = self._recorded.get(concept) != digest
+        remember(self._recorded, concept, digest)
         return is_news
 
     def agree(self, concept: str) -> None:
-        """Note that the sources agree: the next disagreement is news, even if it is the same again."""
+        """Remember that the sources agree now, so that the next disagreement is news even if it is an old one."""
         remember(self._recorded, concept, "")
 
     def note(self, event: Event) -> None:
-        """Note a recorded disagreement."""
+        """Remember the disagreement in this event, if it records one."""
         if event.name == DEGRADED and isinstance(about := event.data.get("concept"), str):
             remember(self._recorded, about, str(event.data.get("disagreement", "")))
 
@@ -59,11 +59,11 @@ class Disagreements:
 
 
 def degraded_data(concept: str, coherence: float, conflicts: Iterable[Conflict]) -> dict[str, object]:
-    """The data of the event that records a disagreement, without the texts of sources."""
+    """Return the data of the event that records a disagreement; it has no texts of the sources."""
     return {"concept": concept, "coherence": coherence, "disagreement": disagreement(conflicts), "text": concept}
 
 
 def disagreement(conflicts: Iterable[Conflict]) -> str:
-    """A hash of all conflicting statements: the same as long as no source changes its statement."""
-    said = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
-    return blake2b(msgspec.json.encode(said), digest_size=8).hexdigest()
+    """Return a hash of all conflicting statements, which stays the same until a source changes its statement."""
+    statements = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
+    return blake2b(msgspec.json.encode(statements), digest_size=8).hexdigest()

@@ -1,8 +1,8 @@
-"""Ask all sources at once, under one deadline. A source that fails or hangs costs only its own answer.
+"""Ask all sources at once, under one deadline. If a source fails or hangs, only its own answer is missing.
 
-This is the one fan-out of mica: for the task of a brief and for a concept alike. About a concept, cached replies are
-used while they are fresh, concurrent askers share one call, and an answer that is late for this question is cached for
-the next. A task is asked once: its calls are neither cached nor shared, and end with the deadline.
+Questions about a concept and questions about the task of a brief both use this fan-out. For a concept, fresh cached
+replies are used, concurrent callers share one call, and an answer that is too late for this question is cached for the
+next one. For a task, every question makes its own calls: they are neither cached nor shared, and end with the deadline.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from mica.sources.threads import Pool
 from mica.store.priority import observe_failure
 from mica.store.protocol import PurgeLog
 
-COLLECT_SHARE = 0.8  # of the deadline, for collecting; the rest is for making a text of it
-RESERVE_S = 0.01  # of the deadline, at least, for making a text of it
-STORE_SHARE = 0.25  # of the time for collecting, for the store to say what other processes cached
-PATIENCE_S = 2.0  # a shared call may run on for so long without a waiter, so that the next question finds its answer
-CHARACTERS_AT_ONCE = 50_000  # of a reply, that are checked on the loop; redacting them takes a millisecond or two
+COLLECT_SHARE = 0.8  # of the deadline, for collecting; the rest is for rendering the text
+RESERVE_S = 0.01  # of the deadline, at least, for rendering the text
+STORE_SHARE = 0.25  # of the collecting time, for reading from the store what other processes cached
+PATIENCE_S = 2.0  # how long a shared call may run without a waiter, so that the next question finds its answer
+CHARACTERS_AT_ONCE = 50_000  # a reply up to this size is checked on the event loop, which takes one or two milliseconds
 REASON_CHARACTERS_MAX = 500  # of the reason for a failure; it is recorded with every gather
-UNLIMITED = nullcontext()  # for a source that limits itself
-LATE_MAX = 32  # shared calls that may run on at once after their deadline; more are cancelled
+UNLIMITED = nullcontext()  # for a source that has a short time limit of its own
+LATE_MAX = 32  # shared calls without a waiter that may run at once; further ones are cancelled
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that could not answer and is represented by an earlier reply."""
+    """A source that could not answer and is represented by an earlier reply, with the age of that reply."""
 
     source: str
     reason: str
@@ -59,17 +59,20 @@ class Degraded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The fragments that arrived in time, and the sources that could not answer."""
+    """The fragments that arrived in time, and the sources that did not answer."""
 
     fragments: tuple[Fragment, ...] = ()
     ranks: dict[str, int] = {}
-    asked: tuple[str, ...] = ()  # every source that may know the answer
-    cached: tuple[str, ...] = ()  # those whose cached reply was used
-    missing: dict[str, str] = {}
+    asked: tuple[str, ...] = ()  # every source that the question was for
+    cached: tuple[str, ...] = ()  # sources whose cached reply was used
+    missing: dict[str, str] = {}  # sources without a complete answer, each with the reason
     degraded: tuple[Degraded, ...] = ()
 
     def withhold_own(self, reason: str, *, name: str = "") -> Collected:
-        """The same without fragments that rest on events of this log; their sources, or `name`, are missing."""
+        """Return a copy without fragments of sources that used events of this log.
+
+        The copy lists these sources as missing, with `reason`; if `name` is given, it is listed instead of them.
+        """
         own = {each.source for each in self.fragments if each.sources}
         return msgspec.structs.replace(
             self,
@@ -79,7 +82,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """The fragments of one source, and why they are not all it has."""
+    """The fragments of one source; `missing` is the reason why there are not more."""
 
     fragments: tuple[Fragment, ...]
     characters: int = 0
@@ -87,7 +90,7 @@ class Answer(NamedTuple):
 
 
 class Flight:
-    """One call of a source. A shared one lasts as long as its most patient waiter, or PATIENCE_S."""
+    """One running call to a source. A shared call may last as long as its longest waiter, or PATIENCE_S."""
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class Flight:
         return self._until - self._began
 
     def limited(self) -> asyncio.Timeout:
-        """A timeout that follows the time of this flight when that changes."""
+        """Return a timeout context whose deadline moves whenever the deadline of this call moves."""
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
 
@@ -135,7 +138,7 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """The state of a question when its calls have started, by source."""
+    """A question whose calls have started: for each source a reply, a running call or a refusal."""
 
     replies: dict[str, CachedReply | Answer]
     flights: dict[str, Flight]
@@ -143,7 +146,7 @@ class Begun(NamedTuple):
 
 
 class FanOut:
-    """Calls the sources of a space. It owns their circuit breakers and the calls that are under way."""
+    """Calls the sources of a space. It owns their circuit breakers and the running calls."""
 
     def __init__(self, purges: PurgeLog, *, replies: Replies, changes: Changes, pool: Pool, clock: Clock) -> None:
         self._purges = purges
@@ -155,9 +158,9 @@ class FanOut:
         self._task_sources: dict[str, Source] = {}  # another name space: a user's source may be called "files"
         self._versions: dict[str, Callable[[Concept], Awaitable[str]]] = {}  # of sources that can name their version
         self._breakers: dict[str, SourceBreaker] = {}
-        self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest of each
-        self._flying: set[Flight] = set()
-        self._late: set[Flight] = set()  # those without a waiter
+        self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest call to each source about each concept
+        self._flying: set[Flight] = set()  # all shared calls that are running
+        self._late: set[Flight] = set()  # shared calls without a waiter
         self._store_breaker = SourceBreaker(time.monotonic)
 
     @property
@@ -170,7 +173,7 @@ class FanOut:
         return self._breakers[name]
 
     def use(self, sources: Iterable[Source]) -> None:
-        """Call these sources from now on; of two with one name the latter."""
+        """Set the sources to call. Of two sources with the same name, the later one is used."""
         every = list(sources)
         self._task_sources = {each.declared.name: each for each in every if each.declared.answers_tasks}
         current = {each.declared.name: each for each in every if each.declared.concepts}
@@ -191,9 +194,10 @@ class FanOut:
     async def collect(
         self, question: Question, *, deadline_s: float, sources: Iterable[Source] | None = None
     ) -> Collected:
-        """All answers that arrive within 80 % of the deadline. Never raises for a source: `missing` has the reason.
+        """Ask all sources and return the answers that arrive within 80 % of the deadline.
 
-        `sources` are asked instead of those in use, as for a question about the past.
+        A source's failure is never raised: `missing` has the reason. `sources` are asked instead of the current
+        ones, for example for a question about the past.
         """
         began = asyncio.get_running_loop().time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
@@ -237,8 +241,13 @@ class FanOut:
         window_s: float,
         missing: dict[str, str],
     ) -> Begun:
-        """Cached replies where they are fresh, calls where they are not. `wanted` gains sources that are new."""
-        fresh = await self._known(wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing)
+        """Take cached replies where they are fresh, and start calls where they are not.
+
+        Adds to `wanted` sources that had nothing until an event of another process.
+        """
+        fresh = await self._current_replies(
+            wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing
+        )
         wanted |= _wanted(sources, question)  # another process may have recorded something for a source that was empty
         flights: dict[str, Flight] = {}
         refused: dict[str, str] = {}
@@ -264,7 +273,10 @@ class FanOut:
         answers: dict[str, CachedReply | Answer],
         missing: dict[str, str],
     ) -> list[Degraded]:
-        """Put an earlier reply, or a quick look, in the place of answers that did not come."""
+        """Replace answers that did not arrive by an earlier reply or a quick answer; return the earlier replies.
+
+        Adds to `answers`, and to `missing` the sources that have no earlier reply.
+        """
         degraded = []
         for name, reason in refused.items():
             source = sources[name]
@@ -281,7 +293,7 @@ class FanOut:
                 degraded.append(Degraded(source=name, reason=reason, age_s=age_s))
         return degraded
 
-    async def _known(
+    async def _current_replies(
         self,
         wanted: Mapping[str, SourceDeclaration],
         concept: Concept,
@@ -290,20 +302,23 @@ class FanOut:
         within_s: float,
         missing: dict[str, str],
     ) -> dict[str, CachedReply]:
-        """The fresh replies of this process and of others, after events that others recorded were taken in."""
+        """Return the fresh replies of this and other processes, after reading the events of other processes.
+
+        If the store fails or is too slow, the replies of this process are used, and `missing["log"]` has the reason.
+        """
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         if not self._store_breaker.allows():
             missing["log"] = self._store_breaker.describe()
-            return await self._unchanged(self._fresh(wanted, concept, now=now), concept, within_s=within_s)
+            return await self._unchanged(self._fresh_cached(wanted, concept, now=now), concept, within_s=within_s)
         try:
             problem = await self._changes.look(within_s)
-            found = self._fresh(wanted, concept, now=now)
+            found = self._fresh_cached(wanted, concept, now=now)
             if problem is None and any(name not in found and not each.is_live for name, each in wanted.items()):
-                problem = await self._loaded(wanted, concept, within_s=until - loop.time())
-                found = self._fresh(wanted, concept, now=now)
+                problem = await self._load_saved(wanted, concept, within_s=until - loop.time())
+                found = self._fresh_cached(wanted, concept, now=now)
         except asyncio.CancelledError:
             self._store_breaker.abandoned()
             raise
@@ -314,20 +329,20 @@ class FanOut:
             missing["log"] = problem
         return await self._unchanged(found, concept, within_s=until - loop.time())
 
-    def _fresh(
+    def _fresh_cached(
         self, wanted: Mapping[str, SourceDeclaration], concept: Concept, *, now: datetime
     ) -> dict[str, CachedReply]:
         found = {}
         for name, declared in wanted.items():
-            kept = None if declared.is_live else self._replies.cached(declared, concept)
-            if kept is not None and self._replies.is_fresh(kept, declared, concept, now=now):
-                found[name] = kept
+            reply = None if declared.is_live else self._replies.cached(declared, concept)
+            if reply is not None and self._replies.is_fresh(reply, declared, concept, now=now):
+                found[name] = reply
         return found
 
     async def _unchanged(
         self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
     ) -> dict[str, CachedReply]:
-        """The replies whose source still has the same version. A source that does not say so in time is asked."""
+        """Return the replies without those whose source has changed, or did not report its version in time."""
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
         }
@@ -339,9 +354,9 @@ class FanOut:
             for look in looks.values():
                 look.cancel()
         same = {name for name, look in looks.items() if _result(look) == found[name].version}
-        return {name: kept for name, kept in found.items() if name not in looks or name in same}
+        return {name: reply for name, reply in found.items() if name not in looks or name in same}
 
-    async def _loaded(
+    async def _load_saved(
         self, wanted: Mapping[str, SourceDeclaration], concept: Concept, *, within_s: float
     ) -> str | None:
         try:
@@ -361,7 +376,7 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each source until its share of the time is over; returns the late ones with the reason."""
+        """Wait for each source until its share of the time is over; return late sources, each with the reason."""
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
         for flight in flights.values():
@@ -386,7 +401,7 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Let a shared call run on without a waiter, unless too many do; cancel any other."""
+        """Let a shared call continue without a waiter, up to LATE_MAX of them; cancel any other call."""
         if flight.waiting or flight.task.done():
             return
         if not flight.is_shared or len(self._late) >= LATE_MAX:
@@ -395,21 +410,24 @@ class FanOut:
             self._late.add(flight)
 
     def _flight(self, declared: SourceDeclaration, concept: Concept) -> Flight | None:
-        """The call for the same answer that is under way; None if it has expired, or an event made it old (K-24)."""
+        """Return the running call to this source about this concept; None if there is none that can be shared.
+
+        A call cannot be shared once its time is over, or after an event that makes its answer old (K-24).
+        """
         flight = self._flights.get((declared.name, concept))
         if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
             return None
         return flight
 
     def _refresh(self, source: Source, concept: Concept) -> None:
-        """Call a source in the background, before its reply is too old."""
+        """Call a source in the background, so that its cached reply is replaced before it expires."""
         name = source.declared.name
         is_room = len(self._late) < LATE_MAX
         if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
             self._let_go(self._share_call(source, concept))
 
     def _share_call(self, source: Source, concept: Concept) -> Flight:
-        """Call a source about a concept; others who ask the same meanwhile get this answer."""
+        """Start a call to a source about a concept, to be shared by concurrent callers with the same question."""
         name = source.declared.name
         flight = Flight(partial(self._ask, source, concept), tick=self._changes.tick)
         self._flights[name, concept] = flight
@@ -426,13 +444,16 @@ class FanOut:
         return flight
 
     def _call(self, source: Source, question: Question) -> Flight:
-        """Call a source about a task."""
+        """Start a call to a source about a task, which is not shared."""
         flight = Flight(partial(self._ask_task, source, question), is_shared=False)
         flight.task.add_done_callback(observe_failure)
         return flight
 
     async def _ask_task(self, source: Source, question: Question, _: Flight) -> Answer:
-        """The answer as it is: it quotes the log, where texts were redacted when stored, and the budget limits it."""
+        """Return a source's answer about a task without further checks.
+
+        Task sources quote the log, whose texts were redacted when stored, and the brief's budget limits their length.
+        """
         try:
             fragments = await source.fragments(question)
         except SystemExit as error:  # would end the event loop
@@ -440,7 +461,7 @@ class FanOut:
         return Answer(tuple(fragments), missing=fragments.missing if isinstance(fragments, Partial) else "")
 
     async def _ask(self, source: Source, concept: Concept, flight: Flight) -> CachedReply:
-        """The answer about a concept: checked, redacted and cached. Raises SourceFailed."""
+        """Call a source about a concept and return its answer, checked, redacted and cached. Raises SourceFailed."""
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
@@ -481,21 +502,21 @@ class FanOut:
             self._replies.keep(source.declared, concept, reply)
         return reply
 
-    async def _check(self, declared: SourceDeclaration, given: object, flight: Flight) -> Answer:
-        """A source's answer, limited and redacted. Raises SourceFailed, or any error of the answer's own iterator.
+    async def _check(self, declared: SourceDeclaration, answered: object, flight: Flight) -> Answer:
+        """Limit and redact a source's answer. Raises SourceFailed, or any error that iterating over the answer raises.
 
-        Raises TimeoutError when that takes too long: a source's own time limit does not cover its iterator.
+        Raises TimeoutError when that takes too long: a source's own time limit does not cover a lazy answer.
         """
         answer = None
-        if type(given) in (list, tuple, Partial) and len(given) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
-            answer = _limit(declared, given)
+        if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
+            answer = _limit(declared, answered)
             if answer.characters <= CHARACTERS_AT_ONCE:
                 return _redact(answer)
         async with flight.limited():  # an iterator may block, or take long
-            return await self._pool.run(declared.name, lambda: _redact(answer or _limit(declared, given)))
+            return await self._pool.run(declared.name, lambda: _redact(answer or _limit(declared, answered)))
 
     async def close(self) -> None:
-        """Cancel all calls. The owner of the sources closes them."""
+        """Cancel all calls. The sources themselves are closed by their owner."""
         calls = [flight.task for flight in self._flying]
         for task in calls:
             task.cancel()
@@ -505,12 +526,12 @@ class FanOut:
 
 
 def _describe_gap(answer: CachedReply | Answer) -> str:
-    """The part that an answer lacks, worded so that it is not mistaken for no answer."""
+    """Return why an answer is incomplete, with a prefix that distinguishes it from no answer at all."""
     return f"{IN_PART}{answer.missing}" if answer.fragments else answer.missing
 
 
 def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
-    """The sources to ask, without those that are known to have nothing about any concept."""
+    """Return the declarations of the sources to ask, without sources that are known to be empty."""
     return {
         name: source.declared
         for name, source in sources.items()
@@ -520,15 +541,15 @@ def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, Sour
 
 
 def _may_be_late(source: Source) -> bool:
-    """Whether a call may outlast PATIENCE_S; declared sources have a time limit of their own."""
+    """Return whether a call may take longer than PATIENCE_S; declared sources have a time limit of their own."""
     return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
-def _limit(declared: SourceDeclaration, given: object) -> Answer:
-    """The first fragments, up to the declared limits, and why the others are not used."""
+def _limit(declared: SourceDeclaration, answered: object) -> Answer:
+    """Take the first fragments, up to the declared limits, with the reason why the others are not used."""
     fragments: list[Fragment] = []
     cut, characters = "", 0
-    for each in islice(given, declared.fragments_max + 1):  # type: ignore[call-overload]  # its error is the answer
+    for each in islice(answered, declared.fragments_max + 1):  # type: ignore[call-overload]  # not iterable: the error is reported
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
         size = each.characters
@@ -544,7 +565,7 @@ def _limit(declared: SourceDeclaration, given: object) -> Answer:
 
 
 def _redact(answer: Answer) -> Answer:
-    """The answer without secrets: it goes into a cache, and to an agent."""
+    """Remove secrets from an answer, because it is cached and shown to an agent."""
     texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in answer.fragments])
     if redact(texts) == texts:  # nearly always, and one call for all of them
         return answer
@@ -556,7 +577,7 @@ def _redact(answer: Answer) -> Answer:
 
 
 def _texts(fragment: Fragment) -> dict[str, str]:
-    """All texts of a fragment by field, including those that only a receipt shows."""
+    """Return all texts of a fragment by field name."""
     value = {"value": fragment.value} if isinstance(fragment.value, str) else {}
     return {"key": fragment.key, "text": fragment.text, "locator": fragment.locator, **value}
 
@@ -568,18 +589,18 @@ def _describe(error: BaseException) -> str:
 
 
 def _clean(reason: str) -> str:
-    """The reason without secrets and in valid UTF-8: a driver's error may repeat its input."""
+    """Shorten a reason, make it valid UTF-8 and remove secrets: a driver's error may repeat its input."""
     text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
     return redact(text)[:REASON_CHARACTERS_MAX]
 
 
 def _result(look: asyncio.Future[str]) -> str | None:
-    """The result; None if there is none, or not yet."""
+    """Return the result of a future; None if it failed, was cancelled or is not done."""
     return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
 
 def _error(task: asyncio.Task[CachedReply | Answer]) -> str | None:
-    """Why a call that ended has no answer."""
+    """Return why a finished call has no answer; None if it has one."""
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()

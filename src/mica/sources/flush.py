@@ -1,4 +1,4 @@
-"""Storing waiting events before a source of the log reads them."""
+"""Storing buffered events before a source reads them from the log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from mica.events.hot import Hot
 from mica.events.log import Log
 from mica.model.event import EventQuery
 
-COLLECT_S = 0.1  # between two runs of the listeners before a read, which list the folder of spools
-STATED = ("mark", "mark.*", "crystal.*", "judgment.*", "teaching.*", "trail.*")  # events that a source may state
+COLLECT_S = 0.1  # at least this long between two calls of `collect`, which lists the spool folder
+STATED = ("mark", "mark.*", "crystal.*", "judgment.*", "teaching.*", "trail.*")  # events that sources read
 
 
 class SourceFlush:
-    """Stores waiting events if a source may state one of them; records of gathers wait for the background."""
+    """Called before a source reads the log: stores buffered events if they include one that sources read.
+
+    Other events, such as records of gathers, are left for the background writer.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log

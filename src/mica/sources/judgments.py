@@ -1,6 +1,6 @@
 """Judgments: decisions of agents about a concept, with verdict, confidence and reasons, as events and as a source.
 
-A verdict is free text; mica knows no scale of verdicts (K-30).
+A verdict is free text; there is no fixed scale of verdicts (K-30).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mica.words import terms
 VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; the reasons explain it
 REASONS_MAX = 20
 SHOWN_MAX = 20  # of the latest judgments about one concept
-LOOKED_MAX = 1_000  # of the latest of all, for a concept without a word to search for
+LOOKED_MAX = 1_000  # latest events that are searched for the judgments of one concept
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about a concept."""
+    """An agent's recorded decision about a concept."""
 
     id: EventId
     concept: Concept
@@ -57,27 +57,27 @@ class JudgmentData(msgspec.Struct):
 def judgment_data(
     concept: Concept, verdict: str, *, confidence: float, reasons: str | Iterable[str]
 ) -> dict[str, object]:
-    """The redacted data of a judgment event. Raises InvalidInput for an invalid verdict, confidence or reason."""
-    given = [reasons] if isinstance(reasons, str) else list(reasons)
+    """Return the redacted data of a judgment event. Raises InvalidInput for an invalid argument."""
+    texts = [reasons] if isinstance(reasons, str) else list(reasons)
     if not isinstance(verdict, str) or not verdict.strip() or len(verdict) > VERDICT_CHARACTERS_MAX:
         raise InvalidInput(f"a verdict has 1 to {VERDICT_CHARACTERS_MAX} characters, not {verdict!r:.60}")
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
         raise InvalidInput(f"a confidence of {confidence!r} is not possible; give a number from 0 to 1")
-    if len(given) > REASONS_MAX or not all(isinstance(each, str) for each in given):
+    if len(texts) > REASONS_MAX or not all(isinstance(each, str) for each in texts):
         raise InvalidInput(f"reasons are up to {REASONS_MAX} texts")
-    told = [redact(each.strip()) for each in given if each.strip()]
-    said = f"{redact(verdict.strip())}: {'; '.join(told)}" if told else redact(verdict.strip())
+    cleaned = [redact(each.strip()) for each in texts if each.strip()]
+    summary = f"{redact(verdict.strip())}: {'; '.join(cleaned)}" if cleaned else redact(verdict.strip())
     return {
         "concept": str(concept),
         "verdict": redact(verdict.strip()),
         "confidence": float(confidence),
-        "reasons": told,
-        "text": f"{concept} {said}",  # full-text search finds it by this
+        "reasons": cleaned,
+        "text": f"{concept} {summary}",  # full-text search finds it by this
     }
 
 
 def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
-    """The redacted data of the event that retracts a judgment."""
+    """Return the redacted data of the event that retracts a judgment."""
     why = redact(reason.strip())
     return {
         "judgment": judgment.id,
@@ -88,18 +88,18 @@ def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
 
 
 def judgment_of(event: Event) -> Judgment | None:
-    """The judgment in an event; None for another program's event of this name."""
+    """Parse a judgment from its event; None if another program's event happens to have the same name."""
     try:
-        told = msgspec.convert(event.data, JudgmentData)
-        concept = Concept.parse(told.concept)
+        data = msgspec.convert(event.data, JudgmentData)
+        concept = Concept.parse(data.concept)
     except (msgspec.ValidationError, InvalidInput):
         return None
     return Judgment(
         id=event.id,
         concept=concept,
-        verdict=told.verdict,
-        confidence=told.confidence,
-        reasons=told.reasons,
+        verdict=data.verdict,
+        confidence=data.confidence,
+        reasons=data.reasons,
         at=event.at,
         agent=event.context.agent,
         session=event.context.session,
@@ -108,22 +108,22 @@ def judgment_of(event: Event) -> Judgment | None:
 
 
 async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
-    """The latest judgments that were not retracted, of all or about one concept, oldest first."""
+    """Return the latest judgments without retracted ones, about one concept or about all, oldest first."""
     if concept is None:
-        gone = await log.query(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
-        found = [*await log.query(EventQuery(names=(JUDGED,), limit=limit + len(gone))), *gone]
+        retractions = await log.query(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
+        found = [*await log.query(EventQuery(names=(JUDGED,), limit=limit + len(retractions))), *retractions]
     else:
         text = str(concept) if terms(str(concept)) else None
         found = await log.query(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
-    # As text, because another program's event of this name may hold anything there.
+    # As text, because another program's event of this name may have any value there.
     retracted = {str(event.data.get("judgment")) for event in found if event.name == JUDGMENT_RETRACTED}
     known = [each for event in found if event.name == JUDGED and (each := judgment_of(event)) is not None]
-    standing = [each for each in known if each.id not in retracted and concept in (None, each.concept)]
-    return standing[-limit:]
+    valid = [each for each in known if each.id not in retracted and concept in (None, each.concept)]
+    return valid[-limit:]
 
 
 class JudgmentSource:
-    """The judgments of a space, as a source. A later judgment replaces those before it."""
+    """The judgments of a space as a source. Each judgment about a concept is valid until the next one."""
 
     declared = SourceDeclaration(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
     made_by = (JUDGED,)
@@ -157,4 +157,4 @@ class JudgmentSource:
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this source holds no resources."""

@@ -1,6 +1,6 @@
-"""The one pipeline that asks sources: a fan-out under one deadline, one check for purges, one retry after a purge.
+"""Asking sources safely: a fan-out under one deadline, a check for purges, and one retry after a purge.
 
-Briefs and gathers both come through here, so nothing that was purged while it was read reaches an agent.
+Briefs and gathers both use this pipeline, so an event that is purged while it is being read never reaches an agent.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mica.sources.fan_out import Collected, FanOut
 from mica.sources.protocol import Question
 from mica.store.protocol import PurgeLog, TrailTable
 
-PURGED_MEANWHILE = "something was purged while it was asked; ask again"
-PURGES_UNKNOWN = "the store does not say whether something was purged while it was asked; ask again"
-PURGES_S = 0.02  # for the purge check after the deadline; a store that is there takes a thousandth of a second
-LOG = "log"  # the name by which a brief calls its own sources when all of them are withheld
+PURGED_MEANWHILE = "something was purged while the sources were asked; ask again"
+PURGES_UNKNOWN = "the store did not report whether something was purged while the sources were asked; ask again"
+PURGES_S = 0.02  # for the purge check when the deadline is over; a working store takes about 1 ms
+LOG = "log"  # the name in `missing` for mica's own task sources when their answers are withheld
 
 
 class Pipeline:
-    """Asks questions and withholds answers that a purge overtook."""
+    """Asks questions, and withholds answers if a purge may have removed the events they are based on."""
 
     def __init__(self, fan_out: FanOut, *, purges: PurgeLog, trails: TrailTable, purged: Callable[[], None]) -> None:
-        """`purged` is called when the check finds a purge that this process has not heard of."""
+        """`purged` is called when the check finds that something was purged while the sources were asked."""
         self._fan_out = fan_out
         self._purges = purges
         self._trails = trails
@@ -32,10 +32,11 @@ class Pipeline:
         self._generation_seen = -1
 
     async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
-        """The answers to these questions, all asked at once, in their order; never raises for a source.
+        """Ask all questions at once and return one answer per question, in order; no source's failure is raised.
 
-        After a purge the questions are asked once more in the time that is left. If that does not help, or the store
-        does not say, fragments that rest on events of this log are withheld, and `missing` says why.
+        If something was purged meanwhile, all questions are asked once more in the remaining time. If there is yet
+        another purge, or the store does not report its purges, fragments based on events of this log are withheld,
+        and `missing` has the reason.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
@@ -55,14 +56,14 @@ class Pipeline:
             questions = [each.renew() for each in questions]
 
     def _generation(self) -> int:
-        """The number of purges, as far as this process knows; -1 while it knows nothing."""
+        """The number of purges that this process has seen; -1 before it has asked."""
         return max(self._purges.generation, self._generation_seen)
 
     async def _doubt_since(self, generation: int, *, within_s: float) -> str:
-        """Why fragments read since may be purged by now; empty when nothing was purged.
+        """Return why fragments read since `generation` cannot be trusted; empty when nothing was purged.
 
-        The store is asked even when no time is left. A process that did not know the number of purges before, as when
-        the store was away, cannot rule one out.
+        The store is asked even when no time is left. If the number of purges was not known before, for example because
+        the store was unavailable, a purge cannot be ruled out.
         """
         is_known = False
         with suppress(TimeoutError, MicaError):

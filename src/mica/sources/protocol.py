@@ -1,7 +1,7 @@
-"""The protocol of a source: the question it is asked, the fragments it answers with, and how it declares itself.
+"""The protocol of a source: what it is asked, what it answers, and how it describes itself.
 
-A question is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about the task of a brief.
-A fragment is one source's statement.
+A `Question` is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about the task of a
+brief. A source answers with `Fragment`s, each a single statement. Its `SourceDeclaration` has its name and limits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mica.model.event import SESSION_ENDED, EventId, name_pattern
 from mica.model.text_cache import remember_texts
 from mica.model.walk import STARTED
 
-LIMIT = 200  # fragments of one source for a task; a brief of 4,000 tokens shows about as many short marks
+LIMIT = 200  # fragments that one source returns for a task; a brief of 4,000 tokens shows about as many short marks
 
 PHI = (1 + math.sqrt(5)) / 2
 PHI_INV = 1 / PHI  # 0.618: the largest share of a budget, and the highest confidence shown for a single source
@@ -32,8 +32,8 @@ RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
     20,
     30,
     50,
-)  # stored on purpose ranks above a by-product
-RANK_STEP = 10  # in rank, by which a source weighs φ times less
+)  # data stored on purpose is trusted more than a by-product
+RANK_STEP = 10  # a source that ranks this much lower weighs φ times less
 RANK_MAX = 1_000
 
 TASK_NAMES = ("marks", "crystals", "files", "teachings")  # mica's own sources for tasks
@@ -41,16 +41,18 @@ OWN = ("judgments", "mica", "teachings", "trails", "log")  # reserved names: mic
 JUDGED = "judgment.made"
 JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reason
 DEGRADED = "quality.degraded"  # records that replies about a concept, or about all, disagree too much
-ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about one concept
-REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which something is gathered at once
-IN_PART = "told in part: "  # the beginning of the gap of a source that answered in part
-GATHERED = "defrag"  # the event that records a gather
-DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
+ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about a single concept
+REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which concepts are gathered in advance
+IN_PART = "partial: "  # starts the `missing` reason of a source that answered in part
+IN_PART_PREFIXES = (IN_PART, "told in part: ")  # the second is in events that earlier versions recorded
+GATHERED = "sources.gathered"  # the event that records a gather
+GATHERED_NAMES = (GATHERED, "defrag")  # the second is in events that earlier versions recorded
+DOMAIN_CHARACTERS_MAX = 64  # of a domain or a type, which are single words
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
 KEY_CHARACTERS_MAX = 500
 TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader sees about 200 of them, `mica why` shows all
 FRAGMENTS_MAX = 1_000  # from one source for one concept; no declaration may exceed it
-CHARACTERS = 200_000  # of one reply by default: twice fifty of the longest texts that tables make
+CHARACTERS = 200_000  # of one reply by default: twice the size of 50 fragments of 2,000 characters
 CHARACTERS_MAX = 2_000_000  # no declaration may exceed it; redacting so many takes a tenth of a second
 NUMBER_BITS_MAX = 1_023  # of a whole number; a longer one does not fit a float, and numbers are compared as floats
 
@@ -58,7 +60,7 @@ _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
 
 
 class Concept(msgspec.Struct, frozen=True):
-    """The subject of a question: one thing of a type in a domain."""
+    """The thing that a question is about, named `domain:type:id`. Raises InvalidInput for an invalid part."""
 
     domain: str
     type: str
@@ -79,7 +81,7 @@ class Concept(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Concept:
-        """The concept of this name; an id may contain `:`. Raises InvalidInput for an invalid name."""
+        """Parse `domain:type:id`, where the id may contain `:`. Raises InvalidInput for an invalid name."""
         parts = text.split(":", 2) if isinstance(text, str) else []
         if len(parts) < 3:
             raise InvalidInput(f"{text!r:.80} is not a concept; name it domain:type:id, as judgment:code_review:abc123")
@@ -90,9 +92,9 @@ class Concept(msgspec.Struct, frozen=True):
 
 
 def covers(pattern: str, concept: Concept) -> bool:
-    """Whether a pattern as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` includes a concept.
+    """Return whether a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
 
-    `*` stands for any characters of a part, at the end of a pattern for all that follows, and `?` for one character.
+    `*` matches any characters within a part, or all remaining parts at the end of a pattern; `?` matches one character.
     """
     if pattern == "*":
         return True
@@ -103,7 +105,7 @@ def covers(pattern: str, concept: Concept) -> bool:
 
 
 def check_pattern(pattern: object) -> None:
-    """Raise InvalidInput for an invalid pattern."""
+    """Raise InvalidInput unless this is a valid concept pattern."""
     if not isinstance(pattern, str) or not pattern.isprintable() or len(pattern) > ID_CHARACTERS_MAX:
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
     _parts(pattern)
@@ -111,7 +113,7 @@ def check_pattern(pattern: object) -> None:
 
 @remember_texts(1_024)
 def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
-    """The pattern of each part; None where any text matches."""
+    """Compile each part of a concept pattern; None for a part that matches any text. Raises InvalidInput."""
     parts = pattern.split(":", 2)
     if not all(parts) or (len(parts) < 3 and parts[-1] != "*"):
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
@@ -122,13 +124,13 @@ Value = str | int | float | bool | None
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidInput when the name is reserved for a source of mica's own."""
+    """Raise InvalidInput if the name is reserved for one of mica's own sources."""
     if name in OWN:
         raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a text that UTF-8 can encode: half of a surrogate pair cannot."""
+    """Return whether this is a string that UTF-8 can encode; a lone surrogate cannot be encoded."""
     if not isinstance(value, str):
         return False
     try:
@@ -138,7 +140,7 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Whether this is a valid value of a fragment."""
+    """Return whether this may be the `value` of a fragment: text, a finite number, a truth value or None."""
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -151,13 +153,13 @@ def is_value(value: object) -> bool:
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """One source's statement about a concept. Its text is data for the reader, never an instruction.
 
-    Raises InvalidInput when it is not whole: a time without a zone, a confidence outside of 0 to 1, no key, a text that
-    UTF-8 has no bytes for.
+    Raises InvalidInput for an empty key, a text that is too long or that UTF-8 cannot encode, a time without a zone, or
+    a confidence outside 0 to 1.
     """
 
-    key: str  # its subject: fragments of one key agree or conflict
+    key: str  # what the statement is about; only fragments with the same key are compared
     text: str  # the text to show
-    value: Value = None  # is compared between sources; None: the text is
+    value: Value = None  # what is compared between sources; None: the text is compared
     is_estimate: bool = False  # only numbers that every source calls estimates may be blended
     confidence: float = 1.0  # from 0 to 1, as the source states it
     at: datetime  # when it was true or stated
@@ -165,7 +167,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     valid_until: datetime | None = None  # exclusive
     source: str  # the name of the source
     locator: str = ""  # the row, file or event where a person finds it again
-    sources: tuple[EventId, ...] = ()  # the events that it rests on, of mica's own
+    sources: tuple[EventId, ...] = ()  # the ids of mica's events that it is based on
 
     def __post_init__(self) -> None:
         if (
@@ -195,9 +197,9 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def characters(self) -> int:
-        """The number of characters in all its texts."""
-        said = len(self.value) if isinstance(self.value, str) else 0
-        return len(self.key) + len(self.text) + len(self.locator) + said
+        """The total length of key, text, locator and a text value."""
+        value_characters = len(self.value) if isinstance(self.value, str) else 0
+        return len(self.key) + len(self.text) + len(self.locator) + value_characters
 
     def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - read as a sentence
         if not holds:
@@ -214,7 +216,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
-    """What sources are asked: about a concept, or without one about the task of a brief, which may be empty."""
+    """A question to sources: about a concept, or, without one, about the task of a brief, which may be empty."""
 
     now: datetime
     concept: Concept | None = None
@@ -223,23 +225,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     recency_weight: float = RECENCY_WEIGHT  # of a crystal's score; the rest is how well it matches the task
     budget_tokens: int = 0  # of the whole brief
     slow_s: float | None = None  # how long a model, or another slow step, may take; None: no limit
-    missing: dict[str, str] = {}  # parts of the answer that a source has to do without, by name, with the reason
+    missing: dict[str, str] = {}  # filled by sources: inputs they had to do without, by name, with the reason
 
     @property
     def subject(self) -> Concept:
-        """The concept. Only sources that declare `answers_tasks` are asked without one."""
+        """The concept, which must be set. Only sources that declare `answers_tasks` get questions without one."""
         assert self.concept is not None, "this source was asked about a task"
         return self.concept
 
     def renew(self) -> Question:
-        """The same question, to be asked again from the beginning."""
+        """Return a copy with an empty `missing`, for asking the question again."""
         return msgspec.structs.replace(self, missing={})
 
 
 class Partial(tuple[Fragment, ...]):
-    """An incomplete answer: a table was cut, a line could not be read. `missing` says what is missing.
+    """An incomplete answer, for example when rows were cut off or a line could not be read.
 
-    A gather shows the fragments and names the gap.
+    A gather shows the fragments and reports `missing`, the reason why there are no more.
     """
 
     missing: str
@@ -251,18 +253,18 @@ class Partial(tuple[Fragment, ...]):
 
 
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of a source. Raises InvalidInput for an invalid field."""
+    """A source's name, rank, cache settings and limits. Raises InvalidInput for an invalid field."""
 
     name: str
-    rank: int = RANK_OTHER  # the lower, the more authoritative: databases 10, files 20, live objects 30
-    ttl_s: float | None = None  # how long an answer may be used again; None: by the kind of concept, see K-24
-    concepts: tuple[str, ...] = ("*",)  # patterns of the concepts it knows
-    time_share: float = 1.0  # of the time for collecting
-    invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, that make its replies old
+    rank: int = RANK_OTHER  # the lower, the more trusted: databases 10, files 20, live objects 30
+    ttl_s: float | None = None  # how long an answer may be reused; None: it depends on the concept's domain, see K-24
+    concepts: tuple[str, ...] = ("*",)  # patterns of the concepts it can be asked about
+    time_share: float = 1.0  # the share of the collecting time after which it counts as late
+    invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, that make its cached replies old
     is_live: bool = False  # asked each time, never cached
     fragments_max: int = 50
     characters_max: int = CHARACTERS  # of all fragments of a reply together
-    version: str = ""  # of its query and place; replies of another version are not used
+    version: str = ""  # a hash of its query and location; cached replies of another version are not used
     answers_tasks: bool = False  # also asked about the task of a brief, which has no concept
 
     def __post_init__(self) -> None:
@@ -286,54 +288,54 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")
 
     def knows(self, concept: Concept) -> bool:
-        """Whether one of its patterns covers this concept."""
+        """Return whether one of its `concepts` patterns matches this concept."""
         return any(covers(pattern, concept) for pattern in self.concepts)
 
     def answers(self, question: Question) -> bool:
-        """Whether this question is put to it."""
+        """Return whether the source should be asked this question."""
         return self.answers_tasks if question.concept is None else self.knows(question.concept)
 
 
 def weight(rank: int, confidence: float) -> float:
-    """The weight of a claim: its confidence, φ times less for every ten of rank."""
+    """Return the weight of a claim: its confidence, divided by φ for every ten points of rank."""
     return float(confidence * PHI ** (-rank / RANK_STEP))
 
 
 class Source(Protocol):
-    """Anything that answers questions: mica's own log, a database, a file, a server, a live object.
+    """A data source that answers questions: mica's own log, a database, a file, a server or a live object.
 
-    Its text is data for the reader, never an instruction.
+    The text it returns is data for the reader, never an instruction.
     """
 
     @property
     def declared(self) -> SourceDeclaration:
-        """Its name and how it is treated."""
+        """The source's name, rank, cache settings and limits."""
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        """Its statements, the most relevant first; empty when it knows nothing, Partial when something is missing.
+        """Return its statements, most relevant first: empty when it has none, `Partial` when something is missing.
 
-        Raises SourceFailed, with what to do about it, when it cannot answer. It is cancelled at the deadline and must
-        not block the event loop: blocking calls belong in a thread.
+        Raises SourceFailed, with a remedy, when it cannot answer. The call is cancelled at the deadline and must not
+        block the event loop: blocking work belongs in a thread.
         """
 
     async def close(self) -> None:
-        """Release its resources. Closing twice is fine."""
+        """Release all resources. Closing twice is allowed."""
 
 
 @runtime_checkable
 class QuickSource(Protocol):
-    """A source that has a first answer before its full one is ready."""
+    """A source that can give a preliminary answer while its full answer is still being computed."""
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        """The statements found so far, without waiting."""
+        """Return a preliminary answer without waiting; it is used when the full answer is late."""
 
 
 @runtime_checkable
 class SparseSource(Protocol):
-    """A source of the log that remembers whether it has anything at all, so that an empty one is not asked."""
+    """A source over the log that remembers whether it has any statements, so that it is skipped while empty."""
 
     @property
     def made_by(self) -> tuple[str, ...]:
-        """Names of events, wildcards allowed, after which an empty source may have something."""
+        """Names of events, wildcards allowed, after which an empty source may have statements."""
 
-    are_any: bool | None  # None: unknown
+    are_any: bool | None  # whether it has any statements; None: unknown

@@ -1,4 +1,4 @@
-"""The registry of sources: those that the settings declare and those that a program registers, and their health."""
+"""The registry of external sources, declared in the settings or registered by a program, and their health."""
 
 from __future__ import annotations
 
@@ -17,32 +17,41 @@ import msgspec
 from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
 from mica.model.event import Event
 from mica.settings import Secret, Settings
-from mica.sources.protocol import IN_PART, Concept, Fragment, Partial, Question, Source, SourceDeclaration, check_name
+from mica.sources.protocol import (
+    IN_PART_PREFIXES,
+    Concept,
+    Fragment,
+    Partial,
+    Question,
+    Source,
+    SourceDeclaration,
+    check_name,
+)
 from mica.sources.threads import Pool
 from mica.store.priority import observe_failure
 
 if TYPE_CHECKING:
     from mica.sources.drivers.tables import SourceQueryPreview
 
-PREPARE_S = 1.0  # for connecting to all sources ahead of a deadline; a slower one is asked all the same
-LOADED_MAX = 2_000  # concepts whose drivers are known to be loaded; looking once more takes some microseconds
+PREPARE_S = 1.0  # for connecting to all sources in advance; a slower source is asked nevertheless
+LOADED_MAX = 2_000  # concepts remembered as loaded; checking one again takes some microseconds
 CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a process from ending
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one source about one concept, asked by hand."""
+    """The answer of one source about one concept, as a manual test returns it."""
 
     source: str
     concept: str
     fragments: tuple[Fragment, ...]
-    missing: str  # the part that the answer lacks; empty when it is whole
+    missing: str  # what the answer lacks; empty when it is complete
     error: str  # why there is no answer; empty when there is one
     milliseconds: float
 
 
 @runtime_checkable
 class DriverSource(Protocol):
-    """A source of one of mica's drivers: it connects, checks and explains itself."""
+    """A source made by one of mica's drivers: it can also connect, check that it answers, and show its query."""
 
     @property
     def declared(self) -> SourceDeclaration: ...
@@ -50,31 +59,31 @@ class DriverSource(Protocol):
     def driver(self) -> str: ...
     @property
     def modules(self) -> frozenset[str]:
-        """The modules that its queries need."""
+        """Names of the Python modules that its queries import."""
 
     async def connect(self) -> None:
-        """Open connections that are held between questions. Raises SourceFailed."""
+        """Open the connections that stay open between questions. Raises SourceFailed."""
 
     async def check(self) -> str:
-        """A sentence that says that it answers. Raises SourceFailed when it does not."""
+        """Check that the source answers and return a sentence that describes it. Raises SourceFailed."""
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """The query it would run."""
+        """Return the query it would run about a concept, without running it."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
-        """A query with its parameters."""
+        """Build a preview of this source from a query text and its parameters."""
 
 
 @runtime_checkable
 class LiveSource(Protocol):
-    """A source that reads a live object of the program."""
+    """A source that reads an object of the running program."""
 
     def hold(self, thing: object) -> None:
-        """Read this object from now on."""
+        """Set the object to read."""
 
 
 class Drivers(Protocol):
-    """The drivers of sources: the module `mica.sources.drivers.declarations`, loaded when it is first needed."""
+    """What the registry calls in the module `mica.sources.drivers.declarations`, which it imports on first use."""
 
     def open_declared(
         self,
@@ -85,17 +94,17 @@ class Drivers(Protocol):
         variables: Mapping[str, Secret],
         file: Path | None,
     ) -> Sequence[Source]:
-        """The sources that settings declare. Raises InvalidSettings."""
+        """Create the sources that the settings declare. Raises InvalidSettings."""
 
     def open_live(self, name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> Source:
-        """A source for a live object, without one yet. Raises InvalidSettings and ValueError."""
+        """Create a source for a live object that is set later. Raises InvalidSettings and ValueError."""
 
 
 class SourceRegistry:
-    """The sources outside mica's own log, by name, in the order of their declaration."""
+    """The external sources by name, in the order in which they were declared."""
 
     def __init__(self, settings: Settings, drivers: Callable[[], Drivers]) -> None:
-        """Raises InvalidSettings when a table cannot be used. Nothing is connected to yet."""
+        """Create the declared sources without connecting to any. Raises InvalidSettings for an invalid table."""
         self._drivers = drivers
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
@@ -121,7 +130,7 @@ class SourceRegistry:
         return name in self._sources
 
     def __getitem__(self, name: str) -> Source:
-        """Raises InvalidInput when there is no such source."""
+        """Return the source of this name. Raises InvalidInput if there is none."""
         if name not in self._sources:
             raise InvalidInput(
                 f"there is no source {name!r}; there {'are' if self._sources else 'is'} "
@@ -130,7 +139,7 @@ class SourceRegistry:
         return self._sources[name]
 
     def add(self, source: Source) -> None:
-        """Add a source that a program made itself. Raises InvalidInput when its name is taken."""
+        """Add a source object that a program created. Raises InvalidInput if its name is taken."""
         check_name(source.declared.name)
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
@@ -149,8 +158,8 @@ class SourceRegistry:
     ) -> None:
         """Make a live object or a function a source; the keywords are those of a table with driver "memory".
 
-        Without keywords, the object of a source that is there is replaced. Raises InvalidInput when the name is taken
-        by another kind of source, or the keywords cannot be used.
+        If the source already exists and no keywords are given, only its object is replaced. Raises InvalidInput if
+        another kind of source has the name, or if a keyword is invalid.
         """
         check_name(name)
         table: dict[str, object] = {**declared}
@@ -174,30 +183,30 @@ class SourceRegistry:
         self._sources[name] = source
 
     def unregister(self, name: str) -> None:
-        """Remove a registered object. Raises InvalidInput when there is none of this name."""
+        """Remove a registered object. Raises InvalidInput if there is none of this name."""
         if not isinstance(self[name], LiveSource):
             raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
         del self._sources[name]
 
     def hanging(self, name: str) -> int:
-        """The number of calls of a source that have not returned after their caller stopped waiting."""
+        """Return how many calls to a source are still running although their callers stopped waiting."""
         return self._pool.hanging(name)
 
     def explain(self, concept: Concept) -> list[SourceQueryPreview]:
-        """The query that each source would run about a concept, in the order of their ranks."""
+        """Return the query that each driver source would run about a concept, ordered by rank."""
         previews = []
         for source in self._covering([concept]):
             try:
                 previews.append(source.explain(concept))
-            except (SourceFailed, ValueError) as error:  # a part of the concept that it refuses
+            except (SourceFailed, ValueError) as error:  # it refuses a part of the concept
                 reason = error.reason if isinstance(error, SourceFailed) else str(error)
                 previews.append(source.preview(f"nothing: {reason}", {}))
         return sorted(previews, key=lambda each: (each.declared.rank, each.source))
 
     async def load(self, concepts: Iterable[Concept]) -> None:
-        """Load the modules for these concepts once, before a deadline begins: loading one holds up every source.
+        """Import the modules that these concepts need, once, before a deadline begins: an import delays all sources.
 
-        A module that is not installed is reported when its source is asked.
+        A module that is not installed is reported later, when its source is asked.
         """
         for concept in concepts:
             if concept in self._loaded:
@@ -210,9 +219,9 @@ class SourceRegistry:
                 self._loaded.add(concept)
 
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Load the modules for these concepts and connect to their sources, so that no deadline pays for it.
+        """Import the modules for these concepts and connect to their sources before any deadline begins.
 
-        A source that does not connect within a second is reported when it is asked.
+        A source that does not connect within a second is reported later, when it is asked.
         """
         await self.load(concepts)
         connecting = [asyncio.ensure_future(each.connect()) for each in self._covering(concepts)]
@@ -224,12 +233,12 @@ class SourceRegistry:
                 task.cancel()
 
     def _covering(self, concepts: Collection[Concept]) -> list[DriverSource]:
-        """The sources of drivers that cover any of these."""
+        """Return the driver sources that can be asked about any of these concepts."""
         covering = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
         return [each for each in covering if isinstance(each, DriverSource)]
 
     async def health(self, *, timeout_s: float = 3.0) -> list[SourceHealth]:
-        """Whether each source answers, all asked at once, each for at most this time."""
+        """Check all sources at once, each for at most `timeout_s`, and return their states."""
         return list(await asyncio.gather(*(self._check(source, timeout_s) for source in self)))
 
     async def _check(self, source: Source, timeout_s: float) -> SourceHealth:
@@ -253,7 +262,7 @@ class SourceRegistry:
         )
 
     async def close(self) -> None:
-        """Close all sources; one that hangs is left behind."""
+        """Close all sources. One that does not close in time is abandoned."""
         closing = [asyncio.ensure_future(source.close()) for source in self]
         if closing:
             _, late = await asyncio.wait(closing, timeout=CLOSE_S)
@@ -263,7 +272,7 @@ class SourceRegistry:
 
 
 async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
-    """The answer of one source, outside of every cache. Its failure is a field of the result."""
+    """Ask one source directly, without any cache. A failure is reported in `error` instead of raised."""
     begun = time.perf_counter()
     fragments: Sequence[Fragment] = ()
     failure = ""
@@ -283,14 +292,14 @@ async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeR
 
 # -- Health --------------------------------------------------------------------------------------------------------
 
-TESTED = "source.tested"  # records that a source was asked by hand: {"source", "concept", "error", "milliseconds"}
-FAILING_MIN = 3  # failures in a row, after which a source that is there counts as failing
+TESTED = "source.tested"  # records a manual test of a source: {"source", "concept", "error", "milliseconds"}
+FAILING_MIN = 3  # failures in a row after which a reachable source counts as failing
 
 State = Literal["answers", "failing", "missing"]
 
 
 class SourceHistory(msgspec.Struct, kw_only=True):
-    """How the latest questions to a source went, by the records of gathers and tests."""
+    """How the latest calls to a source went, counted from recorded gathers and tests."""
 
     asked: int = 0  # calls; cached replies do not count
     failed: int = 0
@@ -304,7 +313,7 @@ class SourceHistory(msgspec.Struct, kw_only=True):
         return self.failed_in_a_row >= FAILING_MIN
 
     def note(self, at: datetime, failure: object) -> None:
-        """Count one call; None means that it succeeded."""
+        """Count one call; `failure` is its reason, or None if the call succeeded."""
         self.asked += 1
         self.tried_at = at
         if failure is None:
@@ -317,25 +326,25 @@ class SourceHistory(msgspec.Struct, kw_only=True):
 
 
 class SourceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a source."""
+    """Whether a source answers now, and how its latest calls went."""
 
     source: str
     driver: str
     is_there: bool
     detail: str  # its own description, or why it does not answer
     milliseconds: float
-    state: State  # `failing`: it is there, and its latest calls all failed
+    state: State  # `failing`: it answers the check, but its latest calls all failed
     past: SourceHistory = msgspec.field(default_factory=SourceHistory)
-    breaker: str = "closed"  # `open` while it is left alone after several failures, in this process
+    breaker: str = "closed"  # `open` while this process does not call it, after several failures in a row
 
     def after(self, past: SourceHistory, *, breaker: str) -> SourceHealth:
-        """The same with the history of its calls."""
+        """Return a copy with the history of its calls and the state of its circuit breaker."""
         state: State = "failing" if self.is_there and past.is_failing else self.state
         return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
 
 def read_history(records: Iterable[Event]) -> dict[str, SourceHistory]:
-    """The history of each source, by the records of gathers and tests, oldest first."""
+    """Compute the history of each source, by name, from recorded gathers and tests, which must be oldest first."""
     histories: dict[str, SourceHistory] = {}
     for event in records:
         if event.name == TESTED:
@@ -347,7 +356,7 @@ def read_history(records: Iterable[Event]) -> dict[str, SourceHistory]:
         failures = {**_stale(event.data.get("degraded")), **(missing if isinstance(missing, Mapping) else {})}
         for name in asked - cached:
             failure = failures.get(name)
-            is_part = isinstance(failure, str) and failure.startswith(IN_PART)
+            is_part = isinstance(failure, str) and failure.startswith(IN_PART_PREFIXES)
             histories.setdefault(name, SourceHistory()).note(event.at, None if is_part else failure)
     return histories
 
@@ -357,6 +366,6 @@ def _names(value: object) -> set[str]:
 
 
 def _stale(degraded: object) -> dict[str, object]:
-    """The sources that failed and were represented by an earlier reply, with the reason."""
+    """Return the sources that failed and were represented by an earlier reply, each with the reason."""
     listed = degraded if isinstance(degraded, list | tuple) else ()
     return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

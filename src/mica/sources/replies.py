@@ -1,8 +1,8 @@
-"""The cache of replies: in this process, and in the store for other processes.
+"""The cache of source replies: in this process, and in the store for other processes.
 
 A reply is fresh until it expires or an event makes it old, whichever comes first (K-24). Old replies stay cached: when
-a source does not answer, its old reply is shown with its age. A statement of mica's own sources that was withdrawn is
-removed from the cache and never shown again.
+a source does not answer, its old reply is shown with its age. A reply of mica's own sources that contains a withdrawn
+statement is removed from the cache and never shown again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mica.model.trail import SUSPENDED
 from mica.sources.changes import Changes, LogChange
 from mica.sources.protocol import (
     DEGRADED,
-    GATHERED,
+    GATHERED_NAMES,
     JUDGMENT_RETRACTED,
     PHI_INV,
     Concept,
@@ -39,11 +39,11 @@ from mica.store.purges import PURGE
 
 REPLIES_MAX = 2_000  # cached in a process
 CHARACTERS_MAX = 16_000_000  # of all their texts
-NOTES_MAX = 1_000  # changes that are remembered, to judge replies of other processes by
-SAVE_S = 0.5  # replies of this span are saved in one transaction
+NOTES_MAX = 1_000  # changes that are remembered, to decide whether replies of other processes are old
+SAVE_S = 0.5  # replies that arrive within this time are saved in one transaction
 ELSEWHERE_MAX = 20_000  # concepts that other processes cached; further ones are not looked up
-CLOSE_S = 2.0  # for saving when the process closes
-UNSAVED_MAX = 1_000  # beyond that the store is stuck, and other processes ask for themselves
+CLOSE_S = 2.0  # for saving when the cache is closed
+UNSAVED_MAX = 1_000  # with more, the store is stuck; further replies are not saved for other processes
 
 FIBONACCI = (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
 # Minutes until replies expire, by the domain of their concept (K-24).
@@ -55,7 +55,7 @@ TTL_MINUTES = {
 }
 OTHER_TTL_MINUTES = FIBONACCI[6]
 
-# Events that make replies old for every source, each with the concepts it means when it names none.
+# Events that make replies of every source old, each with the pattern of concepts that applies if the event names none.
 TRIGGERS = {
     "judgment.*": "judgment:*",
     "learning.*": "learning:*",
@@ -68,7 +68,7 @@ WITHDRAWING = (RETRACTED, JUDGMENT_RETRACTED, WITHDRAWN, SUSPENDED)
 
 
 def ttl_s(declared: SourceDeclaration, concept: Concept) -> float:
-    """The seconds after which a reply expires."""
+    """Return the seconds after which a source's reply about a concept expires."""
     if declared.is_live:
         return 0.0
     if declared.ttl_s is not None:
@@ -80,17 +80,17 @@ Key = tuple[str, Concept]  # the name of a source, and the concept
 
 
 class CachedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply with everything that decides whether it may still be used."""
+    """A source's reply, with what is needed to decide whether it may still be used."""
 
     fragments: tuple[Fragment, ...]
-    missing: str = ""  # the part that the source could not give
+    missing: str = ""  # why the reply is incomplete
     at: datetime  # when the source was called
-    tick: int  # of the changes then
-    position: int  # of the log then
-    generation: int  # of the store then: a purge has passed since when it differs
+    tick: int  # the number of changes seen by then, see `LogChange`
+    position: int  # the position in the log by then
+    generation: int  # the store's number of purges by then; if it differs now, the reply is not used
     characters: int  # of all its fragments
-    is_old: bool = False  # an event made it old
-    version: str = ""  # of the data that the source read, if the source can name one
+    is_old: bool = False  # whether an event made it old
+    version: str = ""  # of the data that the source read, if the source reports one
 
 
 class _Body(msgspec.Struct):
@@ -100,7 +100,7 @@ class _Body(msgspec.Struct):
 
 
 class Replies:
-    """The cached replies of a process. They are saved in the store too, for other processes and the next one."""
+    """The cached replies of a process, which are also saved in the store for other and later processes."""
 
     def __init__(self, table: ReplyTable, purges: PurgeLog, *, own: Callable[[], str]) -> None:
         self._table = table
@@ -111,8 +111,8 @@ class Replies:
         self._notes: deque[tuple[LogChange, str]] = deque(maxlen=NOTES_MAX)  # in the order of their ticks
         self._names: dict[str, bool] = {}
         self._declared: dict[str, SourceDeclaration] = {}
-        self._forgotten = 0  # replies from before this tick are not cached
-        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that has left the notes
+        self._forgotten = 0  # replies of calls that began before this tick are not cached
+        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is no longer in the notes
         self._unsaved: dict[Key, tuple[SourceDeclaration, CachedReply]] = {}  # each with the declaration of its source
         self._saving: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # set to save at once
@@ -127,43 +127,43 @@ class Replies:
         self._names.clear()
 
     def is_wanted(self, name: str) -> bool:
-        """Whether events of this name can make a reply old."""
+        """Return whether events of this name can make a reply old."""
         known = self._names.get(name)
         if known is None:
             named = [each for one in self._declared.values() for each in one.invalidated_by]
-            patterns = [PURGE, GATHERED, *TRIGGERS, *named]
+            patterns = [PURGE, *GATHERED_NAMES, *TRIGGERS, *named]
             known = any(name_pattern(pattern).fullmatch(name) for pattern in patterns)
             if len(self._names) < NOTES_MAX:
                 self._names[name] = known
         return known
 
     def note(self, change: LogChange) -> None:
-        """Mark the replies that a change makes old."""
+        """Remember a change and mark the replies that it makes old; remove replies with withdrawn statements."""
         if change.event.name == PURGE:
             self.forget()
             return
         about = change.event.data.get("concept")
         pattern = about if isinstance(about, str) and about else ""
-        if change.event.name == GATHERED:
+        if change.event.name in GATHERED_NAMES:
             self._gathered_by(split_id(change.event.id)[0], pattern)
             return
         if len(self._notes) == NOTES_MAX:
             self._unnote(self._notes[0][0].tick, self._notes[0][0].position)
         self._notes.append((change, pattern))
         for key in self._named(pattern) if pattern else list(self._cached):
-            kept, declared = self._cached.get(key), self._declared.get(key[0])
-            if kept is None or declared is None or kept.tick >= change.tick:
+            reply, declared = self._cached.get(key), self._declared.get(key[0])
+            if reply is None or declared is None or reply.tick >= change.tick:
                 continue
             if not _touches(change, pattern, declared, key[1]):
                 continue
             if _is_withdrawn(change.event.name, declared):
                 self._drop(key)
                 self._unsaved.pop(key, None)
-            elif not kept.is_old:
-                self._cached[key] = msgspec.structs.replace(kept, is_old=True)
+            elif not reply.is_old:
+                self._cached[key] = msgspec.structs.replace(reply, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
-        """The cached replies that a change about a concept may touch; all of them if it names a pattern."""
+        """Return the keys that a change about this concept may affect; all cached keys if it names a pattern."""
         if "*" not in pattern and "?" not in pattern:
             with suppress(InvalidInput):
                 concept = Concept.parse(pattern)
@@ -171,7 +171,7 @@ class Replies:
         return list(self._cached)
 
     def _gathered_by(self, writer: str, concept: str) -> None:
-        """Note a gather of another process: its replies may be in the store by now."""
+        """Remember that another process gathered this concept, so that the store may have its replies."""
         if (
             writer != self._writer()
             and self._saved_elsewhere is not None
@@ -180,7 +180,7 @@ class Replies:
             self._saved_elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Empty the cache, and cache no call that is under way: something was purged, or changes were missed."""
+        """Empty the cache because of a purge or missed changes. Replies of running calls will not be cached."""
         self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
@@ -191,7 +191,7 @@ class Replies:
             self._unnote(self.changes.tick, self.changes.position)
 
     def drop(self, source: str) -> None:
-        """Drop the replies of a source, because another source has its name now."""
+        """Drop the replies of a source whose name another source has now."""
         for key in [key for key in self._cached if key[0] == source]:
             self._drop(key)
         for key in [key for key in self._unsaved if key[0] == source]:
@@ -202,11 +202,14 @@ class Replies:
         self._unnoted_position = max(self._unnoted_position, position)
 
     def is_changed(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> bool:
-        """Whether a change after a tick made a reply of this source about a concept old, or may have."""
+        """Return whether a change after tick `since` made replies of this source about this concept old.
+
+        True as well when changes after that tick are no longer remembered.
+        """
         return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
 
     def _touching(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> Iterator[str]:
-        """The names of events after a tick that make a reply about a concept old, the latest first."""
+        """Yield the names of events after tick `since` that make a reply about a concept old, latest first."""
         for change, pattern in takewhile(lambda note: note[0].tick > since, reversed(self._notes)):
             if _touches(change, pattern, declared, concept):
                 yield change.event.name
@@ -214,45 +217,48 @@ class Replies:
     # -- Replies
 
     def cached(self, declared: SourceDeclaration, concept: Concept) -> CachedReply | None:
-        """The last reply of this source, fresh or not."""
+        """Return the last reply of this source about a concept, fresh or not; None if there is none."""
         key = declared.name, concept
-        kept = self._cached.get(key)
-        if kept is None:
+        reply = self._cached.get(key)
+        if reply is None:
             return None
-        if kept.generation != self._purges.generation:
+        if reply.generation != self._purges.generation:
             self._drop(key)
             return None
         self._cached.move_to_end(key)
-        return kept
+        return reply
 
-    def is_fresh(self, kept: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
-        """Whether a reply may be used as it is."""
-        return not kept.is_old and timedelta(0) <= now - kept.at < timedelta(seconds=ttl_s(declared, concept))
+    def is_fresh(self, reply: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
+        """Return whether a reply has neither expired nor been made old by an event."""
+        return not reply.is_old and timedelta(0) <= now - reply.at < timedelta(seconds=ttl_s(declared, concept))
 
-    def is_ageing(self, kept: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
-        """Whether a fresh reply should be refreshed in the background, before it expires."""
-        return now - kept.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
+    def is_ageing(self, reply: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
+        """Return whether a fresh reply is close enough to its expiry to be refreshed in the background."""
+        return now - reply.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
-    def keep(self, declared: SourceDeclaration, concept: Concept, kept: CachedReply) -> None:
-        """Cache a reply, here and soon in the store, unless a newer one is cached."""
+    def keep(self, declared: SourceDeclaration, concept: Concept, reply: CachedReply) -> None:
+        """Cache a reply here, and soon in the store, unless a newer one is cached.
+
+        A reply is marked old if an event during the call made it so, and dropped if its statements were withdrawn.
+        """
         key = declared.name, concept
         known = self._cached.get(key)
-        if kept.tick < self._forgotten or (known is not None and known.tick > kept.tick):
+        if reply.tick < self._forgotten or (known is not None and known.tick > reply.tick):
             return
-        if self.is_changed(declared, concept, since=kept.tick):  # during the call
-            since = self._touching(declared, concept, since=kept.tick)
-            names = WITHDRAWING if kept.tick < self._unnoted_tick else since
+        if self.is_changed(declared, concept, since=reply.tick):  # during the call
+            since = self._touching(declared, concept, since=reply.tick)
+            names = WITHDRAWING if reply.tick < self._unnoted_tick else since
             if any(_is_withdrawn(name, declared) for name in names):
                 return
-            kept = msgspec.structs.replace(kept, is_old=True)
-        self._put(key, kept)
+            reply = msgspec.structs.replace(reply, is_old=True)
+        self._put(key, reply)
         if ttl_s(declared, concept) > 0 and len(self._unsaved) < UNSAVED_MAX:
-            self._unsaved[key] = declared, kept
+            self._unsaved[key] = declared, reply
             if self._saving is None or self._saving.done():
                 self._saving = asyncio.ensure_future(self._save())
 
     async def load(self, wanted: Mapping[str, SourceDeclaration], concept: Concept) -> None:
-        """Read the replies about a concept that other processes saved. Raises StoreError."""
+        """Load into the cache the replies about a concept that other processes saved. Raises StoreError."""
         if self._saved_elsewhere is None:
             self._saved_elsewhere = set(await self._table.concepts())
         if str(concept) not in self._saved_elsewhere:
@@ -276,7 +282,7 @@ class Replies:
             is_old = not is_known or bool(since)
             with suppress(msgspec.DecodeError, MicaError):  # written by another version: the source is asked again
                 body = msgspec.json.decode(reply.body, type=_Body)
-                kept = CachedReply(
+                cached_reply = CachedReply(
                     fragments=body.fragments,
                     missing=body.missing,
                     at=reply.at,
@@ -287,27 +293,27 @@ class Replies:
                     is_old=is_old,
                     version=body.version,
                 )
-                self._put((reply.source, concept), kept)
+                self._put((reply.source, concept), cached_reply)
 
     async def close(self) -> None:
-        """Save the replies that are not saved yet, unless the store takes too long."""
+        """Save the remaining replies, for at most CLOSE_S."""
         if self._saving is not None and not self._saving.done():
             self._hurry.set()
             await asyncio.wait([self._saving], timeout=CLOSE_S)
             self._saving.cancel()
             await asyncio.wait([self._saving])
 
-    def _put(self, key: Key, kept: CachedReply) -> None:
+    def _put(self, key: Key, reply: CachedReply) -> None:
         self._drop(key)
-        self._cached[key] = kept
-        self._characters += kept.characters
+        self._cached[key] = reply
+        self._characters += reply.characters
         while len(self._cached) > REPLIES_MAX or (self._characters > CHARACTERS_MAX and len(self._cached) > 1):
             self._drop(next(iter(self._cached)))
 
     def _drop(self, key: Key) -> None:
-        kept = self._cached.pop(key, None)
-        if kept is not None:
-            self._characters -= kept.characters
+        reply = self._cached.pop(key, None)
+        if reply is not None:
+            self._characters -= reply.characters
 
     async def _save(self) -> None:
         while self._unsaved:
@@ -317,7 +323,7 @@ class Replies:
             try:
                 await self._save_now()
             except MicaError:
-                self._unsaved.clear()  # other processes ask for themselves
+                self._unsaved.clear()  # other processes will call the sources themselves
 
     async def _save_now(self) -> None:
         unsaved, self._unsaved = self._unsaved, {}
@@ -326,13 +332,13 @@ class Replies:
             Reply(
                 concept=str(concept),
                 source=source,
-                at=kept.at,
-                position=kept.position,
+                at=reply.at,
+                position=reply.position,
                 declared=fingerprint(declared),
-                body=msgspec.json.encode(_Body(kept.fragments, kept.missing, kept.version)),
+                body=msgspec.json.encode(_Body(reply.fragments, reply.missing, reply.version)),
             )
-            for (source, concept), (declared, kept) in unsaved.items()
-            if kept.generation == generation
+            for (source, concept), (declared, reply) in unsaved.items()
+            if reply.generation == generation
         ]
         if current:
             await self._table.save(current, generation=generation)
@@ -340,17 +346,17 @@ class Replies:
 
 @remember_texts(256)
 def fingerprint(declared: SourceDeclaration) -> str:
-    """A hash of the declaration of a source; a reply is only used under the same declaration."""
+    """Return a hash of a source's declaration; a saved reply is only used while the declaration is the same."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 
 def _is_withdrawn(name: str, declared: SourceDeclaration) -> bool:
-    """Whether an event of this name withdraws statements of this source."""
+    """Return whether an event of this name withdraws statements of this source."""
     return name in WITHDRAWING and any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by)
 
 
 def _touches(change: LogChange, pattern: str, declared: SourceDeclaration, concept: Concept) -> bool:
-    """Whether a change makes replies of a source about a concept old."""
+    """Return whether a change makes replies of a source about a concept old."""
     name = change.event.name
     if any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by):
         return not pattern or _covers(pattern, concept)

@@ -1,8 +1,8 @@
-"""Threads for blocking sources: a few for each, so that a hung source delays no other.
+"""A thread pool for blocking sources, with a few threads for each, so that a hung source delays no other.
 
-The threads are daemons, so one that hangs in a driver does not keep the process from ending. A source has a few threads
-at once; its further calls wait for these, never for another source. A source whose abandoned calls do not return is not
-called again.
+The threads are daemons, so one that hangs in a driver does not keep the process from ending. When all threads of a
+source are busy, its next call waits for one of them. A source is no longer called once all its threads are blocked by
+calls that their callers gave up on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mica.errors import SourceFailed
 
 R = TypeVar("R")
 
-IDLE_MAX = 8  # threads that wait for the next call; others end with theirs
-PER_SOURCE_MAX = 4  # calls at once; sources wait for disks and sockets, not for a core
+IDLE_MAX = 8  # idle threads that are kept for the next call; further ones end after their call
+PER_SOURCE_MAX = 4  # concurrent calls; sources wait for disks and sockets, not for a core
 Work = Callable[[], None]
 
 
@@ -35,23 +35,25 @@ class Pool:
         self._per_source_max = per_source_max
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._threads = 0
-        self._calls = 0  # each with a thread
+        self._calls = 0  # calls that have a thread or need one
         self._turns: dict[str, asyncio.Semaphore] = {}
-        self._left: Counter[str] = Counter()  # calls of each source that have not returned after their caller left
+        self._abandoned: Counter[str] = Counter()  # for each source: running calls whose caller stopped waiting
         self._is_closed = False
 
     def hanging(self, source: str) -> int:
-        """The number of calls of a source that have not returned after their caller stopped waiting."""
-        return self._left[source]
+        """Return how many calls to a source are still running although their callers stopped waiting."""
+        return self._abandoned[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
-        """The result of `work`, run in a thread; raises what it raises.
+        """Run `work` in a thread and return its result; errors of `work` propagate.
 
-        Whoever is cancelled stops waiting at once; the call ends on its own. Raises SourceFailed when too many calls
-        of this source have not returned.
+        A cancelled caller stops waiting at once, and the call ends on its own. Raises SourceFailed when too many
+        abandoned calls of this source are still running.
         """
-        if self._left[source] >= self._per_source_max:
-            raise SourceFailed(source, f"{self._left[source]} calls have not returned; it is not asked again")
+        if self._abandoned[source] >= self._per_source_max:
+            raise SourceFailed(
+                source, f"{self._abandoned[source]} calls have not returned; it is not asked until one does"
+            )
         turn = self._turns.setdefault(source, asyncio.Semaphore(self._per_source_max))
         await turn.acquire()
         if self._is_closed:
@@ -60,13 +62,13 @@ class Pool:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[R] = loop.create_future()
         here = copy_context()
-        is_left = is_back = False
+        is_abandoned = is_back = False
 
         def settle(result: R | None, error: BaseException | None) -> None:
             nonlocal is_back
             is_back = True
             self._calls -= 1
-            self._left[source] -= is_left
+            self._abandoned[source] -= is_abandoned
             turn.release()
             self._fit()
             if answer.done():
@@ -84,7 +86,7 @@ class Pool:
                     result = here.run(work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller
                 failure = error
-            with suppress(RuntimeError):  # the loop is closed, so no caller waits
+            with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
                 loop.call_soon_threadsafe(settle, result, failure)
 
         self._calls += 1
@@ -94,12 +96,12 @@ class Pool:
             return await answer
         except asyncio.CancelledError:
             if not is_back:
-                is_left = True
-                self._left[source] += 1
+                is_abandoned = True
+                self._abandoned[source] += 1
             raise
 
     def _fit(self) -> None:
-        """Start a thread for each call that has none; end idle threads beyond the limit."""
+        """Start a thread for each call that has none, and end idle threads beyond the limit."""
         while self._threads < self._calls and not self._is_closed:
             self._threads += 1
             threading.Thread(target=self._work, name="mica-source", daemon=True).start()
@@ -113,7 +115,7 @@ class Pool:
             del work  # free its references now, not with the next call
 
     def close(self) -> None:
-        """Let the threads end; one that hangs is left behind."""
+        """End all idle threads; a hanging thread is not waited for."""
         self._is_closed = True
         while self._threads:
             self._threads -= 1
@@ -121,7 +123,7 @@ class Pool:
 
 
 async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
-    """Import a module that a source needs in a thread. Raises SourceFailed when it is not installed."""
+    """Import, in a thread, a module that a source needs. Raises SourceFailed when it is not installed."""
     if module in sys.modules:
         return
     try:

@@ -68,7 +68,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("since", "until"):
             at = getattr(self, name)
             if not isinstance(at, datetime | None):
-                raise InvalidInput(f"{name} is {at!r}, which is no time; give an aware datetime")
+                raise InvalidInput(f"{name} is {at!r}, which is not a time; give an aware datetime")
         EventQuery(since=self.since, until=self.until)  # raises for a time without a zone
         for name in ("value", "session", "agent", "user"):
             text = getattr(self, name)
@@ -499,7 +499,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     first: tuple[Event, ...]  # the oldest events, to recognise them; empty after the purge
     spellings: dict[str, int] = {}  # spellings of the value and their number of events; empty after the purge
     record: EventId | None = None  # the event that records the purge; None for a dry run
-    stands: bool = False  # the purge was stored, so it also applies to matching events that arrive later
+    applies_later: bool = False  # the purge was recorded, so it also applies to matching events that arrive later
     exports: tuple[str, ...] = ()  # rewritten files, including command files
     removed: tuple[str, ...] = ()  # removed damaged segments, and command files of removed trails
     remade: tuple[Crystal, ...] = ()  # crystals that were made again from the remaining sources

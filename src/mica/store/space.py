@@ -73,6 +73,11 @@ def root_of(directory: Path) -> Path:
     return _space_around(directory, home=Path()).root
 
 
+def slug_of(directory: Path) -> str:
+    """Return the beginning of the name of a directory's space."""
+    return re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-")[:40] or "root"
+
+
 def is_address(target: Path | str) -> bool:
     """Return True if a target is the address of a server, False if it is a file."""
     return "://" in str(target)
@@ -84,8 +89,7 @@ def without_password(target: Path | str) -> str:
 
 
 def _space(identity: Path, *, root: Path, home: Path) -> Space:
-    slug = re.sub(r"[^a-z0-9]+", "-", identity.name.lower()).strip("-")[:40] or "root"
-    name = f"{slug}-{blake2b(str(identity).encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
+    name = f"{slug_of(identity)}-{blake2b(str(identity).encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
     return Space(name=name, root=root, file=file_of(name, home=home))
 
 

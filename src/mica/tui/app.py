@@ -136,7 +136,7 @@ class Dashboard(App[None]):
 
     @work(group="follow")
     async def _follow(self) -> None:
-        """Refresh after every relevant event, also of other processes."""
+        """Request a refresh after every relevant event, including those of other processes."""
         names = (MARK, CRYSTAL, RETRACTED, "event.purged")
         async for _ in self._memory.events.follow(EventQuery(names=names)):
             self._stale.set()
@@ -394,7 +394,7 @@ class Dashboard(App[None]):
 
 
 def _nodes(below: TreeNode[Source]) -> list[TreeNode[Source]]:
-    """Every node under this one."""
+    """Return every node below this one, in no particular order."""
     nodes: list[TreeNode[Source]] = []
     waiting = list(below.children)
     while waiting:

@@ -30,7 +30,7 @@ class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_contents(memory: Memory) -> DashboardContents:
-    """The current state. Raises StoreError if the store is unavailable."""
+    """Read the current state of a space. Raises StoreError if the store is unavailable."""
     crystals = await memory.crystals.list(limit=CRYSTALS_MAX)
     sessions = await memory.events.open_sessions()
     session = sessions[-1].session if sessions else None
@@ -44,7 +44,7 @@ async def read_contents(memory: Memory) -> DashboardContents:
 
 
 def node_label(source: Crystal | Mark) -> Text:
-    """One line of the hierarchy."""
+    """Format a crystal or a mark as one line of the hierarchy."""
     if isinstance(source, Mark):
         label = Text.assemble((f"#{source.position} ", "green"), (" ".join(source.tags) + " ", "cyan"))
         return label.append(one_line(source.text, LABEL_CHARACTERS))
@@ -62,7 +62,7 @@ def _insight(crystal: Crystal) -> str:
 
 
 def recent_label(source: Crystal | Mark) -> Text:
-    """One line of the list of recent crystals or search results."""
+    """Format a crystal or a mark as one line of the list of recent crystals or search results."""
     if isinstance(source, Mark):
         return node_label(source)
     return Text.assemble(
@@ -80,7 +80,7 @@ def status(contents: DashboardContents, *, level: str | None) -> str:
 
 
 def next_steps(contents: DashboardContents) -> str:
-    """Advice for a space without crystals."""
+    """Return advice for a space without crystals."""
     if contents.has_marks:
         return "No crystals yet. They are made from marks when a session ends; C makes them now."
     return (
@@ -91,8 +91,8 @@ def next_steps(contents: DashboardContents) -> str:
     )
 
 
-def crystal_detail(crystal: Crystal, handles: Mapping[EventId, str]) -> Text:
-    """The whole text of a crystal, with the marks that each statement cites."""
+def crystal_detail(crystal: Crystal, numbers: Mapping[EventId, str]) -> Text:
+    """Format the whole text of a crystal, with the numbers of the marks that each statement cites."""
     facts = (
         f"{format_time(crystal.start_at)} – {format_time(crystal.end_at)}, {plural(crystal.marks, 'mark')}, "
         f"{crystal.tokens} of {crystal.source_tokens} tokens, confidence {crystal.confidence:.2f}, "
@@ -106,17 +106,17 @@ def crystal_detail(crystal: Crystal, handles: Mapping[EventId, str]) -> Text:
     parts = (("", crystal.insight), ("why it matters: ", crystal.significance), ("principle: ", crystal.principles))
     for kind, statements in parts:
         for statement in statements:
-            cited = " ".join(handles.get(mark, "(missing)") for mark in statement.sources)
+            cited = " ".join(numbers.get(mark, "(missing)") for mark in statement.sources)
             text.append(kind, "yellow").append(strip_control(statement.text)).append(f"  {cited}\n", "green")
     if crystal.topics:
         text.append(f"\ntopics: {one_line(', '.join(crystal.topics), 400)}\n", "dim")
     if crystal.open:
-        text.append("open: " + " ".join(handles.get(mark, "(missing)") for mark in crystal.open) + "\n", "red")
+        text.append("open: " + " ".join(numbers.get(mark, "(missing)") for mark in crystal.open) + "\n", "red")
     return text
 
 
 def expanded_detail(crystal: Crystal, sources: Sequence[Mark] | Sequence[Crystal]) -> Text:
-    """The sources of a crystal, each cited or with the reason why not."""
+    """Format the sources of a crystal, each as cited or with the reason why it is not."""
     cited = {mark for statement in crystal.statements for mark in statement.sources}
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     text = Text.assemble(("made from ", "bold"), f"{plural(len(crystal.sources), 'source')}\n")
@@ -150,7 +150,7 @@ def mark_detail(mark: Mark) -> Text:
 
 
 def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Event]) -> Text:
-    """The events that caused an event, nearest last, and the events it caused."""
+    """Format the ancestors of an event, the event itself, and its descendants as an indented tree."""
     root_depth = ancestors[-1].depth if ancestors else selected.depth
     text = Text.assemble(("tree of ", "bold"), (f"{selected.number}\n", "green"))
     above = [(event, "dim") for event in reversed(ancestors)]
@@ -168,7 +168,7 @@ def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Eve
 
 
 def preview(crystals: Sequence[Crystal]) -> Text:
-    """The crystals that would be made now."""
+    """Format the crystals that would be made now, with the keys that confirm or cancel."""
     text = Text.assemble(("Crystallize now\n\n", "bold"))
     for crystal in crystals:
         name, marks = one_line(crystal.period, 80), plural(crystal.marks, "mark")

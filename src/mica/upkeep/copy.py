@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from mica.errors import InvalidInput, StoreError
+from mica.format.lines import plural
 from mica.model.event import Event, EventId, Tombstone, is_tombstone, tombstone_of
 from mica.store.protocol import PurgeLog, Store
 from mica.store.purges import steps
@@ -47,8 +48,16 @@ async def copy(
     until = await source.log.last_position()  # events written meanwhile are left for the next copy
     first = await _pass(source, target, on_progress, until=until)
     second = await _pass(source, target, lambda _: None, until=until)
-    if second.stored or second.events < first.events:
-        raise StoreError(f"{second.stored:,} events were missing in {target.location} after the copy; run it again")
+    if second.stored:
+        were = "was" if second.stored == 1 else "were"
+        missing = f"{plural(second.stored, 'event')} {were} missing in {target.location}"
+        raise StoreError(f"{missing} after the copy; run it again")
+    if second.events < first.events:
+        were = "was" if first.events == 1 else "were"
+        raise StoreError(
+            f"{plural(first.events, 'event')} {were} copied, but {source.location} has only {second.events:,} of them "
+            "now; run the copy again"
+        )
     return first
 
 

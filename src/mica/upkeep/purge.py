@@ -161,7 +161,7 @@ class Purger:
             first=(),
             spellings={},
             record=tombstone.purge,
-            stands=purge is not None,
+            applies_later=purge is not None,
             exports=rewritten,
             removed=traces.removed,
             unreached=(*await self._store.purges.scrub(), *traces.unresolved, *unreached, *quoting),

@@ -44,7 +44,7 @@ TOKEN, NONCE = "mica.token", "mica.nonce"  # keys in the scope: the token of a r
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for one caller."""
+    """Limits of one caller: the size and speed of its bodies, and its rate of requests and of refused requests."""
 
     body_bytes_max: int = 32 * 2**20  # a thousand events with large data
     store_bytes_max: int = 320 * 2**20  # for a store's own verbs: one event may have 256 MiB
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyRefused(Exception):
-    """A body that is too large or too slow."""
+    """Raised when the body of a request is too large or arrives too slowly, with the status to answer."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -67,11 +67,14 @@ class BodyRefused(Exception):
 
 
 class Revoked(OSError):
-    """Raised while sending when the token was revoked; the connection is closed as if the client had left."""
+    """Raised while an answer is sent if its token was revoked; the connection is closed as if the client had left."""
 
 
 class Access:
-    """Decides about requests. `port` names the cookie: browsers send the cookies of all ports of a host."""
+    """The tokens, one-time keys, host names and rate limits of one server.
+
+    The name of the cookie contains `port`, because browsers send the cookies of all ports of a host.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class Access:
         self._refusal_rate = _TokenBucket(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
 
     def new_key(self) -> str:
-        """A key for a one-time login link."""
+        """Make a key for a one-time login link, valid for KEY_S."""
         key = secrets.token_urlsafe(24)
         self._keys[key] = self._clock_s() + KEY_S
         while len(self._keys) > KEYS_MAX:
@@ -101,14 +104,14 @@ class Access:
         return key
 
     def enter(self, key: str) -> str | None:
-        """A new browser token for a valid key, which is used up; None if the key is unknown or expired."""
+        """Exchange a key, which works once, for a new browser token. None if the key is unknown or expired."""
         until = self._keys.pop(key, 0.0)
         if until < self._clock_s():
             return None
         return self.tokens.make("browser", lifetime=BROWSER_LIFETIME)[0]
 
     def token(self, headers: Headers) -> AccessToken | None:
-        """The valid token of a request, if any."""
+        """Return the valid token that a request sends in its header or cookie, or None."""
         authorization = headers.get("authorization", "")
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() == "bearer" and secret:
@@ -118,11 +121,11 @@ class Access:
         return None
 
     def wait_s(self, token: AccessToken | None, peer: str) -> float:
-        """Seconds until this caller may send a request; 0 if it may now."""
+        """Count one request of this caller. Returns the seconds it must wait, or 0 if it may go ahead."""
         return self._refusal_rate.wait_s(peer) if token is None else self._request_rate.wait_s(token.id)
 
     def is_ours(self, host: str) -> bool:
-        """True if a host name is one of this server's."""
+        """True if a Host header, with or without a port, names this server."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and match[1].strip("[]") in self.hosts
 
@@ -187,7 +190,7 @@ class Guard:
         return await self._forward(scope, receive, send, headers)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Pass the request on; refuse a body that is too large or too slow."""
+        """Pass the request on. Refuse a body that is too large or too slow, and cut off a client whose token ends."""
         limits = self._access.limits
         allowed = limits.store_bytes_max if scope["path"].startswith(STORE) else limits.body_bytes_max
         length = headers.get("content-length", "0")
@@ -201,8 +204,8 @@ class Guard:
         def is_revoked() -> bool:
             return token is not None and not self._access.tokens.is_valid(token)
 
-        async def rest() -> Message:
-            """Messages after the body. A client whose token was revoked counts as disconnected."""
+        async def read_after_body() -> Message:
+            """Receive a message after the body. A client whose token was revoked counts as disconnected."""
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(limits.recheck_s):
@@ -213,7 +216,7 @@ class Guard:
         async def read() -> Message:
             nonlocal received_bytes, is_whole
             if is_whole:
-                return await rest()
+                return await read_after_body()
             try:
                 async with asyncio.timeout_at(started + limits.body_grace_s + received_bytes / limits.body_bytes_per_s):
                     message = await receive()
@@ -254,7 +257,7 @@ class Guard:
 
 
 class _TokenBucket:
-    """A token bucket for each caller."""
+    """A token bucket for each caller, as a rate limit. The least recently seen callers are dropped at CALLERS_MAX."""
 
     def __init__(self, per_s: float, burst: int, clock_s: Callable[[], float]) -> None:
         self._per_s = per_s
@@ -288,7 +291,7 @@ async def _refuse(
 
 
 def _tenths(seconds: float) -> float:
-    """Round up, so that a wait is never 0.0."""
+    """Round up to tenths, so that a wait is never 0.0."""
     return math.ceil(seconds * 10) / 10
 
 

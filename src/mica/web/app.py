@@ -19,7 +19,7 @@ from mica.web import streams
 from mica.web.access import TOKEN, Access, Guard
 from mica.web.api import server
 from mica.web.memory_pool import MemoryPool, RequestSpaces
-from mica.web.metrics import Durations, Uses, metrics
+from mica.web.metrics import LoadDurations, Uses, metrics
 from mica.web.operations import ApiVersion
 from mica.web.pages import routes as pages
 from mica.web.pages.templates import ProblemPages
@@ -29,7 +29,7 @@ from mica.web.tokens import BROWSER_LIFETIME
 
 
 def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
-    """The application of one server; `extra` routes are behind the same guard. It closes the pool at shutdown."""
+    """Build the application of a server, with `extra` routes behind the same guard. It closes the pool at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -63,12 +63,12 @@ def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] 
     app.state.tails = Tails()
     pool.leaving.append(app.state.tails.leave)
     app.state.uses = Uses()
-    app.state.loads = defaultdict(Durations)  # of loading trails, by space
+    app.state.loads = defaultdict(LoadDurations)  # of loading trails, by space
     return app
 
 
 async def _health(request: Request) -> Response:
-    """A liveness check, without any data of a space."""
+    """Answer a liveness check, without any data of a space."""
     return JSONResponse({"status": "ok", "version": version("mica")})
 
 

@@ -78,7 +78,7 @@ class MemoryPool:
         return dict(self._open)
 
     async def spaces(self) -> list[str]:
-        """The names of all spaces, the server's own first."""
+        """List the names of all spaces, the server's own first; for a database this queries it."""
         if is_address(self._target):
             async with self.using():
                 self._neighbours = await neighbours(self.store())
@@ -86,7 +86,7 @@ class MemoryPool:
 
     @property
     def known(self) -> list[str]:
-        """The same without waiting; for a database, the spaces of the last listing."""
+        """The names of all spaces without querying a database, whose spaces are those that `spaces` listed last."""
         names = [self.default, *self._open, *self._neighbours]
         if not is_address(self._target):
             names += [file.name.removesuffix(SUFFIX) for file in spaces(self.settings.home)]
@@ -94,7 +94,7 @@ class MemoryPool:
 
     @asynccontextmanager
     async def using(self, space: str | None = None, *, make: bool = False) -> AsyncIterator[Memory]:
-        """The memory of a space, which stays open within the block. Raises UnknownSpace."""
+        """Yield the memory of a space, and keep it open within the block. Raises as `memory` does."""
         name = self.default if space is None else space
         memory = await self.memory(name, make=make)
         self._used[name] += 1
@@ -104,9 +104,9 @@ class MemoryPool:
             self._used[name] -= 1
 
     async def memory(self, space: str | None = None, *, make: bool = False) -> Memory:
-        """The memory of a space, by default the server's own. It may be closed later to make room for others.
+        """Return the memory of a space, by default the server's own. It may be closed later to make room for others.
 
-        Raises UnknownSpace if there is none, unless `make` creates it.
+        Raises UnknownSpace if the space does not exist and `make` is false; InvalidInput if the pool is closed or full.
         """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -129,7 +129,7 @@ class MemoryPool:
             return self._open[name]
 
     def store(self, space: str | None = None) -> Store:
-        """The store of a space whose memory is in use, for lending it to other processes."""
+        """Return the store of a space whose memory is open; other processes use it over HTTP."""
         return self._stores[self.default if space is None else space]
 
     async def _make_room(self, name: str) -> None:
@@ -164,14 +164,17 @@ class MemoryPool:
     def _is_tree(self, name: str, directory: Path) -> bool:
         """True if a directory is the working tree of a space: by its name, or because the server was started in it.
 
-        A session names its directory itself, so files anywhere else must not be read for it.
+        A session reports its own directory, so the server must not read files anywhere else for it.
         """
         tree = space_of(directory, home=self.settings.home)
         started = space_of(Path.cwd(), home=self.settings.home)
         return tree.name == name or (name == self.default and tree.name == started.name)
 
     def _place(self, name: str, *, make: bool) -> Path | str:
-        """The target of a space. A name is never used as a path: it is a known name or a plain word."""
+        """Return the file or address of a space. A name is never used as a path.
+
+        Raises UnknownSpace for an unknown name, and with `make` InvalidInput for one that is not a plain word.
+        """
         if name == self.default:
             return self._target
         if not is_address(self._target):
@@ -191,7 +194,7 @@ USING = "mica.using"  # the key in a request's scope for the stack of spaces it 
 
 
 class RequestSpaces:
-    """Middleware: the spaces that a request uses stay open until its response is sent."""
+    """Middleware that keeps the spaces a request uses open until its response is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -209,9 +212,9 @@ def pool_of(request: HTTPConnection) -> MemoryPool:
 
 
 def requested_space(request: HTTPConnection) -> str:
-    """The space of a request: `?space=`, else the only one of its token, else the server's own.
+    """Return the space of a request: `?space=`, else the only one of its token, else the server's own.
 
-    Raises AccessDenied if the token does not open it.
+    Raises AccessDenied if the token does not open it, InvalidInput if the request names several.
     """
     token = request.scope.get(TOKEN)
     assert isinstance(token, AccessToken)  # the guard lets nothing else reach a space
@@ -228,16 +231,16 @@ def requested_space(request: HTTPConnection) -> str:
 
 
 async def memory_of(request: HTTPConnection, *, make: bool = False) -> Memory:
-    """The memory of a request, open until it is answered. Raises UnknownSpace and AccessDenied."""
+    """Return the memory of a request's space, open until it is answered. Raises UnknownSpace and AccessDenied."""
     using: AsyncExitStack = request.scope[USING]
     return await using.enter_async_context(pool_of(request).using(requested_space(request), make=make))
 
 
 def store_of(request: HTTPConnection) -> Store:
-    """The store beneath the memory that `memory_of` opened for a request."""
+    """Return the store of a request's space, which `memory_of` must have opened before."""
     return pool_of(request).store(requested_space(request))
 
 
 async def memory_at(scope: Scope) -> Memory:
-    """The memory of a request, for a mounted ASGI application."""
+    """Return the memory of a request's space, for a mounted ASGI application, which has no Request."""
     return await memory_of(HTTPConnection(scope))

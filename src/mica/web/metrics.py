@@ -1,10 +1,16 @@
-"""`/metrics` in the text format of Prometheus. Metrics of trails have the names of A-35, our own begin with `mica_`."""
+"""`/metrics` in the text format of Prometheus. Metrics of trails have the names of A-35, others begin with `mica_`.
+
+The library is imported at the first request for metrics: that takes 30 ms of CPU, and most servers are never asked.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,49 +25,61 @@ from mica.web.tail import Tails
 from mica.web.views.cache import last_purge
 from mica.web.views.trails import warnings
 
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 NAMES_MAX = 1_000  # trails with a sample of their own; the others are counted together
 OTHERS = "others"
 READ_ON_MAX = 20_000  # new events; beyond this many, a query for uses is faster than reading the log
 
-Labels = Mapping[str, str]
 
+class LoadDurations:
+    """Counts the durations of loading trails, for each trail; beyond NAMES_MAX trails, the others are one.
 
-class Durations:
-    """Histograms of durations, one for each name."""
+    Not a `Histogram` of the library: that adds `_created` series unless a switch of the whole process turns them off,
+    and writes trail names to files if PROMETHEUS_MULTIPROC_DIR is set, where no purge finds them.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
         self._sums: dict[str, float] = defaultdict(float)
+        self._purge: EventId | None = None
+
+    async def forget_purged(self, memory: Memory) -> None:
+        """Start again if something was purged since the last call: a purged trail keeps its name nowhere."""
+        purge = await last_purge(memory)
+        if purge != self._purge:
+            self._counts.clear()
+            self._sums.clear()
+        self._purge = purge
 
     def observe(self, name: str, seconds: float) -> None:
         if name not in self._counts and len(self._counts) >= NAMES_MAX:
             name = OTHERS
-        bucket = next((place for place, limit in enumerate(BUCKETS_S) if seconds <= limit), len(BUCKETS_S))
-        self._counts[name][bucket] += 1
+        self._counts[name][bisect_left(BUCKETS_S, seconds)] += 1
         self._sums[name] += seconds
 
-    def lines(self, metric: str, label: str) -> list[str]:
-        lines = []
+    def metric(self) -> Metric:
+        from prometheus_client.core import HistogramMetricFamily
+
+        limits = [*map(str, BUCKETS_S), "+Inf"]
+        family = HistogramMetricFamily(
+            "crystal_load_duration_seconds", "Time to load a trail.", labels=["crystal_name"]
+        )
         for name, counts in sorted(self._counts.items()):
-            total = 0
-            for limit, count in zip([*map(str, BUCKETS_S), "+Inf"], counts, strict=True):
-                total += count
-                lines.append(sample(f"{metric}_bucket", total, {label: name, "le": limit}))
-            lines.append(sample(f"{metric}_sum", self._sums[name], {label: name}))
-            lines.append(sample(f"{metric}_count", total, {label: name}))
-        return lines
+            family.add_metric([name], list(zip(limits, accumulate(counts), strict=True)), self._sums[name])
+        return family
 
 
 class Uses:
-    """The number of uses of each trail by each agent. A count continues where the last one ended."""
+    """Counts the uses of each trail by each agent, incrementally: each count reads only the new events."""
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
 
     async def of(self, memory: Memory) -> Counter[tuple[str, str]]:
-        """The uses of all trails of a space, by key and agent. After a purge they are counted from the beginning."""
+        """Count the uses of all trails of a space, by trail key and agent. After a purge all are counted again."""
         last, purge = await memory.events.position(), await last_purge(memory)
         after, purge_before, counted = self._counted.get(memory.space, (0, purge, Counter()))
         query = EventQuery(names=(USED,), limit=None)
@@ -75,50 +93,46 @@ class Uses:
         return counted
 
 
+class _Snapshot:
+    """A collector, as the library calls it, of metrics that were computed before."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
 async def metrics(request: Request) -> Response:
-    """The metrics of one space and of this server, in the text format of Prometheus."""
+    """Answer with the metrics of one space and of this server, in the text format of Prometheus."""
+    from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+
     memory = await memory_of(request)
-    space = requested_space(request)
+    loads: LoadDurations = request.app.state.loads[memory.space]
+    await loads.forget_purged(memory)
+    computed = [
+        *await _space_metrics(memory, requested_space(request)),
+        *await _trail_metrics(memory, request.app.state.uses, pool_of(request).settings.trails),
+        loads.metric(),
+        *_server_metrics(request),
+        *ProcessCollector(registry=None).collect(),
+    ]
+    text = await asyncio.to_thread(generate_latest, _Snapshot(computed))  # 100 ms for a thousand trails
+    return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _server_metrics(request: Request) -> list[Metric]:
     access: Access = request.app.state.access
     tails: Tails = request.app.state.tails
-    loads: Durations = request.app.state.loads[memory.space]
-    lines = [
-        *await _space(memory, {"space": space}),
-        *await _trails(memory, request.app.state.uses, pool_of(request).settings.trails),
-        *_family("crystal_load_duration_seconds", "histogram", "Time to load a trail.", ()),
-        *loads.lines("crystal_load_duration_seconds", "crystal_name"),
-        *_family(
-            "mica_requests_total",
-            "counter",
-            "Answered requests.",
-            [
-                sample("mica_requests_total", count, {"method": method, "status": str(status)})
-                for (method, status), count in sorted(access.response_counts.items())
-            ],
-        ),
-        *_family(
-            "mica_listeners",
-            "gauge",
-            "Clients that follow events now.",
-            [sample("mica_listeners", tails.listeners)],
-        ),
-        *_family(
-            "mica_spaces_open",
-            "gauge",
-            "Spaces that this server has open.",
-            [sample("mica_spaces_open", len(pool_of(request).opened))],
-        ),
-        *_family(
-            "process_resident_memory_bytes",
-            "gauge",
-            "Memory of this server.",
-            [sample("process_resident_memory_bytes", _resident_bytes())],
-        ),
+    requests = [((method, str(status)), count) for (method, status), count in sorted(access.response_counts.items())]
+    return [
+        _counter("mica_requests_total", "Answered requests.", ["method", "status"], requests),
+        _gauge("mica_listeners", "Clients that follow events now.", [], [((), tails.listeners)]),
+        _gauge("mica_spaces_open", "Spaces that this server has open.", [], [((), len(pool_of(request).opened))]),
     ]
-    return Response("\n".join(lines) + "\n", media_type=MEDIA_TYPE)
 
 
-async def _space(memory: Memory, labels: Labels) -> list[str]:
+async def _space_metrics(memory: Memory, space: str) -> list[Metric]:
     sizes = await memory.upkeep.sizes()
     events, size_bytes = await memory.upkeep.backlog()
     gauges = [
@@ -130,79 +144,61 @@ async def _space(memory: Memory, labels: Labels) -> list[str]:
         ("mica_backlog_events", "Events on disk that are not in the store yet.", events),
         ("mica_backlog_bytes", "Size of the events that are not in the store yet.", size_bytes),
     ]
-    return [
-        line for name, text, value in gauges for line in _family(name, "gauge", text, [sample(name, value, labels)])
-    ]
+    return [_gauge(name, text, ["space"], [((space,), value)]) for name, text, value in gauges]
 
 
-async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]:
+async def _trail_metrics(memory: Memory, uses: Uses, gates: TrailSettings) -> list[Metric]:
     trails = await memory.trails.list(with_archived=True, limit=NAMES_MAX)
     names = {trail.key: trail.name for trail in trails}
     used: Counter[tuple[str, str]] = Counter()
     for (key, agent), count in (await uses.of(memory)).items():
         used[names.get(key, OTHERS), agent] += count
     return [
-        *_family(
+        _counter(
             "crystal_usage_total",
-            "counter",
             "Times a trail was loaded or followed.",
-            [
-                sample("crystal_usage_total", count, {"crystal_name": name, "agent_id": agent})
-                for (name, agent), count in sorted(used.items())
-            ],
+            ["crystal_name", "agent_id"],
+            sorted(used.items()),
         ),
-        *_family(
+        _gauge(
             "token_savings_total",
-            "gauge",
             "Measured tokens that a trail saved; negative if it wasted some.",
-            [
-                sample("token_savings_total", trail.measured.saving, {"crystal_name": trail.name})
-                for trail in trails
-                if trail.measured is not None
-            ],
+            ["crystal_name"],
+            [((trail.name,), trail.measured.saving) for trail in trails if trail.measured is not None],
         ),
-        *_family(
+        _gauge(
             "pattern_success_rate",
-            "gauge",
             "The share of known outcomes of a trail that were successes.",
-            [
-                sample("pattern_success_rate", trail.success, {"pattern_hash": trail.key})
-                for trail in trails
-                if trail.success is not None
-            ],
+            ["pattern_hash"],
+            [((trail.key,), trail.success) for trail in trails if trail.success is not None],
         ),
-        *_alerts(trails, gates),
+        _alerts(trails, gates),
     ]
 
 
-def _alerts(trails: Sequence[Trail], gates: TrailSettings) -> list[str]:
+def _alerts(trails: Sequence[Trail], gates: TrailSettings) -> Metric:
     alerts = warnings(trails, now=utc_now(), gates=gates)
-    return _family(
+    return _gauge(
         "mica_alert",
-        "gauge",
         "Warnings about trails; 1 while a warning applies.",
-        [sample("mica_alert", 1, {"alert": each.kind, "crystal_name": each.trail}) for each in alerts],
+        ["alert", "crystal_name"],
+        [((each.kind, each.trail), 1) for each in alerts],
     )
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[str]) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]
+def _gauge(name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
-def sample(name: str, value: float, labels: Labels | None = None) -> str:
-    """One sample as a line."""
-    pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in (labels or {}).items())
-    return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+def _counter(name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
 
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _resident_bytes() -> int:
-    """The resident memory of this process; 0 where /proc does not exist."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * 4_096
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

@@ -1,4 +1,4 @@
-"""HTTP operations: each verb is declared once by its types, which check requests and make the OpenAPI document.
+"""HTTP operations: each is declared once by its types, which check requests and make the OpenAPI document.
 
 An operation is a function of a memory and of a request struct. Its path is the Python name: `memory.events.query` is
 `/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST; a request that does not
@@ -44,7 +44,7 @@ class EmptyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One verb over HTTP: its path, and the types of its request and response."""
+    """One operation of the HTTP API: its path, its function, and the types of its request and response."""
 
     method: Method
     name: str  # as in Python: "search", "events.query"
@@ -61,12 +61,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """The package; the everyday verbs have none."""
+        """The group in the OpenAPI document: the first part of the name, or "everyday" for a name without a dot."""
         return self.name.partition(".")[0] if "." in self.name else "everyday"
 
 
 class Operations:
-    """All operations, in the order of their declarations."""
+    """The declared operations, in order. `get` and `post` are decorators that declare a function under a name."""
 
     def __init__(self) -> None:
         self.declared: list[Operation] = []
@@ -102,7 +102,7 @@ API = Operations()
 
 
 class ApiVersion:
-    """Middleware: every answer below /api names the version of the API, and a request for another one is refused."""
+    """Middleware that names the API version in every answer below /api, and refuses requests for another version."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -152,7 +152,7 @@ def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
 
 
 def json_response(request: Request, value: object) -> Response:
-    """A value as JSON. The answer to a GET has an ETag, and is 304 for a client that has it already."""
+    """Answer with a value as JSON. A GET gets an ETag, or 304 if the client has the same already."""
     body = msgspec.json.encode(value)
     if request.method == "POST":
         return Response(body, media_type=JSON)
@@ -180,7 +180,7 @@ async def _decode_request(operation: Operation, request: Request) -> msgspec.Str
 
 
 def _decode_body(body: bytes, kind: type[RequestType]) -> RequestType:
-    """The struct in a body. JSON has one kind of number, so 4.0 is accepted as an integer."""
+    """Decode a JSON body into a struct, with 4.0 accepted as an integer. Raises DecodeError."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
@@ -198,7 +198,7 @@ def _with_integers(value: object) -> object:
 
 
 def decode_query(kind: type[RequestType], request: HTTPConnection) -> RequestType:
-    """The struct in the query of an address. Raises ValidationError with a message for the caller."""
+    """Decode the query parameters of a request into a struct. Raises ValidationError with a message for the client."""
     kinds = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     fields: dict[str, object] = {}
     for name in dict.fromkeys(request.query_params):
@@ -251,7 +251,7 @@ VERSION: Schema = {
 
 
 def openapi_document(operations: Sequence[Operation]) -> Schema:
-    """The OpenAPI 3.1 description of these operations."""
+    """Build the OpenAPI 3.1 description of these operations."""
     kinds = [each.response_type for each in operations] + [each.request_type for each in operations] + [Problem]
     schemas, components = msgspec.json.schema_components(kinds, schema_hook=_any_schema, ref_template=REFERENCES)
     responses, requests = schemas[: len(operations)], schemas[len(operations) : -1]
@@ -315,7 +315,7 @@ def _describe(operation: Operation, response: Schema, request: Schema, component
 
 
 def _parameters(operation: Operation, request: Schema, components: Schema) -> list[Schema]:
-    """The fields of a GET request as query parameters."""
+    """Describe the fields of a GET request as query parameters."""
     if operation.method != "GET":
         return []
     schema = components[request["$ref"].rpartition("/")[2]]

@@ -17,7 +17,7 @@ from mica.store.remote.wire import PROBLEMS
 
 MEDIA_TYPE = "application/problem+json"
 
-# The nearest base class of an error decides.
+# An error has the status of its nearest base class in this table.
 STATUSES: dict[type[MicaError], int] = {
     MicaError: 500,
     errors.InvalidInput: 422,  # well-formed but not usable; a malformed request is 400
@@ -38,7 +38,7 @@ STATUSES: dict[type[MicaError], int] = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request failed."""
+    """The body of an error response: why a request failed."""
 
     type: str
     title: str
@@ -52,7 +52,7 @@ def status_of(error: MicaError) -> int:
 
 
 def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, object] | None = None) -> Problem:
-    """A problem; `kind` is the name of one of our error classes."""
+    """Build a problem document; `kind` is the name of one of our error classes."""
     return Problem(
         type=f"{PROBLEMS}{kind}" if kind else "about:blank",
         title=HTTPStatus(status).phrase,
@@ -63,7 +63,7 @@ def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, obj
 
 
 def error_problem(error: MicaError) -> Problem:
-    """One of our errors as a problem, with its attributes."""
+    """Build the problem document of one of our errors, with its attributes as `facts`."""
     facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | bool | None)}
     return problem(status_of(error), str(error), kind=type(error).__name__, facts=facts)
 

@@ -34,7 +34,7 @@ TICK_S = 60.0  # between checks for due jobs
 
 
 def listen(host: str, port: int, *, home: Path) -> socket.socket:
-    """A listening socket. Raises InvalidInput with the next step if the address cannot be used."""
+    """Open a listening socket. Raises InvalidInput with advice if the address cannot be used."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, OverflowError) as error:
@@ -54,7 +54,7 @@ def listen(host: str, port: int, *, home: Path) -> socket.socket:
             raise InvalidInput(f"cannot serve at {host}:{port}: {error.strerror}; try another --port") from error
         ours = next((note for note in running_servers(home) if note.address.endswith(f":{port}")), None)
         if ours is not None:
-            raise InvalidInput(f"mica serves at {ours.address} already; `mica server open` shows it") from error
+            raise InvalidInput(f"mica already serves at {ours.address}; `mica server open` shows it") from error
         other = port + 1 if port < 65_535 else 0
         raise InvalidInput(
             f"port {port} is taken by another program; `mica up --port {other}` takes another"
@@ -64,7 +64,10 @@ def listen(host: str, port: int, *, home: Path) -> socket.socket:
 
 @contextmanager
 def only_server(target: Path | str, *, address: str) -> Iterator[None]:
-    """Hold the lock of a file's only server. Raises InvalidInput naming the other one. Databases need no lock."""
+    """Hold a lock that lets only one server serve a file. A database needs no lock.
+
+    Raises InvalidInput, with the address of the other server, if there is one.
+    """
     if is_address(target) or str(target) == ":memory:":
         yield
         return
@@ -81,7 +84,7 @@ def only_server(target: Path | str, *, address: str) -> Iterator[None]:
 
 
 def _locked(path: Path, target: Path | str) -> TextIO:
-    """The file at this path, locked by us. Raises InvalidInput naming the server that holds the lock."""
+    """Create or open the lock file and lock it. Raises InvalidInput, with the server's address, if it is locked."""
     while True:
         lock = path.open("a+", encoding="utf-8")
         try:
@@ -98,7 +101,7 @@ def _locked(path: Path, target: Path | str) -> TextIO:
 
 
 class Stopping:
-    """Handles SIGINT and SIGTERM from entering on, also those that arrive before the server has started."""
+    """A context that handles SIGINT and SIGTERM, including those that arrive before the server has started."""
 
     def __init__(self) -> None:
         self._signals = 0
@@ -137,7 +140,7 @@ async def run(
 ) -> None:
     """Serve until a signal arrives, and run `during` beside it. An error of `during` ends the server and is raised.
 
-    `leaving` runs first at shutdown: it ends streams that would never end by themselves.
+    `leaving` runs at shutdown, before the server waits for its clients: it ends streams that never end by themselves.
     """
 
     async def leave() -> None:
@@ -161,7 +164,7 @@ async def run_jobs(pool: MemoryPool) -> None:
         for name in pool.opened:
             if name not in pool.opened:
                 continue  # it was closed to make room
-            with suppress(MicaError):  # the store is away; the next round tries again
+            with suppress(MicaError):  # the store is unavailable; the next round tries again
                 async with pool.using(name) as memory:
                     await memory.upkeep.tick()
         await asyncio.sleep(TICK_S)
@@ -215,7 +218,7 @@ class TimedProtocol(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with our limits. Signals are handled by `Stopping`, so that a stop is an ordinary end."""
+    """uvicorn with our limits. `Stopping` handles signals instead, so that a stop is not raised again as a signal."""
 
     def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
         self._leaving = leaving

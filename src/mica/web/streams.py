@@ -1,4 +1,4 @@
-"""Streams: events and crystals as server-sent events, events over a WebSocket, and the log as lines of JSON."""
+"""Live streams: events and crystals as server-sent events, events over a WebSocket, and the log as JSON lines."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ExportRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 async def follow(request: Request) -> Response:
-    """Events as they are stored, in commit order; with `Last-Event-ID`, those after that position."""
+    """Stream events as they are stored, in commit order; with `Last-Event-ID`, those after that position."""
     try:
         parameters = decode_query(FollowRequest, request)
         after = _last_id(request, parameters.after)
@@ -70,7 +70,7 @@ async def follow(request: Request) -> Response:
 
 
 async def crystal_stream(request: Request) -> Response:
-    """Crystals as they are made, in commit order; with `Last-Event-ID`, those after that position."""
+    """Stream crystals as they are made, in commit order; with `Last-Event-ID`, those after that position."""
     try:
         parameters = decode_query(CrystalStreamRequest, request)
         after = _last_id(request, parameters.after)
@@ -91,7 +91,7 @@ async def crystal_stream(request: Request) -> Response:
 
 
 async def export(request: Request) -> Response:
-    """The log as lines of JSON, in commit order; `mica events import-log` reads them."""
+    """Download the log as lines of JSON, in commit order; `mica events import-log` reads them."""
     try:
         parameters = decode_query(ExportRequest, request)
     except msgspec.DecodeError as error:
@@ -162,7 +162,7 @@ def _wrap(event: Event, line: bytes) -> bytes:
 
 
 def _last_id(request: Request, after: int | None) -> int | None:
-    """The position to resume after: `Last-Event-ID` of a reconnecting browser wins over `after`."""
+    """Return the position to resume after: the header `Last-Event-ID` if it was sent, else `after`."""
     last = request.headers.get(LAST_ID)
     if last is None:
         return after
@@ -176,7 +176,7 @@ def _last_id(request: Request, after: int | None) -> int | None:
 
 
 class Subscribe(FollowRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="subscribe", tag_field="do"):
-    """Send matching events under an id until it is unsubscribed."""
+    """A request to send all matching events, each with this id, until it is unsubscribed."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
@@ -186,14 +186,14 @@ class Unsubscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
 
 class EventsMessage(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="query", tag_field="do"):
-    """The latest events that match."""
+    """A request for the latest events that match."""
 
     id: str
     limit: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 20
 
 
 class Resolve(ResolveRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="resolve", tag_field="do"):
-    """Up to 100 events by id or position."""
+    """A request for up to 100 events by id or position."""
 
     id: str
 
@@ -207,7 +207,7 @@ _decoder = msgspec.json.Decoder(GatewayMessage)
 
 
 async def gateway(socket: WebSocket) -> None:
-    """Events over a WebSocket: subscribe, query, resolve and stats, each with a bundle or a list of fields."""
+    """Serve a WebSocket on which a client sends subscribe, unsubscribe, query, resolve and stats messages."""
     try:
         memory = await memory_of(socket)
     except MicaError as error:

@@ -1,4 +1,4 @@
-"""Live events: one reader of the log for all listeners, each of them at its own position.
+"""Live events: one follower of a space's log serves all listeners, each at its own position.
 
 A tail buffers the latest events of a space. A listener near the end is served from the buffer, and a line is encoded
 once for all listeners with the same fields; one that is further behind reads the log. A listener remembers the last
@@ -56,12 +56,12 @@ class LogTail:
         self.listeners = 0
 
     async def begin(self, after: int | None) -> int:
-        """The position where a listener begins: `after`, but not beyond the end of the log, which is the default."""
+        """Return the position where a listener begins: `after`, or the end of the log if that is None or beyond it."""
         last = await self._memory.events.position()
         return last if after is None else min(after, last)
 
     async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
-        """Batches of the matching events after a position, in commit order, each with the position reached.
+        """Yield matching events after a position in batches, in commit order, each with the position reached.
 
         A batch is empty after a quiet period. Raises StoreUnavailable when the memory is closed.
         """
@@ -76,7 +76,10 @@ class LogTail:
     async def lines(
         self, query: EventQuery, *, after: int, fields: Fields, wrap: Wrap
     ) -> AsyncGenerator[tuple[int, bytes], None]:
-        """The same batches as encoded lines. Listeners with equal arguments share one encoding."""
+        """Yield the same batches as encoded lines.
+
+        Listeners with equal `query` and `fields` share one encoding, so they must also pass the same `wrap`.
+        """
         fits = matcher(query)
         async with aclosing(self._read(after)) as stream:
             async for events in stream:
@@ -95,7 +98,7 @@ class LogTail:
                     yield made
 
     async def _read(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """All events after a position, in batches; an empty batch after each quiet period."""
+        """Yield all events after a position in batches, from the buffer or the log; an empty batch when it is quiet."""
         await self._begin()
         self.listeners += 1
         heartbeats = self._heartbeats
@@ -133,7 +136,7 @@ class LogTail:
             await asyncio.wait([self._task])
 
     def _beat(self) -> None:
-        """Send an empty batch to all idle listeners; they share one timer."""
+        """Wake idle listeners for an empty batch, and schedule the next time; one timer serves all of them."""
         self._heartbeats += 1
         self._bell.ring()
         self._timer = asyncio.get_running_loop().call_later(self._quiet_s, self._beat)
@@ -198,7 +201,7 @@ class Tails:
         self._is_closed = False
 
     def of(self, memory: Memory) -> LogTail:
-        """The tail of a space. Raises StoreUnavailable while the server stops."""
+        """Return the tail of a space, made if needed. Raises StoreUnavailable while the server stops."""
         if self._is_closed:
             raise StoreUnavailable(STOPPING)
         return self._tails.setdefault(memory.space, LogTail(memory))

@@ -27,7 +27,7 @@ BROWSER_LIFETIME = timedelta(days=30)  # of the token in a browser's cookie
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A stored token: its digest, never the token itself."""
+    """The stored form of a token: its digest, never the secret itself."""
 
     id: str
     digest: str
@@ -56,7 +56,7 @@ class TokenFile:
         lifetime: timedelta | None = None,
         replaces: bool = False,
     ) -> tuple[str, AccessToken]:
-        """A new token and its stored form. The token itself is not stored, so it cannot be shown again.
+        """Make a token. Returns its secret, which is not stored and cannot be shown again, and its stored form.
 
         With `replaces`, tokens of the same name are revoked. Raises InvalidInput for a bad name or too many tokens.
         """
@@ -84,7 +84,7 @@ class TokenFile:
         return secret, made
 
     def find(self, secret: str) -> AccessToken | None:
-        """The stored form of a token; None if it is unknown or has expired."""
+        """Find the stored form of a token by its secret. None if it is unknown or has expired."""
         digest, now = _digest(secret), self._clock()
         for token in self._load():
             if secrets.compare_digest(token.digest, digest) and (token.until is None or token.until > now):
@@ -96,7 +96,7 @@ class TokenFile:
         return any(each.id == token.id for each in self.all())
 
     def all(self) -> list[AccessToken]:
-        """The valid tokens, oldest first."""
+        """List the valid tokens, oldest first."""
         now = self._clock()
         return [token for token in self._load() if token.until is None or token.until > now]
 
@@ -127,6 +127,7 @@ class TokenFile:
 
     @contextmanager
     def _edit(self) -> Iterator[list[AccessToken]]:
+        """Lock the file, yield its tokens for editing in place, and write them unless the block raises."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.navigation.anchors.code_files import CODE, write
 
-from mica.navigation.anchors.anchor import Anchor, anchor, content_hash
+from mica.navigation.anchors.anchor import Anchor, content_hash
 from mica.navigation.anchors.followed import (
     FILE_BYTES_MAX,
     Contents,
@@ -20,28 +19,6 @@ from mica.navigation.anchors.followed import (
     make_anchor,
     read,
 )
-
-Git = Callable[..., str]
-CODE = (
-    "import os\n\n\ndef first():\n    return os.name\n\n\ndef second(value):\n    total = value + 1\n    return total\n"
-)
-
-
-@pytest.fixture
-def git(tmp_path: Path) -> Git:
-    def run(*arguments: str, folder: Path = tmp_path) -> str:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-        command = ["git", "-C", str(folder), *identity, "-c", "protocol.file.allow=always", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    run("init", "-q", "-b", "main")
-    return run
-
-
-def write(root: Path, path: str, text: str) -> Anchor:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text, encoding="utf-8")
-    return anchor(path, text, 8, 10)
 
 
 def test_a_fresh_range_has_no_drift(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.navigation.anchors.code_files import CODE, write
 
 from mica.errors import InvalidInput
-from mica.navigation.anchors.anchor import Anchor, anchor
 from mica.navigation.anchors.followed import (
     FollowedRange,
     OmittedRange,
@@ -19,9 +19,6 @@ from mica.navigation.anchors.followed import (
 from mica.navigation.anchors.renames import Deleted, Renamed, UnknownFate, find_rename
 
 Git = Callable[..., str]
-CODE = (
-    "import os\n\n\ndef first():\n    return os.name\n\n\ndef second(value):\n    total = value + 1\n    return total\n"
-)
 
 
 @pytest.fixture
@@ -33,12 +30,6 @@ def git(tmp_path: Path) -> Git:
 
     run("init", "-q", "-b", "main")
     return run
-
-
-def write(root: Path, path: str, text: str) -> Anchor:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text, encoding="utf-8")
-    return anchor(path, text, 8, 10)
 
 
 def test_renames_follow_git(tmp_path: Path, git: Git) -> None:

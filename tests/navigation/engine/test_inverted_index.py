@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable
-
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.navigation.file_trees import counts, save
 
 from mica.navigation.engine.inverted_index import InvertedIndex
-from mica.navigation.engine.lookup_file import LookupFile, build_file
-
-WORDS = "cookie session redirect login invoice charge customer total renew".split()
-counts = st.dictionaries(st.sampled_from(WORDS), st.integers(1, 5), max_size=6)
 
 
 @given(st.lists(counts, max_size=6), st.lists(st.tuples(st.integers(0, 7), counts), max_size=4), counts)
@@ -30,10 +24,3 @@ def test_a_saved_index_scores_like_one_that_was_never_saved(
 
     assert loaded.scores(query) == field.scores(query)
     assert InvertedIndex(save(loaded.entries("b")), "b").scores(query) == field.scores(query)
-
-
-def save(entries: Iterable[tuple[str, str, bytes]]) -> LookupFile:
-    with tempfile.TemporaryFile() as file:
-        file.write(build_file(entries))
-        file.flush()
-        return LookupFile(file.fileno())

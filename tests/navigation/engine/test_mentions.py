@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mica.navigation.engine.mentions import TreeNames, find_mentions
+from tests.navigation.file_trees import PATHS
 
-PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/login.md", "tests/test_session.py")
+from mica.navigation.engine.mentions import TreeNames, find_mentions
 
 
 def test_paths_are_found_in_every_notation() -> None:

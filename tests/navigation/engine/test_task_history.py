@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.navigation.file_trees import PATHS, save, tree_of
 
 from mica.navigation.engine.inverted_index import count_terms
-from mica.navigation.engine.lookup_file import LookupFile, build_file
 from mica.navigation.engine.signals import PromptQuestion
 from mica.navigation.engine.task_history import PAIRED_FILES_MAX, SHORT, CommitFiles, Task, TaskHistory
-from mica.navigation.engine.tree import FileTree, IndexedFile
 from mica.navigation.predictor import Predictor
 from mica.words import terms
-
-PATHS = ("auth/session.py", "auth/redirect.py", "billing/invoice.py", "docs/login.md", "tests/test_session.py")
-
-
-def tree_of(contents: Sequence[dict[str, int]]) -> FileTree:
-    tree = FileTree()
-    for path, counts in zip(PATHS, contents, strict=False):
-        tree.put(path, IndexedFile(terms=counts, size_bytes=100))
-    return tree
 
 
 def test_a_renamed_file_keeps_its_history() -> None:
@@ -41,10 +28,7 @@ def test_a_renamed_file_keeps_its_history() -> None:
 
 
 def save_and_load(past: TaskHistory) -> TaskHistory:
-    with tempfile.TemporaryFile() as file:
-        file.write(build_file(past.entries()))
-        file.flush()
-        return TaskHistory(LookupFile(file.fileno()))
+    return TaskHistory(save(past.entries()))
 
 
 words = st.lists(st.sampled_from("cookie login invoice total".split()), min_size=1, max_size=3).map(" ".join)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.navigation.trails.walks import walk
+from tests.navigation.trails.walks import FILES, walk
 
 from mica.navigation.trails import co_reads as mining
 from mica.navigation.trails.co_reads import CoReadSet, generalize, merge_sets, mine, normalize_path, similarity
@@ -32,9 +32,6 @@ def test_no_walk_is_lost_or_counted_twice_by_a_merge(sets: list[tuple[set[int], 
     )
     for place, one in enumerate(found):
         assert all(mining.overlap(one.items, other.items) <= 0.8 for other in found[:place])
-
-
-FILES = st.lists(st.sampled_from("a/x.py a/y.py a/z.py b.py c.py d.py e.ts f.ts".split()), max_size=6)
 
 
 @given(st.lists(FILES, max_size=10))

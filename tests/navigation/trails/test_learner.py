@@ -7,7 +7,7 @@ import random
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.navigation.trails.walks import read, walk
+from tests.navigation.trails.walks import FILES, read, walk
 
 from mica.model.trail import (
     CREATED,
@@ -91,9 +91,6 @@ def test_overlapping_trails_become_one_with_both_histories() -> None:
     assert len(found) == 1
     assert (found[0].runs, found[0].successes, found[0].failures) == (5, 2, 3)
     assert resolve(key_of(six), found) == resolve(key_of(seven), found) == found[0]
-
-
-FILES = st.lists(st.sampled_from("a/x.py a/y.py a/z.py b.py c.py d.py e.ts f.ts".split()), max_size=6)
 
 
 @given(st.lists(FILES, max_size=12), st.randoms())

@@ -21,6 +21,10 @@ from mica.navigation.trails.loader import load_anchors
 from mica.testing import HandClock
 from mica.tokens import estimate
 
+BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+CART = [f"line {number}" for number in range(1, 31)]
+
+
 CODE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(40))
 
 
@@ -135,10 +139,6 @@ def test_a_budget_is_never_exceeded(
 
     assert bound_tokens(loaded.text) <= budget or loaded.text == ""
     assert len({one.start for one in loaded.left_out} | {one.match.start for one in loaded.shown}) >= count
-
-
-BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
-CART = [f"line {number}" for number in range(1, 31)]
 
 
 def git(root: Path, *args: str, at: datetime) -> None:

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from mica.model.event import EventId
-from mica.model.walk import Step
 from mica.navigation.trails.matcher import choose
 from mica.settings import TrailSettings
-from mica.testing.builders import START_AT
 from mica.testing.contract.trails import build_trail
-
-
-def step(path: str, lines: tuple[int, int] | None = None, *, tokens: int = 100) -> Step:
-    start, end = lines or (None, None)
-    return Step(
-        path=path, operation="read", start_line=start, end_line=end, tokens=tokens, at=START_AT, event=EventId("e")
-    )
 
 
 def test_the_surest_kind_of_match_wins_and_is_named() -> None:

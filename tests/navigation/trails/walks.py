@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from hypothesis import strategies as st
 
 from mica.model.event import EventId, event_id
 from mica.model.walk import Outcome, Step, Walk
 from mica.testing.builders import START_AT, WRITER
+
+FILES = st.lists(st.sampled_from("a/x.py a/y.py a/z.py b.py c.py d.py e.ts f.ts".split()), max_size=6)
 
 
 def read(

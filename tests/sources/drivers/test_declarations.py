@@ -48,7 +48,7 @@ PASSWORD = "hunter" + "2"
         ),
         ('driver = "json"\npath = "x{what}"', r"there is no \{what\} in a concept; use \{domain\}, \{type\}, \{id\}"),
         ('driver = "json"\npath = "x"\nfragment = { tekst = "a" }', r"no key 'fragment.tekst'; did you mean text\?"),
-        ('driver = "json"\npath = "x"\nfragment = { text = "{a" }', r"text = '\{a': '\{' at character 1 stands alone"),
+        ('driver = "json"\npath = "x"\nfragment = { text = "{a" }', r"text = '\{a': '\{' at character 1 is unpaired"),
         (
             'driver = "json"\npath = "x"\nfragment = { confidence = true }',
             r"fragment\.confidence = True cannot be used",

@@ -215,7 +215,7 @@ async def test_a_path_that_is_not_a_regular_file_is_reported_without_waiting(tmp
     table = '[sources.{0}]\ndriver = "json"\npath = "{0}.json"\n'
     sources = declare("".join(table.format(name) for name in ("pipe", "folder", "gone")))
 
-    for name, reason in (("pipe", "is no file but"), ("folder", "is no file but"), ("gone", "there is no file")):
+    for name, reason in (("pipe", "is not a file but"), ("folder", "is not a file but"), ("gone", "there is no file")):
         with pytest.raises(SourceFailed, match=reason):
             await ask(sources, name)
 

@@ -244,7 +244,7 @@ async def test_unprintable_rows_are_reported_and_the_others_returned(sources: So
     assert said.missing == (
         'mixed#2: it has no key (it has text); say which column is one: key = "{column}"; '
         "mixed#3: its confidence is 52; it must be a number from 0 to 1; "
-        "mixed#4: at is 'yesterday', which is no time; use ISO 8601, or seconds since 1970, and 2 more"
+        "mixed#4: at is 'yesterday', which is not a time; use ISO 8601, or seconds since 1970, and 2 more"
     )
 
 
@@ -279,7 +279,7 @@ async def test_a_declared_placeholder_is_filled_at_run_time(declare: Declare) ->
         ("cannot be called 'a b'", "a b", {}),
         ("covers no concept", "a", {"concepts": "a:b"}),
         ("there is no {what} in a concept", "a", {"where": {"x": "{what}"}}),
-        ("stands alone", "a", {"fragment": {"key": "{"}}),
+        ("is unpaired", "a", {"fragment": {"key": "{"}}),
     ],
 )
 async def test_an_unusable_object_cannot_be_registered(
@@ -327,7 +327,7 @@ async def test_a_missing_entry_point_is_named(declare: Declare) -> None:
 
     with pytest.raises(SourceFailed, match=r"entry = 'no_such_module:known' is not there"):
         await ask(sources, "gone")
-    with pytest.raises(SourceFailed, match=r"entry = 'math:pi' is no function but float"):
+    with pytest.raises(SourceFailed, match=r"entry = 'math:pi' is not a function but a float"):
         await ask(sources, "constant")
 
 

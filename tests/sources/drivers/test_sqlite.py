@@ -216,7 +216,7 @@ async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path, declare
     (tmp_path / "shop.db").write_bytes(b"not a database at all, but long enough to be looked at" * 20)
     sources = declare(table("SELECT 1 AS key"))
 
-    with pytest.raises(SourceFailed, match="is no database of SQLite, or damaged"):
+    with pytest.raises(SourceFailed, match="is not a SQLite database, or damaged"):
         await ask(sources, "shop")
     (tmp_path / "shop.db").unlink()
     with pytest.raises(SourceFailed, match="there is no file"):

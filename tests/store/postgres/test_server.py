@@ -140,7 +140,7 @@ async def test_the_schema_of_the_first_version_is_migrated_with_its_events_and_r
         await connection.execute(f"CREATE SCHEMA {name}; SET LOCAL search_path = {name}, pg_temp")
         await connection.execute(old)
         await connection.execute(f"INSERT INTO migrations (version) VALUES ({SCHEMA.first}); SELECT admit('{APP}')")
-        await connection.execute(f"INSERT INTO spaces (id, name, created_at) VALUES ('shop', 'shop', 0)")
+        await connection.execute("INSERT INTO spaces (id, name, created_at) VALUES ('shop', 'shop', 0)")
     async with connected(server.dsn()) as connection:
         await connection.execute(f"UPDATE {name}.spaces SET role = '{APP}'")
 

@@ -213,7 +213,7 @@ def test_commands_name_a_space_and_never_show_a_password(server: LocalPostgres, 
 
     assert [result.exit_code for result in results] == [0, 0, 0, 0, 0], results
     assert "space=shop" in results[1].stdout
-    assert "✓ shop " in results[2].stdout
+    assert "This is what shop holds" in results[2].stdout
     assert not [result.output for result in results if "hidden" in result.output]
     refused = CliRunner().invoke(cli, ["doctor", "--store", "mysql://ann:hidden@host/x"])
     assert refused.stderr.startswith("mica: no store for the address 'mysql://ann@host/x'")

@@ -128,3 +128,6 @@ async def test_a_refusal_is_a_page_for_browsers_and_a_document_for_programs(
     assert "script-src 'self'" in person.headers["content-security-policy"]
     assert program.headers["content-type"] == "application/problem+json"
     assert (missing.status_code, "Not found" in missing.text, "<b>" in missing.text) == (404, True, False)
+    assert missing.text.lower().split("<body>")[1].count("not found") == 1
+    assert "`" not in person.text, "commands are set as code"
+    assert "<code>mica" in person.text

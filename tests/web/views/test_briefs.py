@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from tests.web.views.conftest import NOW
 
 import mica
 from mica.web.views import briefs
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
 async def test_every_line_of_a_receipt_leads_to_its_source(memory: mica.Memory) -> None:

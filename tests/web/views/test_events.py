@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import pytest
+from tests.web.views.conftest import NOW
 
 import mica
 from mica.model.event import EventQuery
 from mica.web.views import events
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
 async def test_a_tail_resumes_after_its_position_with_its_filters(memory: mica.Memory) -> None:
@@ -91,7 +90,7 @@ async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) 
     [
         ("model.answer", {"model": "m-1", "output_tokens": 1_234}, "m-1, 1,234 tokens"),
         ("model.answer", {"model": "m-1"}, "m-1"),
-        ("defrag", {"concept": "judgment:code_review:1"}, "judgment:code_review:1"),
+        ("sources.gathered", {"concept": "judgment:code_review:1"}, "judgment:code_review:1"),
         ("brief.switched", {"on": True}, "on"),
         ("brief.switched", {"on": False}, "off"),
     ],

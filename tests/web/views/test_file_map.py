@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import mica
-from mica.model.event import event_id, writer_named
-from mica.model.trail import Trail
-from mica.model.walk import Step
 from mica.web.views import file_map as files
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
-
-
-def trail(**fields: object) -> Trail:
-    step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
-    whole: dict[str, object] = {
-        "key": "k",
-        "exact": "e",
-        "slug": "fix-login",
-        "shape": "fix-login",
-        "description": "",
-        "steps": (step,),
-        "first_at": NOW - timedelta(days=20),
-        "last_at": NOW - timedelta(days=1),
-        "state": "crystallized",
-        "version": 1,
-    }
-    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
 def _leaves(spots: tuple[files.Spot, ...]) -> list[files.Spot]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from tests.web.views.conftest import NOW
 
 import mica
 from mica.web.views import health
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
 async def test_health_shows_due_jobs_and_failures(memory: mica.Memory) -> None:

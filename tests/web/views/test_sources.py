@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
+from tests.web.views.conftest import NOW
 
 import mica
+from mica.sources.protocol import GATHERED_NAMES
 from mica.web.views import sources
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
 async def test_sources_show_health_latency_coherence_conflicts_and_cost(empty: mica.Memory) -> None:
@@ -42,6 +40,16 @@ async def test_sources_show_health_latency_coherence_conflicts_and_cost(empty: m
     assert (by_name["reviews"].requests, by_name["reviews"].failures) == (3, 3)
     assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
     assert (await sources.sources(empty, now=NOW)).cost.gathers == 3  # a preview is not recorded
+
+
+async def test_gathers_of_earlier_versions_are_counted(empty: mica.Memory) -> None:
+    for name in GATHERED_NAMES:
+        empty.emit(name, {"concept": "a:b:c", "asked": ["board"]}, origin="recalled")
+
+    found = await sources.sources(empty, now=NOW)
+
+    assert ([each.concept for each in found.gathers], found.cost.gathers) == (["a:b:c", "a:b:c"], 2)
+    assert [(each.name, each.requests) for each in found.contributions] == [("board", 2)]
 
 
 async def test_no_source_has_more_failures_than_requests(empty: mica.Memory) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+
+from tests.web.views.conftest import NOW
 
 import mica
 from mica.testing.sample_work import OPEN
 from mica.web.views import briefs, today
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 
 
 async def test_today_shows_the_sessions_of_the_day_and_open_work(memory: mica.Memory) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from tests.web.views.conftest import NOW
 
 import mica
 from mica.model.event import event_id, writer_named
@@ -12,9 +13,6 @@ from mica.model.trail import Figures, Measurement, Trail
 from mica.model.walk import Step
 from mica.settings import TrailSettings
 from mica.web.views import trails
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
-
 
 GATES = TrailSettings()
 

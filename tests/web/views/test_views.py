@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from tests.web.views.conftest import NOW
 
 import mica
-from mica.model.event import event_id, writer_named
-from mica.model.trail import Trail
-from mica.model.walk import Step
 from mica.settings import Settings, TrailSettings
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
@@ -16,27 +13,7 @@ from mica.testing.sample_work import work
 from mica.web.views import briefs, crystals, events, health, sources, today, trails, worth
 from mica.web.views import file_map as files
 
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
-
-
 GATES = TrailSettings()
-
-
-def trail(**fields: object) -> Trail:
-    step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
-    whole: dict[str, object] = {
-        "key": "k",
-        "exact": "e",
-        "slug": "fix-login",
-        "shape": "fix-login",
-        "description": "",
-        "steps": (step,),
-        "first_at": NOW - timedelta(days=20),
-        "last_at": NOW - timedelta(days=1),
-        "state": "crystallized",
-        "version": 1,
-    }
-    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
 async def test_every_view_of_an_empty_space_is_empty(empty: mica.Memory) -> None:

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from tests.web.views.conftest import NOW
 
 import mica
-from mica.model.event import EventQuery, event_id, writer_named
-from mica.model.trail import Trail
-from mica.model.walk import Step, walks_of
+from mica.model.event import EventQuery
+from mica.model.walk import walks_of
 from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.sample_work import work
 from mica.web.views import worth
-
-NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
-
-
-def trail(**fields: object) -> Trail:
-    step = Step(path="a.py", operation="read", at=NOW, event=event_id(writer_named("t"), 1))
-    whole: dict[str, object] = {
-        "key": "k",
-        "exact": "e",
-        "slug": "fix-login",
-        "shape": "fix-login",
-        "description": "",
-        "steps": (step,),
-        "first_at": NOW - timedelta(days=20),
-        "last_at": NOW - timedelta(days=1),
-        "state": "crystallized",
-        "version": 1,
-    }
-    return Trail(**(whole | fields))  # type: ignore[arg-type]  # built from a mapping
 
 
 async def test_live_figures_count_trails_offers_and_tasks(memory: mica.Memory) -> None:

@@ -1,4 +1,4 @@
-"""Opening the sources that settings declare. An error names the file, table, key, value and remedy."""
+"""Creating the sources that the settings declare. Errors name the file, table, key, value and remedy."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def open_declared(
     variables: Mapping[str, Secret],
     file: Path | None = None,
 ) -> list[DeclaredSource]:
-    """The sources that tables declare, in their order; nothing is connected to yet. Raises InvalidSettings."""
+    """Create the declared sources in order, without connecting to any. Raises InvalidSettings."""
     around = Around(pool, folder, variables)
     servers: dict[str, PostgresPool] = {}
     found = []
-    for name, given in tables.items():
-        table = parse(name, given, file=file)
+    for name, settings in tables.items():
+        table = parse(name, settings, file=file)
         try:
             check_name(name)
             found.append(_opened(name, table, around, servers))
@@ -54,21 +54,21 @@ def open_declared(
 
 
 def open_live(name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> MemorySource:
-    """A source for a live object, without one yet. Raises InvalidSettings and ValueError."""
+    """Create a source for a live object that is set later. Raises InvalidSettings and ValueError."""
     parsed = parse(name, {"driver": "memory", **table})
     assert isinstance(parsed, MemoryTable)
     return MemorySource(name, parsed, Around(pool, folder))
 
 
 def parse(name: str, given: Mapping[str, object], *, file: Path | None = None) -> Table:
-    """The parsed table of a driver. Raises InvalidSettings."""
+    """Parse a `[sources.NAME]` table into the settings of its driver. Raises InvalidSettings."""
     where = _where(name, file)
     driver = given.get("driver")
     if driver not in TABLES:
         near = get_close_matches(str(driver), TABLES, n=1)
-        said = "has no driver" if driver is None else f"driver = {driver!r} is not known"
+        problem = "has no driver" if driver is None else f"driver = {driver!r} is not known"
         meant = f'; did you mean "{near[0]}"?' if near else f"; use one of {', '.join(TABLES)}"
-        raise InvalidSettings(f"{where}: {said}{meant}")
+        raise InvalidSettings(f"{where}: {problem}{meant}")
     try:
         return cast(Table, msgspec.convert(dict(given), Table, dec_hook=_as_secret))
     except msgspec.ValidationError as error:
@@ -98,7 +98,7 @@ def _opened(name: str, table: Table, around: Around, servers: dict[str, Postgres
 
 
 def _as_secret(kind: type, value: object) -> object:
-    """A `Secret` for an address that may contain a password, so that nothing shows it."""
+    """Convert to `Secret` where the settings type asks for one, so that the value is never shown."""
     if kind is not Secret:
         return value
     if not isinstance(value, str):
@@ -111,7 +111,7 @@ def _where(name: str, file: Path | None) -> str:
 
 
 def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | None:
-    """The address of the server; None when its variable is not set."""
+    """Return the address of the server; None if its variable is not set. Raises ValueError for an invalid one."""
     if (table.dsn is None) == (table.dsn_env is None):
         raise ValueError('give dsn_env = "NAME" of a variable, or dsn = "postgresql://…", one of the two')
     found = table.dsn or variables.get(table.dsn_env or "")
@@ -125,7 +125,7 @@ def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | 
 
 
 def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table: type[msgspec.Struct]) -> str:
-    """A sentence about an invalid key, its value, and what to write."""
+    """Describe an invalid key, its value, and what to write instead."""
     reason, _, at = str(error).partition(" - at `$")
     keys = re.findall(r"\w+", at.rstrip("`"))
     if unknown := re.search(r"unknown field `(.*)`", reason):
@@ -138,8 +138,8 @@ def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table
     value: object = given
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else value
-    said = "…" if keys and keys[0].startswith(SECRET) else without_password(f"{value!r:.{VALUE_CHARACTERS_MAX}}")
-    return f"{'.'.join(keys)} = {said} cannot be used ({reason}); give {_wanted(table, keys)}"
+    shown = "…" if keys and keys[0].startswith(SECRET) else without_password(f"{value!r:.{VALUE_CHARACTERS_MAX}}")
+    return f"{'.'.join(keys)} = {shown} cannot be used ({reason}); give {_wanted(table, keys)}"
 
 
 def _fields(table: type[msgspec.Struct], keys: list[str]) -> list[str]:
@@ -151,7 +151,7 @@ def _fields(table: type[msgspec.Struct], keys: list[str]) -> list[str]:
 
 
 def _wanted(table: type[msgspec.Struct], keys: list[str]) -> str:
-    """A description of the values that a key takes."""
+    """Describe the values that a key accepts."""
     kind: object = table
     for key in keys:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Rows of JSON documents: selected by a JSONPath, each with its location."""
+"""Selecting rows from JSON documents by JSONPath; each row has its location in the document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Selector = Annotated[str, msgspec.Meta(pattern=r"^\$", description='a JSONPath t
 
 
 class DocumentRow(NamedTuple):
-    """One row of a document: its name, its location and its columns."""
+    """One row of a document: its key or index as `name`, its JSONPath as `path`, and its columns."""
 
     name: str
     path: str
@@ -29,7 +29,7 @@ class DocumentRow(NamedTuple):
 
 
 class JsonDocument:
-    """The rows of a document, in order, indexed by the columns of a source's conditions."""
+    """The rows of a document in order, with an index on the columns that a source filters by."""
 
     def __init__(self, root: object, parts: Sequence[DocumentRow], *, missing: tuple[str, ...] = ()) -> None:
         self.missing = missing
@@ -38,16 +38,16 @@ class JsonDocument:
         self._index: tuple[tuple[str, ...], dict[tuple[str, ...], list[DocumentRow]]] | None = None
 
     def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
-        """The rows whose columns have the wanted values; all rows without conditions."""
+        """Return the rows whose columns have the wanted values; all rows if `wanted` is empty."""
         parts = self._parts
         if wanted:
             columns = tuple(wanted)
             if self._index is None or self._index[0] != columns:
-                self._index = columns, self._by(columns, concept)
+                self._index = columns, self._index_by(columns, concept)
             parts = self._index[1].get(tuple(wanted.values()), [])
         return [SourceRecord(part.columns, concept, name=part.name, path=part.path, root=self._root) for part in parts]
 
-    def _by(self, columns: tuple[str, ...], concept: Concept) -> dict[tuple[str, ...], list[DocumentRow]]:
+    def _index_by(self, columns: tuple[str, ...], concept: Concept) -> dict[tuple[str, ...], list[DocumentRow]]:
         found: dict[tuple[str, ...], list[DocumentRow]] = {}
         for part in self._parts:
             row = SourceRecord(part.columns, concept, name=part.name, root=self._root)
@@ -61,7 +61,11 @@ class JsonDocument:
 
 
 class Selecting:
-    """Selects rows of a document: the matches of a JSONPath, else the entries of a list, else the whole document."""
+    """Splits a document into rows.
+
+    The rows are the matches of the JSONPath `select`. Without one, they are the entries of a list, or the whole
+    document as a single row.
+    """
 
     def __init__(self, source: str, select: str | None) -> None:
         self._source = source
@@ -69,7 +73,7 @@ class Selecting:
         self._path: JSONPath | CompoundJSONPath | None = None
 
     def of(self, root: object, *, missing: tuple[str, ...] = ()) -> JsonDocument:
-        """The document with its rows. Raises SourceFailed if the path is invalid."""
+        """Split a document into rows. Raises SourceFailed if the JSONPath is invalid or its library is missing."""
         if self._select is None:
             entries = enumerate(root) if isinstance(root, list) else [("", root)]
             parts = [
@@ -101,5 +105,5 @@ class Selecting:
 
 
 def columns_of(value: object) -> object:
-    """The columns of a row; a single value is its only column."""
+    """Return the columns of a row; a value that is no mapping becomes the column `value`."""
     return value if isinstance(value, Mapping) else {"value": value}

@@ -1,4 +1,4 @@
-"""HTTP servers as sources: one GET with a bounded answer, without redirects to another host."""
+"""HTTP servers as sources: one GET request with a limited answer size, without redirects to another host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BYTES_MAX = 1_000_000  # of one answer
 CONNECTIONS_MAX = 4
 REDIRECTS_MAX = 3
-NOTHING_KNOWN = (404, 410)  # the statuses of a resource that does not exist
+NOTHING_KNOWN = (404, 410)  # status codes of a resource that does not exist: the source has no statements
 
 Address = Annotated[
     str, About(pattern=r"^https?://", description='an address, as in "https://host/judgments/{id}", or with ?id={id}')
@@ -45,7 +45,7 @@ HeaderVariables = Annotated[dict[str, str], About(description="a table of header
 
 
 class HttpTable(SourceTable, frozen=True, kw_only=True, tag="http"):
-    """A resource of a server, read by GET."""
+    """The settings of a source that reads a resource of an HTTP server."""
 
     url: Address
     select: Selector | None = None
@@ -57,7 +57,7 @@ class HttpTable(SourceTable, frozen=True, kw_only=True, tag="http"):
 
 
 class HttpSource(DeclaredSource):
-    """A server with one address for each concept."""
+    """A source that sends one GET request to an HTTP server for each question."""
 
     driver = "http"
     needs = "httpx2"
@@ -81,21 +81,23 @@ class HttpSource(DeclaredSource):
             url = self._url.of(concept)
         except ValueError as error:
             raise SourceFailed(self.name, f"{error}; narrow `concepts` of [sources.{self.name}]") from error
-        held = await self._got(url)
-        if held is None:
+        body = await self._fetch_body(url)
+        if body is None:
             return MappedRows((), ())
-        return await self.blocking(lambda: self._map(held, concept, now))
+        return await self.blocking(lambda: self._map(body, concept, now))
 
-    def _map(self, held: bytes, concept: Concept, now: datetime) -> MappedRows:
+    def _map(self, body: bytes, concept: Concept, now: datetime) -> MappedRows:
         kind = self.table.format
         try:
-            root = {"key": str(concept), "text": held.decode()} if kind == "text" else msgspec.json.decode(held)
+            root = {"key": str(concept), "text": body.decode()} if kind == "text" else msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SourceFailed(self.name, f"{self.place} answers with what is not {kind} in UTF-8: {error}") from error
+            raise SourceFailed(
+                self.name, f"{self.place} answers with a body that is not {kind} in UTF-8: {error}"
+            ) from error
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
-    async def _got(self, url: str) -> bytes | None:
-        """The body at an address; None when there is none. Raises SourceFailed."""
+    async def _fetch_body(self, url: str) -> bytes | None:
+        """Fetch the body at an address; None if there is no such resource. Raises SourceFailed."""
         client = await self._connected()
         with self._translated():
             for _ in range(REDIRECTS_MAX + 1):
@@ -117,7 +119,7 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate errors of the client. Their texts may contain our headers, so none is shown."""
+        """Translate the client's errors to ours, without their texts, which may contain our headers."""
         import httpx2
 
         try:
@@ -147,21 +149,21 @@ class HttpSource(DeclaredSource):
             raise SourceFailed(self.name, f"{self.place} answers {response.status_code}; {remedy}")
         if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
             raise SourceFailed(self.name, f"{self.place} answers in {encoding}, though plain bytes were asked for")
-        held = bytearray()
+        body = bytearray()
         async for chunk in response.aiter_raw():
-            held += chunk
-            if len(held) > self.table.bytes_max:
+            body += chunk
+            if len(body) > self.table.bytes_max:
                 raise SourceFailed(
                     self.name, f"{self.place} answers with more than bytes_max = {self.table.bytes_max:,}; ask for less"
                 )
-        return bytes(held)
+        return bytes(body)
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
         sent = {f"header {each}": f"from ${variable}" for each, variable in self.table.headers_env.items()}
         return self.preview(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
 
     async def check(self) -> str:
-        """Whether the host answers at all; the status depends on the concept."""
+        """Request the root page of the host and report its status. Any status counts as an answer."""
         parts = urlsplit(self.table.url)
         client = await self._connected()
         with self._translated():
@@ -178,10 +180,10 @@ class HttpSource(DeclaredSource):
 
 
 class UrlAsking:
-    """An address with parts of a concept in its path or query, each of them quoted."""
+    """A URL template with parts of a concept in its path or query, each percent-encoded."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError if a concept or a password could change the host."""
+        """Raises ValueError if a concept could change the host, or if the URL contains a user or password."""
         parts = urlsplit(text)
         if "{" in parts.netloc or not parts.hostname:
             raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name its host")
@@ -191,34 +193,39 @@ class UrlAsking:
         self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may contain a key
 
     def of(self, concept: Concept) -> str:
-        """The address for one concept. Raises ValueError for a part that would leave its path."""
+        """Return the URL for a concept. Raises ValueError for a part `.` or `..`, which would change the path."""
         for name in self._asking.names:
             if (part := parts_of(concept)[name]) in {".", ".."}:
                 raise ValueError(f"{part!r} cannot be part of an address")
         return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
 
     def shown(self, concept: Concept) -> str:
-        """The address to show: of the query only the concept's part, because the rest may be a key."""
+        """Return the URL for display. Query values without a part of the concept are hidden: they may be keys."""
         address, _, query = self.of(concept).partition("?")
         declared = self._asking.text.partition("?")[2]
         pairs = zip(declared.split("&"), query.split("&"), strict=True)  # the concept's parts are quoted
-        told = [redact(filled) if "{" in each else f"{each.partition('=')[0]}=…" for each, filled in pairs if each]
-        return f"{address}?{'&'.join(told)}" if told else address
+        visible = [redact(filled) if "{" in each else f"{each.partition('=')[0]}=…" for each, filled in pairs if each]
+        return f"{address}?{'&'.join(visible)}" if visible else address
 
 
-def headers(given: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
-    """The headers of a table, with the values of its variables. Raises ValueError for an invalid header."""
-    found = dict(given) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
+def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
+    """Combine headers with fixed values and headers whose values are in variables.
+
+    Headers whose variable is not set are left out. Raises ValueError for an invalid header.
+    """
+    found = dict(fixed) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
     for name, value in found.items():
         if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
-            raise ValueError(f"headers: {name!r:.60} is no name of a header")
+            raise ValueError(f"headers: {name!r:.60} is not a valid header name")
         if not (value.isascii() and value.isprintable()):
-            raise ValueError(f"header {name!r} has a value with characters that no header takes; see its variable")
+            raise ValueError(
+                f"header {name!r} has a value with characters that are not allowed in a header; see its variable"
+            )
     return {name: Secret(value) for name, value in found.items()}
 
 
 def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
-    """An HTTP client without redirects, and without proxies or keys of the environment."""
+    """Create an HTTP client that follows no redirects and ignores proxies and credentials of the environment."""
     import httpx2
 
     return httpx2.AsyncClient(

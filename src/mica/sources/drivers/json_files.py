@@ -1,4 +1,4 @@
-"""JSON files as sources: one document, or one per line, read in threads and cached until they change."""
+"""JSON files as sources: one document per file or one per line, read in threads and cached until the file changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mica.sources.protocol import RANK_FILE, Concept
 
 DOCUMENT_BYTES_MAX = 1_000_000  # decoding it blocks the interpreter for about 10 ms; a table may allow more
 LINES_BYTES_MAX = 4_000_000  # other threads run between two lines
-SETTLED_NS = 2_000_000_000  # a file changed more recently may change again within one tick of a coarse clock
+SETTLED_NS = 2_000_000_000  # a file changed more recently may change again without getting a new modification time
 DOCUMENTS_MAX = 16  # cached by one source whose path depends on the concept
 NAME_CHARACTERS_MAX = 200  # of a part of a concept in a path; file systems take 255 bytes
 
@@ -40,7 +40,7 @@ Bytes = Annotated[int, About(ge=1, le=1_000_000_000, description="a number of by
 
 
 class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
-    """One document in a file."""
+    """The settings of a source that reads one JSON document."""
 
     path: FilePath
     select: Selector | None = None
@@ -49,7 +49,10 @@ class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
 
 
 class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
-    """A file with one document per line, the latest last. Of a long file only the end is read."""
+    """The settings of a source that reads a file with one JSON document per line, the latest last.
+
+    Of a long file only the end is read.
+    """
 
     path: FilePath
     where: Conditions = msgspec.field(default_factory=dict)
@@ -57,7 +60,7 @@ class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
 
 
 class _Version(NamedTuple):
-    """The identity and state of a file, to notice changes."""
+    """The identity and state of a file, by which a change is noticed."""
 
     device: int
     inode: int
@@ -66,7 +69,7 @@ class _Version(NamedTuple):
 
 
 class FileSource(DeclaredSource):
-    """A file that is read again when it has changed."""
+    """A source that reads a JSON file, and reads it again when it has changed."""
 
     rank = RANK_FILE
     table: JsonTable | JsonLinesTable
@@ -74,22 +77,23 @@ class FileSource(DeclaredSource):
     def __init__(self, name: str, table: JsonTable | JsonLinesTable, around: Around) -> None:
         super().__init__(name, table, around)
         self._path = QueryTemplate(str(around.folder / Path(table.path).expanduser()))
-        self._only = None if self._path.fixed is None else Path(self._path.fixed)  # the same for all concepts
+        self._only = None if self._path.fixed is None else Path(self._path.fixed)  # set if all concepts share one file
         self._where = Where(table.where)
         self._known: OrderedDict[Path, tuple[_Version, JsonDocument]] = OrderedDict()
 
     @abstractmethod
-    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
-        """The rows in these bytes, which follow `skipped` bytes of the file. Raises SourceFailed."""
+    def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
+        """Parse the bytes of a file, of which the first `skipped` were not read, into rows. Raises SourceFailed."""
 
     @property
     def place(self) -> str:
         return self.table.path
 
     async def version_of(self, concept: Concept) -> str:
-        """The version of a concept's file, from its metadata alone.
+        """Return the version of a concept's file, from its metadata alone.
 
-        What changed just now is never the same twice: it may change once more without a trace.
+        For a recently changed file every call returns another version, because it could change again without a new
+        modification time.
         """
         return await self.blocking(lambda: self._version_of(concept))
 
@@ -116,7 +120,7 @@ class FileSource(DeclaredSource):
         return self.map_document(document, concept, wanted, now=now, at=min(changed_at, now), where=f"{path}#")
 
     def _file(self, concept: Concept) -> Path:
-        """The file for a concept. Raises SourceFailed if a part of it could leave the folder."""
+        """Return the file for a concept. Raises SourceFailed if a part of the concept could lead to another folder."""
         if self._only is not None:
             return self._only
         for name in self._path.names:
@@ -129,12 +133,12 @@ class FileSource(DeclaredSource):
         return Path(self._path.of(concept))
 
     def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
-        """The document of a file; None where the concept has no file. Raises SourceFailed."""
+        """Read and parse a file, or take it from the cache; None if the concept has no file. Raises SourceFailed."""
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
         except FileNotFoundError as error:
             if self._only is None:
-                return None  # there is a file per concept, and none for this one
+                return None  # there is a file for each concept, but not for this concept
             raise SourceFailed(
                 self.name, f"there is no file {path}; correct `path`, or let its program make it"
             ) from error
@@ -143,7 +147,7 @@ class FileSource(DeclaredSource):
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
             os.close(opened)
-            raise SourceFailed(self.name, f"{path} is no file but a folder, pipe or device; give a file")
+            raise SourceFailed(self.name, f"{path} is not a file but a folder, pipe or device; give a file")
         with os.fdopen(opened, "rb") as file:
             version = _Version(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
             known = self._known.get(path)
@@ -158,10 +162,10 @@ class FileSource(DeclaredSource):
                 )
             file.seek(skipped)
             try:
-                held = file.read(self.table.bytes_max + 1)[: self.table.bytes_max]
+                content = file.read(self.table.bytes_max + 1)[: self.table.bytes_max]
             except OSError as error:
                 raise SourceFailed(self.name, f"{path} cannot be read: {error}") from error
-        read = version, self.parsed(path, held, skipped)
+        read = version, self.parsed(path, content, skipped)
         if time.time_ns() - version.changed_ns > SETTLED_NS:
             self._known[path] = read
             while len(self._known) > DOCUMENTS_MAX:
@@ -183,7 +187,7 @@ class FileSource(DeclaredSource):
 
 
 class JsonSource(FileSource):
-    """One document."""
+    """A source that reads one JSON document."""
 
     driver = "json"
     table: JsonTable
@@ -192,11 +196,11 @@ class JsonSource(FileSource):
         super().__init__(name, table, around)
         self._selecting = Selecting(name, table.select)
 
-    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
+    def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
         try:
-            root = msgspec.json.decode(held)
+            root = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SourceFailed(self.name, f"{path} is not JSON in UTF-8: {_why(held, error)}") from error
+            raise SourceFailed(self.name, f"{path} is not JSON in UTF-8: {_why(content, error)}") from error
         return self._selecting.of(root)
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
@@ -205,12 +209,12 @@ class JsonSource(FileSource):
 
 
 class JsonLinesSource(FileSource):
-    """One document per line, the latest first. Lines that are not JSON are skipped and reported."""
+    """A source that reads one JSON document per line, latest first. Invalid lines are skipped and reported."""
 
     driver = "jsonl"
 
-    def parsed(self, path: Path, held: bytes, skipped: int) -> JsonDocument:
-        lines = held.split(b"\n")
+    def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
+        lines = content.split(b"\n")
         missing: list[str] = []
         if skipped:
             lines[0] = b""  # probably the end of a longer line
@@ -233,12 +237,12 @@ class JsonLinesSource(FileSource):
         return JsonDocument(None, parts[::-1], missing=tuple(missing))
 
 
-def _why(held: bytes, error: Exception) -> str:
-    """Why bytes are not JSON, with what to do: another encoding, or a truncated document."""
+def _why(content: bytes, error: Exception) -> str:
+    """Explain why bytes are not JSON, with a remedy: they have another encoding, or the document is truncated."""
     try:
-        held.decode()
+        content.decode()
     except UnicodeDecodeError as other:
-        if other.end < len(held) or not other.reason.startswith("unexpected end"):
-            found = f"its byte {other.start + 1:,} is 0x{held[other.start]:02x}"
+        if other.end < len(content) or not other.reason.startswith("unexpected end"):
+            found = f"its byte {other.start + 1:,} is 0x{content[other.start]:02x}"
             return f"{found}; convert it, as `iconv -f latin1 -t utf-8` does"
     return f"{error}; is it being written?"

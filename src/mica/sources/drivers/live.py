@@ -21,21 +21,21 @@ from mica.sources.protocol import RANK_LIVE, Concept, Fragment
 
 R = TypeVar("R")
 
-LOOKS_MAX = 3  # attempts to read an object that changes meanwhile
-ROWS_MAX = 100_000  # read for one question, about 100 ms; more belong in a database
-ROW = ("key", "text")  # a mapping with one of these is a row by itself
+LOOKS_MAX = 3  # attempts to read an object that is changed while it is read
+ROWS_MAX = 100_000  # read for one question, which takes about 100 ms; more belong in a database
+ROW = ("key", "text")  # a mapping with one of these keys is a single row
 
 Conditions = Annotated[dict[str, str], About(description='columns and what they must equal, as in { id = "{id}" }')]
 
 
 class MemoryTable(SourceTable, frozen=True, kw_only=True, tag="memory"):
-    """A slot for an object that a program registers: `memory.sources.register(NAME, …)`."""
+    """The settings of an object that a program registers with `memory.sources.register(NAME, …)`."""
 
     where: Conditions = msgspec.field(default_factory=dict)
 
 
 class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
-    """A function of an installed module, called with the concept."""
+    """The settings of a source that calls a function of an installed module with the concept."""
 
     entry: Annotated[str, About(pattern=r"^[\w.]+:[\w.]+$", description='"module:function"')]
     arguments: Annotated[dict[str, object], About(description="a table of what else the function is given")] = (
@@ -45,7 +45,10 @@ class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
 
 
 class LiveSource(DeclaredSource):
-    """A live source. Calling, iterating and reading attributes may block, so they run in threads."""
+    """A source that reads an object or calls a function of this process.
+
+    Calling, iterating and reading attributes may block, so they run in threads.
+    """
 
     def __init__(self, name: str, table: MemoryTable | PythonTable, around: Around) -> None:
         super().__init__(name, table, around)
@@ -53,22 +56,22 @@ class LiveSource(DeclaredSource):
 
     @abstractmethod
     async def asking(self, concept: Concept) -> Callable[[], object]:
-        """The function that gives the object or the answer. Its errors are the application's own."""
+        """Return a function that returns the object to read. Errors of that function are the application's own."""
 
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         try:
             ask = await self.asking(concept)
-            if _is_async(getattr(ask, "func", ask)):  # calling it only makes a coroutine
-                said = ask()
+            if _is_async(getattr(ask, "func", ask)):  # calling it only creates a coroutine
+                answer = ask()
             else:
-                said = await self.blocking(lambda: self._looked(ask(), concept, now))
-                if isinstance(said, MappedRows):
-                    return said
-            if inspect.isawaitable(said):
-                said = await said
-            if isinstance(said, AsyncIterator):
-                said = await _first(said, self.declared.fragments_max + 1)
-            read = await self.blocking(lambda: self._looked(said, concept, now))
+                answer = await self.blocking(lambda: self._read_unless_async(ask(), concept, now))
+                if isinstance(answer, MappedRows):
+                    return answer
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if isinstance(answer, AsyncIterator):
+                answer = await _first_answers(answer, self.declared.fragments_max + 1)
+            read = await self.blocking(lambda: self._read_unless_async(answer, concept, now))
             if isinstance(read, MappedRows):
                 return read
             raise SourceFailed(self.name, f"{self.place} gave a {type(read).__name__} that gives another; give rows")
@@ -77,32 +80,32 @@ class LiveSource(DeclaredSource):
         except Exception as error:  # code of the application may raise anything
             raise SourceFailed(self.name, f"{self.place} raised {type(error).__name__}: {error}") from error
 
-    def _looked(self, said: object, concept: Concept, now: datetime) -> object:
-        """The rows of an object or an answer; an awaitable is returned as it is, for the loop."""
-        if inspect.isawaitable(said) or isinstance(said, AsyncIterator):
-            return said
-        looks = 1 if isinstance(said, Iterator) else LOOKS_MAX  # an iterator can be read only once
-        return _again(lambda: self._read(said, concept, now), looks=looks)
+    def _read_unless_async(self, answer: object, concept: Concept, now: datetime) -> object:
+        """Map the rows of an object to fragments; an awaitable is returned as it is, to be awaited on the loop."""
+        if inspect.isawaitable(answer) or isinstance(answer, AsyncIterator):
+            return answer
+        looks = 1 if isinstance(answer, Iterator) else LOOKS_MAX  # an iterator can be read only once
+        return _retry_changed(lambda: self._read(answer, concept, now), looks=looks)
 
-    def _read(self, said: object, concept: Concept, now: datetime) -> MappedRows:
+    def _read(self, answer: object, concept: Concept, now: datetime) -> MappedRows:
         most = self.declared.fragments_max
         wanted = self._where.of(concept)
-        rows = islice(_rows(said, concept, name=self.name, is_row=bool(self.mapping.given)), ROWS_MAX)
+        rows = islice(_rows(answer, concept, name=self.name, is_row=bool(self.mapping.given)), ROWS_MAX)
         fitting = (row for row in rows if isinstance(row, Fragment) or self._where.fits(row, wanted))
         taken = list(islice(fitting, most + 1))
-        whole = [msgspec.structs.replace(row, source=self.name) for row in taken[:most] if isinstance(row, Fragment)]
-        told = self.mapping.fragments(
+        ready = [msgspec.structs.replace(row, source=self.name) for row in taken[:most] if isinstance(row, Fragment)]
+        mapped = self.mapping.fragments(
             (row for row in taken[:most] if isinstance(row, SourceRecord)), now=now, where=f"{self.name}#"
         )
         more = (self.cut("rows"),) if len(taken) > most else ()
-        return MappedRows((*whole, *told.fragments), told.missing + more)
+        return MappedRows((*ready, *mapped.fragments), mapped.missing + more)
 
     async def close(self) -> None:
-        """Nothing is held but the application's object."""
+        """Do nothing: this source holds only the application's object."""
 
 
 class MemorySource(LiveSource):
-    """An object of this process, or a function, registered at run time."""
+    """A source that reads an object, or calls a function, that the program registered at run time."""
 
     driver = "memory"
     rank = RANK_LIVE
@@ -113,7 +116,7 @@ class MemorySource(LiveSource):
         self._things: tuple[object, ...] = ()  # empty, or the registered object, which may be None
 
     def hold(self, thing: object) -> None:
-        """Read this object from now on."""
+        """Set the object to read."""
         self._things = (thing,)
 
     @property
@@ -136,7 +139,7 @@ class MemorySource(LiveSource):
 
 
 class PythonSource(LiveSource):
-    """A function that the settings name."""
+    """A source that calls a function named in the settings."""
 
     driver = "python"
     table: PythonTable
@@ -169,14 +172,16 @@ class PythonSource(LiveSource):
                 f"entry = {self.table.entry!r} is not there ({error}); install its package, or correct the name",
             ) from error
         if not callable(found):
-            raise SourceFailed(self.name, f"entry = {self.table.entry!r} is no function but {type(found).__name__}")
+            raise SourceFailed(
+                self.name, f"entry = {self.table.entry!r} is not a function but a {type(found).__name__}"
+            )
         return found
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        told = {name: f"{name}={value}" for name, value in self.table.arguments.items()}
-        given = {name: redact(text).partition("=")[2] for name, text in told.items()}  # redacted by name
-        asks = f"{self.table.entry}({', '.join(['concept', *given])})"
-        return self.preview(asks, {"concept": str(concept), **given, **self._where.of(concept)})
+        labelled = {name: f"{name}={value}" for name, value in self.table.arguments.items()}
+        arguments = {name: redact(text).partition("=")[2] for name, text in labelled.items()}  # redacted by name
+        asks = f"{self.table.entry}({', '.join(['concept', *arguments])})"
+        return self.preview(asks, {"concept": str(concept), **arguments, **self._where.of(concept)})
 
     async def check(self) -> str:
         await self._loaded()
@@ -187,26 +192,26 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
-    """The rows of an object or an answer.
+def _rows(answer: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
+    """Yield the rows of an object, or of what a function returned.
 
-    A mapping or object is one row when it has a key or a text, or where the columns are mapped; else each entry of it
-    is a fact, under its name.
+    A mapping or object is a single row if it has a `key` or `text`, or if the settings map its columns. Otherwise each
+    of its entries is a row whose key is the entry's name.
     """
-    if said is None:
+    if answer is None:
         return
-    if isinstance(said, Fragment):
-        yield said
-    elif isinstance(said, str | int | float):
-        yield SourceRecord({"key": name, "text" if isinstance(said, str) else "value": said}, concept)
-    elif isinstance(said, Iterable) and not isinstance(said, Mapping):
-        for number, each in enumerate(said, start=1):
+    if isinstance(answer, Fragment):
+        yield answer
+    elif isinstance(answer, str | int | float):
+        yield SourceRecord({"key": name, "text" if isinstance(answer, str) else "value": answer}, concept)
+    elif isinstance(answer, Iterable) and not isinstance(answer, Mapping):
+        for number, each in enumerate(answer, start=1):
             for row in _rows(each, concept, name=name, is_row=True):
                 yield row._replace(name=str(number)) if isinstance(row, SourceRecord) else row
     else:
-        columns = said if isinstance(said, Mapping) else _attributes(said)
+        columns = answer if isinstance(answer, Mapping) else _attributes(answer)
         if is_row or any(column in columns for column in ROW):
-            yield SourceRecord(said if is_row else columns, concept, root=columns)
+            yield SourceRecord(answer if is_row else columns, concept, root=columns)
             return
         for key, value in list(columns.items()):
             facts = {"key": key, **value} if isinstance(value, Mapping) else {"key": key, "value": value}
@@ -214,15 +219,15 @@ def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterato
 
 
 def _attributes(thing: object) -> Mapping[str, object]:
-    """The public attributes of an object."""
+    """Return the public attributes of an object that are not callable."""
     names = getattr(thing, "__struct_fields__", None) or getattr(thing, "__dict__", None) or dir(thing)
     public = (str(each) for each in list(names) if not str(each).startswith("_"))
     found = ((each, getattr(thing, each)) for each in public)
     return {each: value for each, value in found if not callable(value)}
 
 
-def _again(look: Callable[[], R], *, looks: int) -> R:
-    """Read an object again if it changed while it was read."""
+def _retry_changed(look: Callable[[], R], *, looks: int) -> R:
+    """Call `look` up to `looks` times, until it does not fail because the object changed while it was read."""
     for _ in range(looks - 1):
         try:
             return look()
@@ -231,7 +236,7 @@ def _again(look: Callable[[], R], *, looks: int) -> R:
     return look()
 
 
-async def _first(answers: AsyncIterator[object], most: int) -> list[object]:
+async def _first_answers(answers: AsyncIterator[object], most: int) -> list[object]:
     found: list[object] = []
     try:
         async for each in answers:

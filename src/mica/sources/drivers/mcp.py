@@ -1,4 +1,4 @@
-"""MCP servers as sources: a resource is read, or a tool called, through the official SDK."""
+"""MCP servers as sources: reads a resource or calls a tool, through the official SDK."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 BYTES_MAX = 1_000_000  # of one answer
 CONNECT_S = 20  # to start a server and connect, in the background; a question waits no longer than its own limit
-PAGES_MAX = 20  # of a server's list of tools
+PAGES_MAX = 20  # pages read of a server's list of tools
 
 
 class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
-    """A resource or a tool of a server that is started here (`command`) or runs elsewhere (`url`)."""
+    """The settings of a source that uses an MCP server, which mica starts (`command`) or connects to (`url`)."""
 
     command: (
         Annotated[tuple[str, ...], About(min_length=1, description='a program and its words, as in ["mica", "mcp"]')]
@@ -64,14 +64,14 @@ class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
 
 
 class McpSource(DeclaredSource):
-    """One session with a server, held open by its own task and reopened when it breaks."""
+    """A source that asks an MCP server, in one session that its own task keeps open and that is reopened when lost."""
 
     driver = "mcp"
     needs = "mcp.client"
     table: McpTable
 
     def __init__(self, name: str, table: McpTable, around: Around) -> None:
-        """Raises ValueError if the server, or the resource or tool, is ambiguous."""
+        """Raises ValueError unless the table names one server and one resource or tool, without a password in `url`."""
         super().__init__(name, table, around)
         if (table.command is None) == (table.url is None):
             raise ValueError('give command = ["program", …] or url = "https://…", one of the two')
@@ -114,18 +114,18 @@ class McpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch(self, concept: Concept) -> str:
-        """The answer of the server as text. Raises SourceFailed."""
+        """Return the answer of the server as text; reconnects once if the session was lost. Raises SourceFailed."""
         is_new = self._session is None
         while True:
             session = await self._opened()
             try:
                 return await self._answer(await asyncio.shield(session.client), concept)
-            except _Gone as error:
+            except _SessionEnded as error:
                 self._leave(session)
                 if is_new:
                     reason = f"{self.place} ended the connection ({error}); try it by hand"
                     raise SourceFailed(self.name, reason) from error
-                is_new = True  # it ended or restarted meanwhile: try once more, then report it
+                is_new = True  # the server ended or restarted meanwhile: try once more, then report it
 
     async def _answer(self, client: Client, concept: Concept) -> str:
         import anyio
@@ -142,32 +142,35 @@ class McpSource(DeclaredSource):
             called = await client.call_tool(self.table.tool or "", arguments)
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
-                raise _Gone(str(error)) from error
+                raise _SessionEnded(str(error)) from error
             raise SourceFailed(self.name, f"{self.place} refuses: {error}; see what it offers") from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise _Gone(type(error).__name__) from error
-        said = self._bounded([getattr(each, "text", None) for each in called.content], called.structured_content)
+            raise _SessionEnded(type(error).__name__) from error
+        text = self._bounded([getattr(each, "text", None) for each in called.content], called.structured_content)
         if called.is_error:
-            raise SourceFailed(self.name, f"the tool {self.table.tool!r} failed: {said[:300]}; see its arguments")
-        return said
+            raise SourceFailed(self.name, f"the tool {self.table.tool!r} failed: {text[:300]}; see its arguments")
+        return text
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
-        """Structured content if there is any, else the texts, within the limit."""
+        """Return structured content as JSON if there is any, else the texts. Raises SourceFailed if it is too long."""
         if isinstance(structured, dict) and list(structured) == ["result"]:
             structured = structured["result"]  # the SDK wraps a result that is not an object
-        said = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
+        text = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
         if texts and not any(texts) and structured is None:
             raise SourceFailed(self.name, f"{self.place} answers with pictures or bytes, and no text")
-        if len(said) > self.table.bytes_max:
+        if len(text) > self.table.bytes_max:
             raise SourceFailed(
                 self.name, f"{self.place} answers with more than bytes_max = {self.table.bytes_max:,}; ask for less"
             )
-        return said
+        return text
 
     # -- The session ----------------------------------------------------------------------------------------------
 
     async def _opened(self) -> McpConnection:
-        """The session, which may still be opening; opening continues without a waiter, for the next question."""
+        """Return the session, which may still be opening.
+
+        Opening continues in the background if the caller is cancelled, so that the next question can use it.
+        """
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
         await imported(self.pool, self.name, self.needs, extra="mcp")
@@ -177,11 +180,11 @@ class McpSource(DeclaredSource):
         return self._session
 
     async def _hold(self, session: McpConnection) -> None:
-        """Open a session, hold it and close it, all in one task, as the SDK requires."""
+        """Open a session, keep it open and close it, all in one task, as the SDK requires."""
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_S):
-                    client = await self._entered(held)
+                    client = await self._entered(stack)
                 session.client.set_result(client)
                 await session.is_over.wait()
         except Exception as error:  # noqa: BLE001  # the SDK raises any error of its transport, alone or in groups
@@ -195,27 +198,27 @@ class McpSource(DeclaredSource):
             if self._session is session:
                 self._session = None
 
-    async def _entered(self, held: AsyncExitStack) -> Client:
+    async def _entered(self, stack: AsyncExitStack) -> Client:
         from mcp.client import Client
         from mcp.client.stdio import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
         if self.table.command is not None:
             program, *words = self.table.command
-            handed = {name: self._variables[name].reveal() for name in self.table.env}
-            quiet = held.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-            parameters = StdioServerParameters(command=program, args=words, env=handed, cwd=self._folder)
+            environment = {name: self._variables[name].reveal() for name in self.table.env}
+            quiet = stack.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            parameters = StdioServerParameters(command=program, args=words, env=environment, cwd=self._folder)
             transport = stdio_client(parameters, errlog=quiet)
         else:
-            sending = await held.enter_async_context(made_client(self._headers, timeout_s=self.table.timeout_s))
+            sending = await stack.enter_async_context(made_client(self._headers, timeout_s=self.table.timeout_s))
             transport = streamable_http_client(self.table.url or "", http_client=sending)
-        client = await held.enter_async_context(Client(transport))
+        client = await stack.enter_async_context(Client(transport))
         if self.table.tool is not None:
             await self._check_tool(client, self.table.tool)
         return client
 
     async def _check_tool(self, client: Client, name: str) -> None:
-        """Raise SourceFailed if there is no such tool, or if it declares that it changes things."""
+        """Raise SourceFailed if there is no such tool, or if it is declared as not read-only."""
         offered: dict[str, Tool] = {}
         cursor: str | None = None
         for _ in range(PAGES_MAX):
@@ -232,14 +235,14 @@ class McpSource(DeclaredSource):
             raise SourceFailed(self.name, f"the tool {name!r} says that it changes things; name one that only reads")
 
     def _leave(self, session: McpConnection) -> None:
-        """Close a session; the next question opens another."""
+        """Begin to close a session; the next question opens another."""
         if self._session is session:
             self._session = None
         if session.task is not None:
             self._ending.add(session.task)
             session.task.add_done_callback(self._ending.discard)
             if not session.client.done():
-                session.task.cancel()  # only while it opens: later, a cancel would disturb its closing
+                session.task.cancel()  # only while it is opening: later, a cancel would disturb the closing
         session.is_over.set()
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
@@ -264,21 +267,21 @@ class McpSource(DeclaredSource):
 
 
 class McpConnection:
-    """A client that is open or opening, and the task that owns it."""
+    """A session that is open or opening: a future of its client, and the task that owns it."""
 
     def __init__(self) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self.client.add_done_callback(_heeded)
+        self.client.add_done_callback(_retrieve_exception)
         self.is_over = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
 
-class _Gone(Exception):
-    """The session is over."""
+class _SessionEnded(Exception):
+    """The session has ended."""
 
 
 def _parse_argument(value: object) -> object:
-    """An argument with its texts parsed as templates. Raises ValueError."""
+    """Replace all texts within an argument by templates. Raises ValueError for an invalid template."""
     if isinstance(value, str):
         return QueryTemplate(value)
     if isinstance(value, Mapping):
@@ -295,20 +298,20 @@ def _filled(value: object, concept: Concept) -> object:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error of a group."""
+    """Return the first error of an exception group, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _reason(error: BaseException) -> str:
-    """The type of an error; its text may contain headers and variables."""
+    """Describe an error by its type only, because its text may contain headers and variables."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return "there is no program of this name, or it may not be run"
     return type(error).__name__
 
 
-def _heeded(connected: asyncio.Future[Client]) -> None:
-    """Read the exception of a task that may have no waiter."""
+def _retrieve_exception(connected: asyncio.Future[Client]) -> None:
+    """Retrieve the exception of a future that may have no waiter, so that asyncio does not log it."""
     if not connected.cancelled():
         connected.exception()

@@ -1,4 +1,4 @@
-"""PostgreSQL databases as sources: one query in a read-only transaction, through a small pool that reconnects."""
+"""PostgreSQL databases as sources: one query in a read-only transaction, from a small pool that reconnects."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
     Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
 
-CONNECTIONS_MAX = 4  # to one server, for all its sources; many processes share its default of 100
+CONNECTIONS_MAX = 4  # to one server, for all its sources; many processes share the server's default of 100
 CONNECT_S = 10  # for a new connection, in the background; a question waits no longer than its own limit
-# Settings end with their transaction, but a session-level lock of a query would stay.
+# A rollback undoes settings, but a query may have taken a session-level lock, which would remain.
 FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
-END_S = 2  # for a server to confirm a cancel; then the connection is dropped
+END_S = 2  # how long a server may take to confirm a cancel; after that the connection is dropped
 SIZED = (str, bytes)  # column types that can be long
-ROWS_AT_ONCE = 64  # fetched at a time; their bytes are counted afterwards
-BYTES_MAX = 1_000_000  # of one answer; the time limit bounds a single row
+ROWS_AT_ONCE = 64  # fetched at a time; their size is checked after each batch
+BYTES_MAX = 1_000_000  # of one answer; a single row is limited only by the time limit
 
 
 class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
-    """A query to a server."""
+    """The settings of a source that runs a query on a PostgreSQL server."""
 
     query: Query
     parameters: Parameters | None = None
@@ -53,13 +53,13 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
 
 
 class PostgresPool:
-    """The pool of one address, shared by its sources and closed with the last of them."""
+    """The connection pool of one address, shared by all its sources and closed with the last of them."""
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn
         self._pool: Pool | None = None
         self._users = 0
-        self._called = f"mica {secrets.token_hex(8)}"  # the application name of its connections
+        self._application_name = f"mica {secrets.token_hex(8)}"  # the application name of its connections
         self._ending: set[asyncio.Task[None]] = set()
         self._unclaimed: set[asyncio.Future[Connection]] = set()  # connections being made without a waiter
         self.place = _place(dsn.reveal())
@@ -68,7 +68,7 @@ class PostgresPool:
         self._users += 1
 
     async def connection(self) -> Connection:
-        """A connection. Making one continues without a waiter, for the next question."""
+        """Acquire a connection. If the caller is cancelled, connecting continues in the background for the next one."""
         pool = await self._opened()
         if pool.get_idle_size():
             return await pool.acquire()  # one is idle, so this does not wait
@@ -78,7 +78,7 @@ class PostgresPool:
             return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
             self._unclaimed.add(acquiring)
-            acquiring.add_done_callback(self._not_needed)
+            acquiring.add_done_callback(self._release_unclaimed)
             raise
 
     async def _opened(self) -> Pool:
@@ -95,21 +95,21 @@ class PostgresPool:
                 connection_class=FirstRows,
                 reset=_nothing_to_reset,
                 timeout=CONNECT_S,
-                server_settings={"application_name": self._called},
+                server_settings={"application_name": self._application_name},
             )
             await pool  # does not connect yet
             self._pool = self._pool or pool
         return self._pool
 
-    def _not_needed(self, acquiring: asyncio.Future[Connection]) -> None:
+    def _release_unclaimed(self, acquiring: asyncio.Future[Connection]) -> None:
         if acquiring not in self._unclaimed:
-            return  # another waits for it
+            return  # another caller waits for it
         self._unclaimed.discard(acquiring)
         if not acquiring.cancelled() and acquiring.exception() is None:
             self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
-        """Release a connection in the background, once the server has ended its query."""
+        """Release a connection in the background, after its query has ended on the server."""
         self._in_the_background(self._release(connection))
 
     def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
@@ -118,7 +118,7 @@ class PostgresPool:
         ending.add_done_callback(self._ending.discard)
 
     async def _release(self, connection: Connection) -> None:
-        """End the query of a connection and return it to the pool."""
+        """Roll back a connection's transaction and return it to the pool; a connection that fails is discarded."""
         from mica.store.postgres.server import FAILURES, discard
 
         process = None
@@ -140,7 +140,10 @@ class PostgresPool:
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """Terminate a query that survived a cancel, which may come before it begins or be ignored by a function."""
+        """Terminate the server process of a query that a cancel did not stop.
+
+        A cancel has no effect if it arrives before the query begins, or if a function ignores it.
+        """
         import asyncpg
 
         from mica.store.postgres.server import FAILURES
@@ -150,7 +153,8 @@ class PostgresPool:
             try:
                 await other.execute(
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    f"WHERE pid = {process} AND application_name = '{self._called}'",  # a pooler invents process ids
+                    # The name is compared, too, because a pooler reports invented process ids.
+                    f"WHERE pid = {process} AND application_name = '{self._application_name}'",
                     timeout=END_S,
                 )
             finally:
@@ -158,7 +162,7 @@ class PostgresPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether every connection is in use."""
+        """Whether the pool has no idle connection and cannot open another."""
         pool = self._pool
         return pool is not None and pool.get_size() >= CONNECTIONS_MAX and not pool.get_idle_size()
 
@@ -177,11 +181,11 @@ class PostgresPool:
 
 
 async def _nothing_to_reset(_: object) -> None:
-    """The transaction was rolled back, and its locks are free."""
+    """Skip asyncpg's reset query: the transaction was rolled back and its locks were released."""
 
 
 class PostgresSource(DeclaredSource):
-    """A server that is only read: every query has a read-only transaction and a time limit on the server."""
+    """A source that queries a PostgreSQL server, with a read-only transaction and a time limit on the server."""
 
     driver = "postgres"
     needs = "asyncpg"
@@ -189,7 +193,7 @@ class PostgresSource(DeclaredSource):
     table: PostgresTable
 
     def __init__(self, name: str, table: PostgresTable, around: Around, *, server: PostgresPool | None) -> None:
-        """Without a server, every question fails because the variable with its address is not set."""
+        """`server` is None if the variable with its address is not set; then every question fails with that reason."""
         super().__init__(name, table, around)
         self._server = server
         self._parameters = parse_parameters(table.parameters)
@@ -212,11 +216,11 @@ class PostgresSource(DeclaredSource):
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         bound = [asking.of(concept) for asking in self._parameters]
         rows, missing = await self._fetch(self.table.query, bound)
-        told = self.mapping.fragments((SourceRecord(row, concept) for row in rows), now=now, where="row ")
-        return MappedRows(told.fragments, told.missing + missing)
+        mapped = self.mapping.fragments((SourceRecord(row, concept) for row in rows), now=now, where="row ")
+        return MappedRows(mapped.fragments, mapped.missing + missing)
 
     async def _fetch(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """The first rows, and sentences about rows that were left out. Raises SourceFailed."""
+        """Return the first rows, and the reasons why further rows were left out. Raises SourceFailed."""
         if self._is_closed:
             raise SourceFailed(self.name, "it is closed; open the memory again")
         server = self._server
@@ -257,7 +261,7 @@ class PostgresSource(DeclaredSource):
             return await self._fetched(connection, query, bound)
         except OUTDATED:
             self._kinds.pop(query, None)
-            await connection.reload_schema_state()  # of all connections; sends nothing
+            await connection.reload_schema_state()  # resets the caches of all connections; sends nothing
             raise
         finally:
             server.leave_behind(connection)
@@ -295,7 +299,7 @@ class PostgresSource(DeclaredSource):
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
 
     async def _is_changed(self, server: PostgresPool, query: str, known: Sequence[str]) -> bool:
-        """Whether the types of a query's parameters have changed. The query is not run."""
+        """Return whether the types of a query's parameters have changed, without running the query."""
         connection = await server.connection()
         try:
             await self._begin(connection)
@@ -304,7 +308,7 @@ class PostgresSource(DeclaredSource):
             server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
-        """The current types of a query's parameters. If they changed, all connections prepare it again."""
+        """Return the current types of a query's parameters. If they changed, all connections prepare it again."""
         statement = await connection.prepare(query, name="")
         kinds = [each.name for each in statement.get_parameters()]
         if self._kinds.get(query, kinds) != kinds:
@@ -313,7 +317,7 @@ class PostgresSource(DeclaredSource):
         return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
-        """The texts converted to the types of the query's parameters. Raises SourceFailed."""
+        """Convert texts to the types of the query's parameters. Raises SourceFailed."""
         if self.table.parameters is None and not wanted:
             return []
         if len(wanted) != len(bound):
@@ -334,27 +338,27 @@ class PostgresSource(DeclaredSource):
         return values
 
     def _describe(self, error: BaseException) -> str:
-        """A sentence for PostgreSQL's error, with what to do. Of the address it has only host and database."""
+        """Explain a PostgreSQL error and its remedy. Of the address, only host and database are shown."""
         import asyncpg
 
-        said = str(error).partition("\n")[0] or type(error).__name__
+        message = str(error).partition("\n")[0] or type(error).__name__
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-            return f"the query does more than read, and PostgreSQL refused it ({said}); give one SELECT"
+            return f"the query does more than read, and PostgreSQL refused it ({message}); give one SELECT"
         if isinstance(error, asyncpg.QueryCanceledError):
             return f"the query took longer than timeout_s = {self.table.timeout_s:g}; add an index, or ask for less"
         if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidPasswordError):
-            return f"{self.place} refuses the user ({said}); check the address in dsn_env or dsn"
+            return f"{self.place} refuses the user ({message}); check the address in dsn_env or dsn"
         if isinstance(error, asyncpg.InsufficientPrivilegeError):
-            return f"{self.place}: {said}; grant SELECT to its user"
+            return f"{self.place}: {message}; grant SELECT to its user"
         if isinstance(error, asyncpg.DataError):
-            return f"a parameter does not fit the query: {said}; cast it, as in $1::text"
+            return f"a parameter does not fit the query: {message}; cast it, as in $1::text"
         if isinstance(
             error, asyncpg.CannotConnectNowError | asyncpg.TooManyConnectionsError | OSError | asyncpg.InterfaceError
         ):
             return f"{self.place} does not answer ({type(error).__name__}); is it running?"
         if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.OperatorInterventionError):
-            return f"{self.place} ended the connection ({said}); is it restarting?"
-        return f"PostgreSQL refuses the query: {said}; try it with psql"
+            return f"{self.place} ended the connection ({message}); is it restarting?"
+        return f"PostgreSQL refuses the query: {message}; try it with psql"
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
         bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
@@ -373,16 +377,16 @@ class PostgresSource(DeclaredSource):
         self._is_closed = True
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text):  # int() would accept 1_000 and digits of every script
         raise ValueError(text)
     return int(text)
 
 
 _NUMBERS: dict[str, Callable[[str], object]] = {
-    "int2": _whole,
-    "int4": _whole,
-    "int8": _whole,
+    "int2": _parse_integer,
+    "int4": _parse_integer,
+    "int8": _parse_integer,
     "float4": float,
     "float8": float,
     "numeric": Decimal,
@@ -390,7 +394,7 @@ _NUMBERS: dict[str, Callable[[str], object]] = {
 
 
 def _place(dsn: str) -> str:
-    """Host and database of an address. Other parts may contain passwords."""
+    """Return host and database of an address; other parts may contain passwords."""
     try:
         parts = urlsplit(dsn)
         host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]

@@ -1,4 +1,4 @@
-"""Mapping rows to fragments, by templates such as `{verdict}: {reasoning}`."""
+"""Mapping rows to fragments with templates such as `{verdict}: {reasoning}`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mica.errors import InvalidInput
 from mica.sources.protocol import KEY_CHARACTERS_MAX, PHI_INV, Concept, Fragment, Value, is_value
 
 TEXT_CHARACTERS_MAX = 2_000  # about 500 tokens, ten times what a fragment should cost; a longer text is cut
-REFERENCES_MAX = 8  # in a chain of `$ref`; a longer chain is probably a circle
-UNSTATED_CONFIDENCE = PHI_INV  # of a source that states none: the cap of a single source
+REFERENCES_MAX = 8  # in a chain of `$ref`; a longer chain is probably circular
+UNSTATED_CONFIDENCE = PHI_INV  # of a row without a confidence: the highest confidence shown for a single source
 SECONDS_MAX = 100_000_000_000  # a larger number is in milliseconds: this is the year 5138
-ROWS_TOLD_MAX = 3  # unusable rows that are reported one by one
+ROWS_TOLD_MAX = 3  # unusable rows that are reported individually; others are counted
 
 LONG_NUMBER = "a value is a number of more than 300 digits, which no other can be compared with; make a text of it"
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a place that is not a column, or a path into one
+_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a placeholder that is not a column, or a path into a column
 
 
 class MissingColumn:
-    """There is no such column."""
+    """The type of `NOTHING`, which stands for the value of a column that a row does not have."""
 
 
 NOTHING = MissingColumn()
@@ -35,16 +35,16 @@ _PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, Missin
 
 
 class Unusable(ValueError):
-    """A row that cannot become a fragment, and why."""
+    """Raised for a row that cannot become a fragment, with the reason."""
 
 
 class Template:
-    """A text with places in braces. A template of a single place keeps the type of its value."""
+    """A text with placeholders in braces. A template that is a single placeholder keeps the type of its value."""
 
     def __init__(self, text: str) -> None:
         """Raises ValueError for unbalanced braces."""
         self.text = text
-        self._parts: list[tuple[bool, str]] = []  # whether it is a place, and its name or the text
+        self._parts: list[tuple[bool, str]] = []  # whether the part is a placeholder, and its name or text
         at = 0
         for found in _PLACE.finditer(text):
             self._add(text[at : found.start()])
@@ -52,15 +52,17 @@ class Template:
             if found[0] in {"{{", "}}"}:
                 self._add(found[0][0])
             elif found[1] is None:
-                raise ValueError(f"{found[0]!r} at character {found.start() + 1} stands alone; write it twice")
+                raise ValueError(
+                    f"{found[0]!r} at character {found.start() + 1} is unpaired; write it twice for a literal brace"
+                )
             elif not found[1].strip():
                 raise ValueError(f"{{}} at character {found.start() + 1} names nothing; write {{column}}")
             else:
                 self._parts.append((True, found[1].strip()))
         self._add(text[at:])
         is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
-        self.column = self._parts[0][1] if is_column else None  # if the template is a single column
-        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # without places
+        self.column = self._parts[0][1] if is_column else None  # set if the template is a single column
+        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # set if it has no placeholders
 
     def _add(self, text: str) -> None:
         if text:
@@ -68,24 +70,24 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the places, in order."""
+        """The names of the placeholders, in order."""
         return tuple(name for is_place, name in self._parts if is_place)
 
     def filled(self, row: SourceRecord) -> object:
-        """The text filled from a row; NOTHING if the row lacks a column."""
+        """Fill the placeholders from a row; NOTHING if the row lacks a column."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
-        said = []
+        texts = []
         for is_place, part in self._parts:
             found = row.look(part) if is_place else part
             if found is NOTHING:
                 return NOTHING
-            said.append(as_text(found))
-        return "".join(said)
+            texts.append(as_text(found))
+        return "".join(texts)
 
 
 class SourceRecord(NamedTuple):
-    """One row of a source, with everything that templates may name."""
+    """One row of a source, with everything that template placeholders can refer to."""
 
     columns: object  # a mapping, or an object with attributes
     concept: Concept
@@ -94,24 +96,30 @@ class SourceRecord(NamedTuple):
     root: object = None  # the document that `$ref` points into
 
     def look(self, path: str) -> object:
-        """The value of a place: `concept.id`, `@name`, a column, or a path into one (`state.fatigue`, `tags.0`)."""
+        """Return the value of a placeholder; NOTHING if the row lacks it.
+
+        A placeholder is `concept.id`, `@name`, a column, or a path into a column (`state.fatigue`, `tags.0`).
+        """
         if path == "concept":
             return str(self.concept)
         if path in {"concept.domain", "concept.type", "concept.id"}:
             return getattr(self.concept, path.partition(".")[2])
         if path == "@name":
             return self.name
-        here = self._followed(self.columns)
+        here = self._resolve(self.columns)
         if isinstance(here, Mapping) and path in here:
-            return self._followed(here[path])
+            return self._resolve(here[path])
         for step in path.split("."):
-            here = self._followed(_step(here, step))
+            here = self._resolve(_step(here, step))
             if here is NOTHING:
                 return NOTHING
         return here
 
-    def _followed(self, value: object) -> object:
-        """The target of a `$ref` in the same document. Raises Unusable for a circle and for other documents."""
+    def _resolve(self, value: object) -> object:
+        """Follow a `$ref` within the same document; other values are returned as they are.
+
+        Raises Unusable for a circular reference or one to another document.
+        """
         if type(value) in _PLAIN or (type(value) is dict and "$ref" not in value):
             return value  # nearly always; testing for a Mapping is slow
         seen: list[str] = []
@@ -142,7 +150,7 @@ Moment = Annotated[str, msgspec.Meta(description='a column with a time, as in "{
 
 
 class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The templates of a fragment's fields. The default of a field is the column of its name."""
+    """The templates for the fields of a fragment. By default, a field is the column with the same name."""
 
     key: Templated = "{key}"
     text: Templated = "{text}"
@@ -161,7 +169,7 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class MappedRows(NamedTuple):
-    """The fragments of a source, and sentences about rows that were unusable or cut."""
+    """The fragments made from rows, and messages about rows that were unusable or left out."""
 
     fragments: tuple[Fragment, ...]
     missing: tuple[str, ...]
@@ -182,17 +190,20 @@ class RowMapping:
     def fragments(
         self, rows: Iterable[SourceRecord], *, now: datetime, at: datetime | None = None, where: str = ""
     ) -> MappedRows:
-        """The rows as fragments, in order; unusable rows are reported. `where` is the prefix of locators."""
-        said: list[Fragment] = []
-        wrong: list[str] = []
+        """Map rows to fragments, in order; unusable rows are reported in `missing`.
+
+        `at` is the time of rows that have none (default: `now`), and `where` is the prefix of locators.
+        """
+        mapped: list[Fragment] = []
+        unusable: list[str] = []
         for number, row in enumerate(rows, start=1):
             place = f"{where}{row.path or row.name or number}"
             try:
-                said.append(self._fragment(row, now=now, at=at, place=place))
+                mapped.append(self._fragment(row, now=now, at=at, place=place))
             except (Unusable, InvalidInput) as error:
-                wrong.append(f"{place}: {error}")
-        more = f", and {len(wrong) - ROWS_TOLD_MAX} more" if len(wrong) > ROWS_TOLD_MAX else ""
-        return MappedRows(tuple(said), (f"{'; '.join(wrong[:ROWS_TOLD_MAX])}{more}",) if wrong else ())
+                unusable.append(f"{place}: {error}")
+        more = f", and {len(unusable) - ROWS_TOLD_MAX} more" if len(unusable) > ROWS_TOLD_MAX else ""
+        return MappedRows(tuple(mapped), (f"{'; '.join(unusable[:ROWS_TOLD_MAX])}{more}",) if unusable else ())
 
     def _fragment(self, row: SourceRecord, *, now: datetime, at: datetime | None, place: str) -> Fragment:
         found = self._filled("key", row)
@@ -222,7 +233,10 @@ class RowMapping:
         )
 
     def _filled(self, name: str, row: SourceRecord) -> object:
-        """The value of a field in a row. Raises Unusable if a named column is missing."""
+        """Return the value of a fragment field for a row; NOTHING if the row lacks the default column.
+
+        Raises Unusable if the row lacks a column that the settings name.
+        """
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
             found = columns.get(column, NOTHING)
@@ -262,13 +276,13 @@ _MAPPED = ("key", "text", "value", "confidence", "at", "valid_from", "valid_unti
 _DEFAULTS = {name: f"{{{name}}}" for name in _MAPPED}
 
 
-def _template(name: str, given: object) -> object:
-    if not isinstance(given, str):
-        return given
+def _template(name: str, template: object) -> object:
+    if not isinstance(template, str):
+        return template
     try:
-        return Template(given)
+        return Template(template)
     except ValueError as error:
-        raise ValueError(f"{name} = {given!r}: {error}") from error
+        raise ValueError(f"{name} = {template!r}: {error}") from error
 
 
 def _columns(row: SourceRecord) -> str:
@@ -278,7 +292,7 @@ def _columns(row: SourceRecord) -> str:
 
 
 def as_text(value: object) -> str:
-    """A value as text to show."""
+    """Convert a value to text to show. Raises Unusable for bytes and for a value that JSON cannot encode."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
@@ -302,7 +316,7 @@ def as_text(value: object) -> str:
 
 
 def as_value(value: object) -> Value:
-    """A value for comparison. Raises Unusable for a number that is not finite."""
+    """Convert a value to one that can be compared. Raises Unusable for a number that is not finite or too long."""
     if type(value) is str:
         return _cut(as_text(value), TEXT_CHARACTERS_MAX)
     if value is NOTHING or value is None or isinstance(value, bool):
@@ -319,7 +333,7 @@ def as_value(value: object) -> Value:
 
 
 def as_time(value: object, name: str) -> datetime:
-    """A time in any form as an aware one; without a zone it is UTC. Raises Unusable."""
+    """Convert a time in any supported form to an aware one; without a zone it is taken as UTC. Raises Unusable."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
@@ -332,7 +346,7 @@ def as_time(value: object, name: str) -> datetime:
             return datetime(value.year, value.month, value.day, tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         pass
-    raise Unusable(f"{name} is {value!r}, which is no time; use ISO 8601, or seconds since 1970")
+    raise Unusable(f"{name} is {value!r}, which is not a time; use ISO 8601, or seconds since 1970")
 
 
 def _cut(text: str, characters_max: int) -> str:

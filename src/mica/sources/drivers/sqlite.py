@@ -21,8 +21,8 @@ from mica.sources.drivers.tables import About, Around, DeclaredSource, QueryTemp
 from mica.sources.protocol import RANK_DATABASE, Concept
 from mica.sources.threads import PER_SOURCE_MAX
 
-BUSY_MS = 50  # to wait for a writer; a reader of a file in WAL mode never waits
-STEPS = 1_000  # of SQLite's machine between two looks at the clock: some 20 µs
+BUSY_MS = 50  # how long to wait for a writer; a reader of a file in WAL mode never waits
+STEPS = 1_000  # instructions of SQLite's virtual machine between two checks of the time limit: some 20 µs
 CELL_BYTES_MAX = 1_000_000  # of one value; longer ones are content, not a statement
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 READING = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE})
@@ -37,12 +37,12 @@ DEFAULT_PARAMETERS = ("{id}",)
 
 
 def parse_parameters(parameters: tuple[str, ...] | None) -> list[QueryTemplate]:
-    """The parameters of a query; by default $1 is the id."""
+    """Parse the templates of a query's parameters; without any, $1 is the concept's id. Raises ValueError."""
     return [QueryTemplate(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
 
 
 class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
-    """A query to a file."""
+    """The settings of a source that queries a SQLite file."""
 
     path: Annotated[str, About(min_length=1, description="a file of SQLite")]
     query: Query
@@ -51,7 +51,7 @@ class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
 
 
 class SqliteSource(DeclaredSource):
-    """A file that is opened read-only; SQLite refuses everything but reading."""
+    """A source that queries a SQLite file, opened read-only; SQLite refuses everything but reading."""
 
     driver = "sqlite"
     rank = RANK_DATABASE
@@ -70,25 +70,25 @@ class SqliteSource(DeclaredSource):
 
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         bound = {str(number): asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
-        is_left = threading.Event()
+        is_cancelled = threading.Event()
         until = time.monotonic() + self.table.timeout_s
 
         def is_over() -> bool:
-            return is_left.is_set() or time.monotonic() > until
+            return is_cancelled.is_set() or time.monotonic() > until
 
         try:
             rows, missing = await self.blocking(lambda: self._rows(self.table.query, bound, is_over))
         finally:
-            is_left.set()  # a cancelled caller leaves no query behind
-        told = self.mapping.fragments(
+            is_cancelled.set()  # ends the query if the caller was cancelled
+        mapped = self.mapping.fragments(
             (SourceRecord(row, concept) for row in rows), now=now, where=f"{self._path.name}#row "
         )
-        return MappedRows(told.fragments, told.missing + missing)
+        return MappedRows(mapped.fragments, mapped.missing + missing)
 
     def _rows(
         self, query: str, bound: dict[str, str], is_over: Callable[[], bool]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """The first rows, and sentences about rows that were left out. Raises SourceFailed."""
+        """Return the first rows, and the reasons why further rows were left out. Raises SourceFailed."""
         most = self.declared.fragments_max
         rows: list[dict[str, object]] = []
         size_bytes = 0
@@ -110,7 +110,7 @@ class SqliteSource(DeclaredSource):
 
     @contextmanager
     def _cursor(self, is_over: Callable[[], bool]) -> Iterator[apsw.Cursor]:
-        """A cursor of an exclusive connection; its query ends when `is_over` returns True."""
+        """Yield a cursor of a connection that no other call uses; its query ends when `is_over` returns True."""
         key, connection = self._connection()
         connection.set_progress_handler(is_over, STEPS)
         cursor = connection.cursor()
@@ -125,7 +125,7 @@ class SqliteSource(DeclaredSource):
                 self._idle.append((key, connection))
 
     def _connection(self) -> tuple[tuple[int, int], apsw.Connection]:
-        """A connection to the current file, with the identity of that file."""
+        """Return a connection to the current file, with the device and inode of that file."""
         try:
             found = self._path.stat()
         except OSError as error:
@@ -133,7 +133,7 @@ class SqliteSource(DeclaredSource):
                 self.name, f"there is no file {self._path} ({error.strerror}); correct `path`"
             ) from error
         if not stat.S_ISREG(found.st_mode):
-            raise SourceFailed(self.name, f"{self._path} is no file but a folder, pipe or device; give a file")
+            raise SourceFailed(self.name, f"{self._path} is not a file but a folder, pipe or device; give a file")
         key = found.st_dev, found.st_ino
         while self._idle:
             before, connection = self._idle.pop()
@@ -170,7 +170,7 @@ class SqliteSource(DeclaredSource):
         return connection
 
     def _describe(self, error: apsw.Error | KeyError) -> str:
-        """A sentence for SQLite's error, with what to do."""
+        """Explain a SQLite error and its remedy."""
         if isinstance(error, KeyError):
             return f"the query has ${error.args[0]}, and parameters has {len(self._parameters)}; add what it is"
         if isinstance(error, apsw.AuthError | apsw.ReadOnlyError) or "not authorized" in str(error):
@@ -182,7 +182,7 @@ class SqliteSource(DeclaredSource):
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             return f"{self._path} is being written by another process; try again"
         if isinstance(error, apsw.NotADBError | apsw.CorruptError):
-            return f"{self._path} is no database of SQLite, or damaged ({error}); correct `path`"
+            return f"{self._path} is not a SQLite database, or damaged ({error}); correct `path`"
         if isinstance(error, apsw.CantOpenError | apsw.PermissionsError):
             return f"{self._path} cannot be read ({error}); check its permissions"
         return f"SQLite refuses the query: {error}; try it with `sqlite3 -readonly`"
@@ -205,7 +205,7 @@ class SqliteSource(DeclaredSource):
 
 
 def _only_reading(operation: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
-    """Allow reading tables and calling functions; refuse everything else."""
+    """Let SQLite read tables and call functions, and refuse everything else."""
     is_allowed = (
         operation in READING
         or (operation == apsw.SQLITE_FUNCTION and second != "load_extension")

@@ -1,4 +1,4 @@
-"""The base of declared sources: the keys of their tables, time limits and the mapping of answers."""
+"""The base class of declared sources: the common keys of their settings, time limits and mapping of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ R = TypeVar("R")
 TIMEOUT_S = 2.0  # for one question; the deadline of a gather is much shorter
 
 About = msgspec.Meta
-CONCEPT_PLACES = ("domain", "type", "id", "concept")
+CONCEPT_PLACEHOLDERS = ("domain", "type", "id", "concept")
 
 
 class SourceTable(
@@ -70,31 +70,34 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """The objects that the sources of one memory share."""
+    """What the declared sources of one memory share: threads, base folder and environment variables."""
 
     pool: Pool
-    folder: Path  # the base of relative paths
+    folder: Path  # relative paths are resolved against it
     variables: Mapping[str, Secret] = {}  # the variables that `…_env` keys name
 
 
 class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The query that a source would run about a concept."""
+    """The query that a source would run about a concept, without running it."""
 
     source: str
     driver: str
     place: str  # the server, file or object; without secrets
-    asks: str  # the query, path or call, as declared
-    parameters: dict[str, str]  # bound to it
+    asks: str  # the query, path or call
+    parameters: dict[str, str]  # the values bound to it
     declared: SourceDeclaration
 
 
 class DeclaredSource(ABC):
-    """A source with a table: it queries under a time limit, maps rows to fragments, and reports what it left out."""
+    """A source declared by a settings table: queries under a time limit and maps rows to fragments.
+
+    Rows that are left out are reported in a `Partial` answer.
+    """
 
     driver: ClassVar[str]
     rank: ClassVar[int] = RANK_OTHER
     is_live: ClassVar[bool] = False
-    needs: ClassVar[str | None] = None  # the module of its client; loaded when it is used
+    needs: ClassVar[str | None] = None  # the module of its client library; imported when first used
 
     def __init__(self, name: str, table: SourceTable, around: Around) -> None:
         self.table = table
@@ -119,37 +122,37 @@ class DeclaredSource(ABC):
 
     @property
     def modules(self) -> frozenset[str]:
-        """The modules that its queries need."""
+        """Names of the Python modules that its queries import."""
         return frozenset([self.needs] if self.needs else []) | frozenset(
             ["jsonpath"] if getattr(self.table, "select", None) else []
         )
 
     @property
     def limit_s(self) -> float:
-        """The time limit of one question."""
+        """The time limit of one question, in seconds."""
         return self.table.timeout_s
 
     async def blocking(self, work: Callable[[], R]) -> R:
-        """The result of `work`, run in a thread."""
+        """Run `work` in a thread and return its result."""
         return await self.pool.run(self.name, work)
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         limit = asyncio.timeout(self.table.timeout_s)
         try:
             async with limit:
-                told = await self.query(question.subject, now=question.now)
+                mapped = await self.query(question.subject, now=question.now)
         except TimeoutError as error:
             why = f"gave no answer within {self.table.timeout_s:g} s" if limit.expired() else f"timed out: {error}"
             raise SourceFailed(self.name, f"{self.place} {why}; {self.hint}") from error
-        if not told.missing:
-            return told.fragments
-        missing = "; ".join(told.missing)
-        if not told.fragments:
+        if not mapped.missing:
+            return mapped.fragments
+        missing = "; ".join(mapped.missing)
+        if not mapped.fragments:
             raise SourceFailed(self.name, missing)
-        return Partial(told.fragments, missing=missing)
+        return Partial(mapped.fragments, missing=missing)
 
     def cut(self, what: str) -> str:
-        """The sentence about rows beyond the limit."""
+        """Return the message that rows beyond `fragments_max` were left out; `what` names them."""
         return (
             f"only the first {self.declared.fragments_max} {what} are used; ask for fewer, "
             f"or raise fragments_max of [sources.{self.name}]"
@@ -165,44 +168,44 @@ class DeclaredSource(ABC):
         at: datetime | None = None,
         where: str = "",
     ) -> MappedRows:
-        """The matching rows of a document as fragments."""
+        """Map the matching rows of a document to fragments."""
         rows = document.rows(concept, wanted)
         most = self.declared.fragments_max
-        told = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
+        mapped = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
         more = (self.cut("rows"),) if len(rows) > most else ()
-        return MappedRows(told.fragments, document.missing + told.missing + more)
+        return MappedRows(mapped.fragments, document.missing + mapped.missing + more)
 
     @property
     def hint(self) -> str:
-        """A hint for a person when no answer came in time."""
+        """A possible cause to show to a person when no answer arrived in time."""
         return "is it busy, or away?"
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """The server, file or object, without secrets."""
+        """The server, file or object that is read, without secrets."""
 
     @abstractmethod
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
-        """The fragments about a concept. Raises SourceFailed, or TimeoutError when it takes too long."""
+        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError when it takes too long."""
 
     @abstractmethod
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """The query it would run."""
+        """Return the query it would run about a concept, without running it."""
 
     @abstractmethod
     async def check(self) -> str:
-        """A sentence that says that it answers. Raises SourceFailed when it does not."""
+        """Check that the source answers and return a sentence that describes it. Raises SourceFailed."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
-        """Open connections that are held between questions. Raises SourceFailed."""
+        """Open the connections that stay open between questions. Raises SourceFailed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Release connections, threads and processes. Closing twice is fine."""
+        """Release connections, threads and processes. Closing twice is allowed."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
-        """A query with its parameters."""
+        """Build a preview of this source from a query text and its parameters."""
         return SourceQueryPreview(
             source=self.name,
             driver=self.driver,
@@ -214,14 +217,14 @@ class DeclaredSource(ABC):
 
 
 class QueryTemplate:
-    """A template with places for a concept: `{domain}`, `{type}`, `{id}`, or `{concept}` for all."""
+    """A text template with placeholders for a concept: `{domain}`, `{type}`, `{id}`, or `{concept}` for all three."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for any other place."""
+        """Raises ValueError for any other placeholder."""
         self._template = Template(text)
         for name in self._template.names:
-            if name not in CONCEPT_PLACES:
-                places = ", ".join(f"{{{each}}}" for each in CONCEPT_PLACES)
+            if name not in CONCEPT_PLACEHOLDERS:
+                places = ", ".join(f"{{{each}}}" for each in CONCEPT_PLACEHOLDERS)
                 raise ValueError(f"there is no {{{name}}} in a concept; use {places}")
 
     @property
@@ -230,7 +233,7 @@ class QueryTemplate:
 
     @property
     def fixed(self) -> str | None:
-        """The text, if it is the same for every concept."""
+        """The template as plain text if it has no placeholders, otherwise None."""
         return self._template.fixed
 
     @property
@@ -238,7 +241,7 @@ class QueryTemplate:
         return self._template.names
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
-        """The text for one concept."""
+        """Return the text for one concept; `quoted` is applied to each inserted part."""
         if self._template.column is not None and quoted is str:  # nearly always a single part
             return as_text(getattr(concept, self._template.column))
         parts = {name: quoted(part) for name, part in parts_of(concept).items()}
@@ -246,12 +249,12 @@ class QueryTemplate:
 
 
 def parts_of(concept: Concept) -> dict[str, str]:
-    """The values of the places of a template."""
+    """Return the value of each placeholder for a concept."""
     return {"domain": concept.domain, "type": concept.type, "id": concept.id, "concept": str(concept)}
 
 
 class Where:
-    """Conditions on rows: columns that must equal a part of the concept. Compared, never pasted into a query."""
+    """Conditions on rows: columns that must equal a part of the concept. They are never inserted into a query."""
 
     def __init__(self, conditions: dict[str, str]) -> None:
         self._conditions = {column: QueryTemplate(text) for column, text in conditions.items()}
@@ -266,10 +269,10 @@ class Where:
 
 
 def driver_of(source: Source) -> str:
-    """The driver of a source; "mica" for its own."""
+    """Return the name of a source's driver; "mica" for mica's own sources."""
     return source.driver if isinstance(source, DeclaredSource) else "mica"
 
 
 def place_of(source: Source) -> str:
-    """The place of a source, without secrets."""
+    """Return the server, file or object that a source reads, without secrets."""
     return source.place if isinstance(source, DeclaredSource) else "this space"

@@ -24,14 +24,14 @@ class CrystalsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class CrystalList(msgspec.Struct, frozen=True, kw_only=True):
-    """Crystals in force: latest last, or best match first for a query."""
+    """Current crystals, latest last; for a query the matching ones, best first."""
 
     crystals: list[CrystalOut]
 
 
 @API.get("crystals.list")
 async def list_crystals(memory: Memory, request: CrystalsRequest) -> CrystalList:
-    """The crystals in force, latest last; with a query, those that match it, best first."""
+    """List current crystals, latest last; with a query, those that match it, best first."""
     crystals = await memory.crystals.list(
         request.query, level=request.level, since=request.since, until=request.until, limit=request.limit
     )
@@ -44,7 +44,7 @@ class CrystalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @API.get("crystals.get")
 async def get(memory: Memory, request: CrystalRequest) -> CrystalOut:
-    """One crystal by its id or position."""
+    """Get one crystal by its id or position."""
     return crystal_document(await memory.crystals.get(request.reference))
 
 
@@ -57,7 +57,7 @@ class ExpandAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("crystals.expand")
 async def expand(memory: Memory, request: CrystalRequest) -> ExpandAnswer:
-    """The sources of a crystal: its marks, or its crystals of the level below."""
+    """Get the sources of a crystal: its marks, or its crystals of the level below."""
     crystal = await memory.crystals.get(request.reference)
     dropped = {each.id: each.reason for each in crystal.dropped}
     sources = [
@@ -117,7 +117,7 @@ class TeachingList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("crystals.teachings")
 async def teachings(memory: Memory, request: TeachingsRequest) -> TeachingList:
-    """The teachings: crystals that a person promoted, oldest first."""
+    """List the teachings, which are promoted crystals, oldest first."""
     return TeachingList(teachings=await memory.crystals.teachings(with_ended=request.with_ended))
 
 

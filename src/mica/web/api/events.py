@@ -20,14 +20,14 @@ class LatestRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):
-    """Events, oldest first; `ancestors` are nearest first."""
+    """Events, oldest first; those of `events.ancestors` are nearest first."""
 
     events: list[EventOut]
 
 
 @API.get("events.query")
 async def query(memory: Memory, request: LatestRequest) -> EventList:
-    """The latest events that match, oldest first."""
+    """Get the latest events that match, oldest first."""
     events = await memory.events.query(request.query(limit=request.limit))
     return EventList(events=event_documents(events, request.selected_fields))
 
@@ -46,7 +46,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.log")
 async def log(memory: Memory, request: PageRequest) -> LogPage:
-    """The log in commit order, page by page: `next` is the `after` of the next page. Nothing is missed or repeated."""
+    """Read the log in commit order, page by page, with `next` as the next `after`. No event is missed or repeated."""
     events = []
     async for event in memory.events.log(request.query(limit=None), after=request.after):
         events.append(event)
@@ -64,7 +64,7 @@ class EventRequest(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fie
 
 @API.get("events.get")
 async def get(memory: Memory, request: EventRequest) -> EventOut:
-    """One event by its id or position."""
+    """Get one event by its id or position."""
     return event_document(await memory.events.get(request.reference), request.selected_fields)
 
 
@@ -81,7 +81,7 @@ class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("events.resolve")
 async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
-    """Up to 100 events by id or position, in the order of the request; `missing` lists references that match none."""
+    """Get up to 100 events by id or position, in that order; `missing` lists references without an event."""
     resolved = await memory.events.resolve(request.references)
     return ResolveAnswer(found=event_documents(resolved.events, request.selected_fields), missing=resolved.missing)
 
@@ -91,14 +91,14 @@ async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
 
 @API.get("events.chain")
 async def chain(memory: Memory, request: EventRequest) -> EventList:
-    """All events of the chain that an event belongs to, oldest first."""
+    """Get all events of the chain that an event belongs to, oldest first."""
     events = await memory.events.chain(await memory.events.get(request.reference))
     return EventList(events=event_documents(events, request.selected_fields))
 
 
 @API.get("events.ancestors")
 async def ancestors(memory: Memory, request: EventRequest) -> EventList:
-    """The events that caused an event, nearest first."""
+    """Get the events that caused an event, nearest first."""
     events = await memory.events.ancestors(await memory.events.get(request.reference))
     return EventList(events=event_documents(events, request.selected_fields))
 
@@ -109,7 +109,7 @@ class DescendantsRequest(EventRequest, frozen=True, kw_only=True, forbid_unknown
 
 @API.get("events.descendants")
 async def descendants(memory: Memory, request: DescendantsRequest) -> EventList:
-    """The events that an event caused, oldest first, at most `depth` steps below it."""
+    """Get the events that an event caused, oldest first, at most `depth` steps below it."""
     events = await memory.events.descendants(await memory.events.get(request.reference), depth=request.depth)
     return EventList(events=event_documents(events, request.selected_fields))
 
@@ -124,7 +124,7 @@ class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.impact")
 async def impact(memory: Memory, request: EventRequest) -> ImpactAnswer:
-    """The events after an event: those it caused, and separately those that only follow in its chain."""
+    """Get the later events of an event's chain: those it caused, and separately the others."""
     event = await memory.events.get(request.reference)
     after = await memory.events.impact(event)
     return ImpactAnswer(
@@ -150,7 +150,7 @@ class FailureList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.failures")
 async def failures(memory: Memory, request: LatestRequest) -> FailureList:
-    """The latest failures that match, each with the events that caused it and the agents involved."""
+    """Get the latest failures that match, each with the events that caused it and the agents involved."""
     fields = request.selected_fields
     latest = await memory.events.failures(request.query(limit=min(request.limit, 100)))
     return FailureList(
@@ -215,7 +215,7 @@ class OpenSessionList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.open_sessions")
 async def open_sessions(memory: Memory) -> OpenSessionList:
-    """Active sessions: they have not ended, and have an event of the last 30 minutes."""
+    """List active sessions, which have not ended and had an event in the last 30 minutes."""
     return OpenSessionList(
         sessions=[
             OpenSessionAnswer(
@@ -228,5 +228,5 @@ async def open_sessions(memory: Memory) -> OpenSessionList:
 
 @API.get("events.overview")
 async def overview(memory: Memory) -> Overview:
-    """A summary of recent activity in this space."""
+    """Summarize recent activity in this space."""
     return await memory.events.overview()

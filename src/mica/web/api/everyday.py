@@ -55,7 +55,7 @@ class NewEvent(RequestContext, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class EmitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Events, oldest first."""
+    """The events to record, oldest first."""
 
     events: Annotated[tuple[NewEvent, ...], msgspec.Meta(min_length=1, max_length=1_000)]
 
@@ -129,7 +129,7 @@ async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
 
 
 async def _context(memory: Memory, request: RequestContext) -> tuple[Context | Here, Ref | None]:
-    """The context of a new event, within that of the request, and its parent."""
+    """Return the context of a new event and its parent; fields that were not sent come from the request's context."""
     here = memory.here
     context = here.context.with_(
         labels=request.labels,
@@ -203,7 +203,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("search")
 async def search(memory: Memory, request: SearchRequest) -> SearchAnswer:
-    """The marks and crystals that match a query, best first; empty when none does."""
+    """Find the marks and crystals that match a query, best first."""
     results = await memory.search(
         request.query,
         limit=request.limit,
@@ -230,7 +230,7 @@ class NewBriefRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @API.post("brief")
 async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
-    """The text an agent needs now, within a budget and a deadline; `missing` names sources that did not answer."""
+    """Make a brief within a budget and a deadline; `missing` names sources that did not answer."""
     return await memory.brief(
         request.query,
         budget_tokens=request.budget_tokens,
@@ -253,7 +253,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("why")
 async def why(memory: Memory, request: WhyRequest) -> WhyAnswer:
-    """The evidence behind a brief, crystal or other event. `about` is an id, a position, or a line that ends in one."""
+    """Get the evidence behind a brief, crystal or event. `about` is an id, a position, or a line that ends in one."""
     return WhyAnswer(why=await memory.why(request.about))
 
 
@@ -273,7 +273,7 @@ class NavigateAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("navigate")
 async def navigate(memory: Memory, request: NavigateRequest) -> NavigateAnswer:
-    """The files that a task will probably need, best first, each with lines, a probability and reasons."""
+    """List the files that a task will probably need, best first, each with lines, a probability and reasons."""
     places = await memory.navigate(request.task, limit=request.limit, session=request.session)
     return NavigateAnswer(task=request.task, places=list(places), missing=places.missing)
 
@@ -331,7 +331,7 @@ class RetractAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("retract")
 async def retract(memory: Memory, request: RetractRequest) -> RetractAnswer:
-    """Retract a mark, crystal or judgment: it stays in the log, and nothing uses it any more."""
+    """Retract a mark, crystal or judgment: it stays in the log, but is no longer used."""
     event = await memory.events.get(request.reference)
     return RetractAnswer(retracted=event.id, event=await memory.retract(event.id, reason=request.reason))
 
@@ -360,7 +360,7 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     spellings: dict[str, int]  # each spelling of the value and the number of events with it; empty once they are purged
     first: list[EventOut]
     record: str | None
-    stands: bool
+    applies_later: bool  # the purge also applies to matching events that arrive later
     exports: tuple[str, ...]
     removed: tuple[str, ...]
     remade: list[CrystalOut]  # crystals that were made again from the remaining marks
@@ -373,8 +373,8 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
     """Remove the content of every event that matches all fields; a tombstone remains in its place.
 
-    Two steps: without `confirm` the answer shows what would be purged. The word in it confirms exactly that; if other
-    events match by then, the request is refused.
+    It takes two requests. Without `confirm` the answer is a preview, with a word. The same request with that word
+    purges; if other events match by then, it is refused.
     """
     selection = msgspec.structs.asdict(request)
     confirm = selection.pop("confirm")
@@ -396,7 +396,7 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of a space: its size, its backlog, failed jobs, and broken promises."""
+    """The health of a space: its size, its backlog, failed jobs, and problems in the stored data."""
 
     healthy: bool
     verified: bool  # all stored data was checked
@@ -413,7 +413,7 @@ class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("doctor")
 async def doctor(memory: Memory, request: DoctorRequest) -> DoctorAnswer:
-    """The health of a space: where it is stored, its size, its backlog, and broken promises."""
+    """Report the health of a space: its location, size, backlog, failed jobs, and problems in the stored data."""
     events, size_bytes = await memory.upkeep.backlog()
     problems = [*memory.upkeep.damaged, *(await memory.upkeep.verify() if request.verify else ())]
     failed = await memory.events.query(EventQuery(names=("job.failed",), limit=FAILED_SHOWN))

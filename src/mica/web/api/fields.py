@@ -70,7 +70,7 @@ class FieldSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def selected_fields(self) -> Fields:
-        """Raises InvalidInput for an unknown bundle or field."""
+        """The selected fields, by default all. Raises InvalidInput for an unknown bundle or field."""
         return select_fields(bundle=self.bundle, fields=self.fields)
 
 

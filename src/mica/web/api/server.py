@@ -42,7 +42,7 @@ def routes() -> list[Route]:
 
 
 async def openapi(request: Request) -> Response:
-    """The OpenAPI description of this API."""
+    """Answer with the OpenAPI description of this API."""
     return json_response(request, _openapi())
 
 
@@ -52,7 +52,7 @@ def _openapi() -> dict[str, Any]:
 
 
 async def spaces(request: Request) -> Response:
-    """The names of the spaces that the token opens."""
+    """List the spaces that the token opens."""
     token, pool = _token(request), pool_of(request)
     opened = [name for name in await pool.spaces() if token.opens(name)]
     default = token.spaces[0] if len(token.spaces) == 1 else pool.default
@@ -60,7 +60,7 @@ async def spaces(request: Request) -> Response:
 
 
 async def link(request: Request) -> Response:
-    """A one-time login path for a browser. A browser sees all spaces, so it takes a token for all spaces."""
+    """Make a one-time login path for a browser. Raises AccessDenied for a token that does not open all spaces."""
     if _token(request).spaces:
         raise AccessDenied(
             "a browser sees all spaces, and this token opens some; `mica server open` on the server makes a link"
@@ -102,7 +102,7 @@ def store_routes() -> list[Route]:
 
 
 async def open_space(request: Request) -> Response:
-    """Describe the space; a missing one is created on request."""
+    """Open a space and answer with its description; with `make`, a missing one is created."""
     try:
         arguments = msgspec.msgpack.decode(await request.body(), type=OpenSpaceRequest)
     except msgspec.DecodeError as error:
@@ -113,7 +113,7 @@ async def open_space(request: Request) -> Response:
 
 
 async def call(request: Request) -> Response:
-    """Call one method of a role and answer with its result."""
+    """Call one method of the store and answer with its result; the path names its protocol and the method."""
     method = roles().get(request.path_params["role"], {}).get(request.path_params["method"])
     if method is None:
         return problem_response(problem(404, "a store has no such method"))

@@ -49,7 +49,7 @@ class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("sources.gather")
 async def gather(memory: Memory, request: GatherRequest) -> GatherAnswer:
-    """One account of a concept from all sources that answer in time. Conflicts are decided and listed."""
+    """Gather one account of a concept from all sources that answer in time. Conflicts are decided and listed."""
     account = await memory.sources.gather(
         request.concept,
         budget_tokens=request.budget_tokens,
@@ -71,7 +71,7 @@ class WarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("sources.warm")
 async def warm(memory: Memory, request: WarmRequest) -> WarmAnswer:
-    """Gather in advance the concepts that the next session will need: those judged last, and those of every brief."""
+    """Gather in advance what the next session will need: the concepts judged last, and those of every brief."""
     return WarmAnswer(gathered=[GatherAnswer.of(each) for each in await memory.sources.warm(limit=request.limit)])
 
 
@@ -108,7 +108,7 @@ class JudgmentList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("sources.judgments")
 async def judgments(memory: Memory, request: JudgmentsRequest) -> JudgmentList:
-    """The latest judgments, of all concepts or of one, oldest first."""
+    """List the latest judgments, of all concepts or of one, oldest first."""
     latest = await memory.sources.judgments(request.concept, limit=request.limit)
     return JudgmentList(judgments=[msgspec.to_builtins(each) for each in latest])
 
@@ -121,5 +121,5 @@ class SourceList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("sources.health")
 async def health(memory: Memory) -> SourceList:
-    """The current health of each source, and the results of its latest requests."""
+    """Check the health of each declared source, and report the results of its latest requests."""
     return SourceList(sources=await memory.sources.health())

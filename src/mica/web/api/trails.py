@@ -22,7 +22,7 @@ from mica.web.api.everyday import RecordedEvent
 from mica.web.api.fields import Budget, Limit, Moment, Name, Reference, Words
 from mica.web.operations import API
 
-BY_HAND = EventId("by-hand")  # the event of a step that was not recorded
+BY_HAND = EventId("by-hand")  # instead of the event of a step that was not recorded
 Line: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Slug: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=60)]
 TrailName: TypeAlias = Annotated[
@@ -49,7 +49,7 @@ class TrailList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("trails.list")
 async def list_trails(memory: Memory, request: TrailsRequest) -> TrailList:
-    """The trails of this space, most valuable first."""
+    """List the trails of this space, most valuable first."""
     trails = await memory.trails.list(
         state=request.state, shape=request.shape, with_archived=request.with_archived, limit=request.limit
     )
@@ -62,13 +62,13 @@ class TrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @API.get("trails.show")
 async def show(memory: Memory, request: TrailRequest) -> TrailOut:
-    """One trail by its name, slug or key."""
+    """Get one trail by its name, slug or key."""
     return trail_document(await memory.trails.show(request.name))
 
 
 @API.get("trails.stats")
 async def stats(memory: Memory) -> TrailStatistics:
-    """Counts of trails and of the events they were learned from, and the cost of tasks by kind."""
+    """Count trails and the walks they were learned from, and report the cost of tasks by kind."""
     return await memory.trails.stats()
 
 
@@ -135,7 +135,7 @@ class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_un
 
 @API.post("trails.crystallize")
 async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
-    """Name a learned trail for good, even if it does not pass the gate."""
+    """Give a learned trail a name, which makes it a command, even if it does not pass the gate."""
     return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
 
 
@@ -145,7 +145,7 @@ class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @API.post("trails.learn")
 async def learn(memory: Memory, request: LearnRequest) -> TrailList:
-    """Learn from new events, and return the hot trails: walked often of late, and not crystallized yet."""
+    """Learn from new events, and list the hot trails: those used often in the last days and not crystallized yet."""
     await memory.trails.learn()
     since = utc_now() - timedelta(days=request.days)
     hot = [each for each in await memory.trails.list(state="hot", limit=None) if each.last_at >= since]
@@ -168,7 +168,7 @@ class ExploreAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.explore")
 async def explore(memory: Memory, request: ExploreRequest) -> ExploreAnswer:
-    """The trails that fit a task or lead to a path, best first. They are recorded as offered."""
+    """Find the trails that fit a task or lead to a path, best first. They are recorded as offered."""
     choices = await memory.trails.explore(request.query, limit=request.limit)
     return ExploreAnswer(choices=list(map(choice_document, choices)))
 
@@ -190,7 +190,7 @@ class LoadTrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.load", is_timed=True)
 async def load(memory: Memory, request: LoadTrailRequest) -> LoadTrailAnswer:
-    """The current text of a trail's files within a budget. This is recorded as a use."""
+    """Get the current text of a trail's files within a budget. This is recorded as a use."""
     trail, root = await memory.trails.show(request.name), await memory.events.directory()
     if root is None:
         raise InvalidInput(
@@ -271,7 +271,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 @API.get("trails.report")
 async def report(memory: Memory, request: ReportRequest) -> Report:
-    """The work of a day or a week compared to the previous period, with the results of the hold-out."""
+    """Compare the work of a day or a week to the previous period, and tasks with offers to tasks without."""
     return await memory.trails.report(request.period, until=request.until)
 
 
@@ -288,6 +288,6 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("trails.replay")
 async def replay(memory: Memory, request: ReplayRequest) -> ReplayAnswer:
-    """The value that suggestions would have had over the latest tasks, learning only from earlier ones."""
+    """Measure what suggestions would have saved in the latest tasks, each predicted only from earlier ones."""
     replayed = await memory.trails.replay(latest=request.latest)
     return ReplayAnswer(verdict=replayed.verdict, replay=msgspec.to_builtins(replayed))

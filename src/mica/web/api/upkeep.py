@@ -31,19 +31,19 @@ async def tick(memory: Memory, request: TickRequest) -> TickAnswer:
 
 @API.get("upkeep.sizes")
 async def sizes(memory: Memory) -> Sizes:
-    """The size of this space."""
+    """Report the size of this space."""
     return await memory.upkeep.sizes()
 
 
 class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Every broken promise in the stored data, one sentence each."""
+    """The problems in the stored data, one sentence each."""
 
     problems: list[str]
 
 
 @API.get("upkeep.verify")
 async def verify(memory: Memory) -> VerifyAnswer:
-    """Every broken promise in the stored data; empty when all hold."""
+    """Check all stored data. The answer lists the problems; it is empty if there are none."""
     return VerifyAnswer(problems=await memory.upkeep.verify())
 
 
@@ -52,14 +52,14 @@ class AllowRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AllowAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of the purges that no longer refuse the value."""
+    """The ids of the purges that no longer apply to the value."""
 
     allowed: tuple[str, ...]
 
 
 @API.post("upkeep.allow")
 async def allow(memory: Memory, request: AllowRequest) -> AllowAnswer:
-    """Accept a purged value in new marks and judgments again. Purged events stay purged."""
+    """Accept a purged value in new events again. Purged content is not restored."""
     return AllowAnswer(allowed=tuple(await memory.upkeep.allow(request.value)))
 
 

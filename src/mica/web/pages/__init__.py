@@ -11,6 +11,6 @@ MODULES = (today, crystals, trails, events, sources, briefs, health)
 
 
 def routes() -> list[BaseRoute]:
-    """The routes of all pages and of static files."""
+    """Return the routes of all pages and of static files."""
     static = Mount("/static", Static(directory=FOLDER / "static"), name="static")
     return [static, *(route for module in MODULES for route in module.routes())]

@@ -34,7 +34,7 @@ class FigureCaches:
 
 
 def caches_of(request: Request) -> FigureCaches:
-    """The caches of the server that handles a request."""
+    """Return the caches of the server that handles a request; they are made with the first request."""
     state = request.app.state
     if not hasattr(state, "figure_caches"):
         state.figure_caches = FigureCaches()

@@ -36,7 +36,7 @@ async def crystals(request: Request) -> Response:
 
 @page
 async def forest(request: Request) -> Response:
-    """The hierarchy, or the results of a search."""
+    """Render the hierarchy of crystals or, with a query, the results of a search."""
     memory = await memory_of(request)
     level = view.level_of(request.query_params.get("level"))
     query = request.query_params.get("q", "").strip()

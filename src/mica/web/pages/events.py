@@ -33,7 +33,10 @@ async def events(request: Request) -> Response:
 
 @page
 async def rows(request: Request) -> Response:
-    """The latest rows, those after a position, or those before an event. A header has the position reached."""
+    """Render the latest rows, those after a position, or those before an event.
+
+    Except for earlier rows, the header `mica-position` has the position to continue after.
+    """
     memory = await memory_of(request)
     filters = view.EventFilter.of(request.query_params)
     before, after = request.query_params.get("before"), request.query_params.get("after", "")

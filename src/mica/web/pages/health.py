@@ -47,7 +47,7 @@ async def uncovered(request: Request) -> Response:
 
 @page
 async def laws(request: Request) -> Response:
-    """Check every promise about the stored data. This reads all of it, so it runs only on request."""
+    """Check the integrity of the stored data. This reads all of it, so it runs only when a person requests it."""
     memory = await memory_of(request)
     broken = await view.laws(memory)
     return render(request, "parts/laws.html", broken=broken, events=(await memory.upkeep.sizes()).events)

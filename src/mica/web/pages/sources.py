@@ -33,13 +33,13 @@ async def contributions(request: Request) -> Response:
 
 @page
 async def statuses(request: Request) -> Response:
-    """The status of every declared source, checked now."""
+    """Check every declared source, and render its status."""
     return render(request, "parts/declared.html", statuses=await view.statuses(await memory_of(request)))
 
 
 @page
 async def gather(request: Request) -> Response:
-    """Gather one account of a concept from all sources that answer, with its conflicts."""
+    """Gather one account of a concept from all sources that answer, and render it with its conflicts."""
     concept = request.query_params.get("concept", "").strip()
     account = await view.gather(await memory_of(request), concept) if concept else None
     return render(request, "parts/gathered.html", account=account)

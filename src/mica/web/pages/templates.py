@@ -43,7 +43,7 @@ PageFunction: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def page(function: PageFunction) -> PageFunction:
-    """Decorate a page or a part of one: an error of mica is shown in its place, with its status.
+    """Decorate a page, or a part of one: a MicaError is shown in its place, with its status.
 
     A space that does not exist, or that the token does not open, is reported before the function runs.
     """
@@ -108,19 +108,19 @@ def render(
 
 
 def notice_headers(text: str, *events: str) -> dict[str, str]:
-    """Headers that make a page show a notice, close its dialog and reload the parts that these events change."""
+    """Return headers that make a page show a notice, close its dialog and reload the parts that these events change."""
     triggers: dict[str, object] = {"mica:notice": text, "mica:done": "", **dict.fromkeys(events, "")}
     return {"hx-trigger": json.dumps(triggers)}  # headers are ASCII
 
 
 def link(path: str, **query: object) -> str:
-    """An address on this server; empty parameters are omitted."""
+    """Build an address on this server; empty parameters are omitted."""
     parameters = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 async def form(request: Request) -> Mapping[str, str]:
-    """The fields of a form. Raises InvalidInput if the body is too large or not a form."""
+    """Parse the fields of a posted form. Raises InvalidInput if the body is too large or not a form."""
     body = await request.body()
     if len(body) > FORM_BYTES_MAX:
         raise InvalidInput(f"this form has {len(body):,} bytes; {FORM_BYTES_MAX:,} are allowed")
@@ -142,7 +142,7 @@ class Static(StaticFiles):
 
 @cache
 def templates() -> Environment:
-    """The template environment with its filters; templates are compiled once."""
+    """Return the template environment with its filters; it is built once, and templates are compiled once."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -172,7 +172,7 @@ def templates() -> Environment:
 
 
 def compact(number: float) -> str:
-    """A number in few characters: 940, 12.4k, 1.2M."""
+    """Format a number in few characters: 940, 12.4k, 1.2M."""
     for unit, above in (("M", 1e6), ("k", 1e3)):
         if abs(number) >= above * 0.9995:
             return f"{number / above:.1f}".removesuffix(".0") + unit
@@ -180,7 +180,7 @@ def compact(number: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in words, in a unit that fits its length."""
+    """Format a duration in a unit that fits its length: 40 ms, 2.5 s, 12 min, 5 h, 4 days."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 100:
@@ -192,13 +192,13 @@ def span(seconds: float) -> str:
 
 
 def zone_name(now: datetime) -> str:
-    """The name of the time zone of all pages."""
+    """Return the name of the time zone in which all pages show times."""
     zone = ZONE.get()
     return f"{to_user_zone(now):%Z}, the server's" if zone is None else str(zone)
 
 
 def ago(at: datetime, *, now: datetime) -> str:
-    """How long ago something was, or its date if that is long ago."""
+    """Describe a time as people say it: just now, 5 min ago, 14:20, yesterday 14:20, 3 Nov."""
     seconds = (now - at).total_seconds()
     if -60 < seconds < 45:
         return "just now"
@@ -221,7 +221,7 @@ TITLES = {401: "Log in with a link", 403: "Access denied", 404: "Not found"}
 
 
 class ProblemPages:
-    """Middleware: turns a problem document into a page for clients that accept HTML.
+    """Middleware that turns a problem document into a page for clients that accept HTML.
 
     The status and the other headers stay the same. Clients that do not accept HTML get the document.
     """

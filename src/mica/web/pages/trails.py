@@ -53,7 +53,7 @@ async def evolution(request: Request) -> Response:
 
 @page
 async def file_map(request: Request) -> Response:
-    """The treemap; of one folder and with one trail highlighted, if chosen."""
+    """Render the treemap of files, of one folder and with one trail highlighted if the query names them."""
     files = await map_of(request)
     folder, trail = request.query_params.get("folder", ""), request.query_params.get("trail", "")
     space = request.query_params.get("space")
@@ -72,7 +72,7 @@ async def trail(request: Request) -> Response:
 
 @page
 async def drift(request: Request) -> Response:
-    """The location of each range of a trail in the working tree now."""
+    """Render where each line range of a trail is in the working tree now."""
     memory = await memory_of(request)
     shown = await memory.trails.show(request.path_params["key"])
     root = await memory.events.directory()

@@ -49,7 +49,7 @@ const KINDS = [
 const REST_MS = 1000;
 const WORK_MS = 3000; // parts that summarize a whole day are reloaded less often
 
-// Collects kinds and notifies of each once after a pause.
+// Return a function that collects kinds of changes, and notifies the page of each once after a pause.
 function batcher(rest_ms) {
   let pending = new Set();
   let timer = null;

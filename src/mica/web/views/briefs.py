@@ -16,11 +16,11 @@ from mica.model.event import CRYSTAL, MICROSECOND, Event, EventId, EventQuery
 from mica.model.teaching import PROMOTED
 from mica.model.trail import CRYSTALLIZED
 from mica.model.walk import WALK_EVENTS
-from mica.sources.protocol import GATHERED
+from mica.sources.protocol import GATHERED_NAMES
 
 LISTED = 40
 EVENTS_READ = 40_000  # the latest; reading them takes a few seconds at most
-JUDGED_FROM = (*WALK_EVENTS, BRIEF, GATHERED, CRYSTAL, PROMOTED, CRYSTALLIZED)
+OUTCOME_EVENTS = (*WALK_EVENTS, BRIEF, *GATHERED_NAMES, CRYSTAL, PROMOTED, CRYSTALLIZED)
 
 
 class ReceiptLine(msgspec.Struct):
@@ -66,7 +66,7 @@ class ExplainedReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def receipt_of(event: Event) -> ReceiptSummary | None:
-    """The summary of a receipt; None if another program recorded an event of this name."""
+    """Parse the summary of a receipt. None if the data does not fit, because another program recorded the event."""
     try:
         head = msgspec.convert(event.data, ReceiptHead)
     except msgspec.ValidationError:
@@ -99,23 +99,23 @@ class BriefEffectView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def brief_effect(memory: Memory, *, now: datetime) -> BriefEffectView:
-    """Compare tasks with briefs to tasks without, by the latest events of eight weeks."""
+    """Compare tasks with briefs to tasks without, from the events of the last eight weeks, at most EVENTS_READ."""
     since = now - WEEKS * WEEK
     events = await memory.events.query(
-        EventQuery(names=JUDGED_FROM, since=since, until=now + MICROSECOND, limit=EVENTS_READ)
+        EventQuery(names=OUTCOME_EVENTS, since=since, until=now + MICROSECOND, limit=EVENTS_READ)
     )
     measured = await asyncio.to_thread(quality, events, since=since, until=now)
     return BriefEffectView(quality=measured, is_on=await memory.briefs.is_on(), is_partial=len(events) == EVENTS_READ)
 
 
 async def receipts(memory: Memory) -> Sequence[ReceiptSummary]:
-    """The receipts of the latest briefs, latest first."""
+    """Get the receipts of the latest briefs, latest first."""
     events = await memory.events.query(EventQuery(names=(BRIEF,), limit=LISTED))
     return [receipt for event in reversed(events) if (receipt := receipt_of(event)) is not None]
 
 
 async def explain(memory: Memory, reference: str) -> ExplainedReceipt | None:
-    """A brief with the evidence for each line; None if the event is not a receipt. Raises UnknownEvent."""
+    """Get a brief with the evidence for each line. None if the event is not a receipt. Raises UnknownEvent."""
     event = await memory.events.get(reference)
     receipt = receipt_of(event) if event.name == BRIEF else None
     if receipt is None:

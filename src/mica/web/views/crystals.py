@@ -20,7 +20,7 @@ HITS_MAX = 25
 
 
 class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the hierarchy: a crystal or a mark. `left_out` says why the crystal above does not cite it."""
+    """One line of the hierarchy: a crystal or a mark."""
 
     id: EventId
     position: int | None
@@ -35,12 +35,12 @@ class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     agent: str | None = None
     open: int = 0
-    left_out: str | None = None  # why it is not cited
+    left_out: str | None = None  # why the crystal above does not cite it
     score: float | None = None  # of a search result
 
 
 class CrystalShelf(msgspec.Struct, frozen=True, kw_only=True):
-    """The top of the hierarchy; lower levels are loaded on request."""
+    """The topmost crystals of the hierarchy, and counts; lower levels are loaded when they are opened."""
 
     nodes: tuple[CrystalNode, ...] = ()
     counts: dict[str, int] = {}  # of each level, among those read
@@ -59,7 +59,7 @@ class CitedStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one crystal."""
+    """One crystal, its statements with the events they cite, and its open marks."""
 
     crystal: Crystal
     statements: tuple[CitedStatement, ...]
@@ -68,7 +68,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def shelf(memory: Memory, *, level: Level | None = None) -> CrystalShelf:
-    """The topmost crystals, latest first; with `level`, only crystals of that level."""
+    """Read the topmost crystals, latest first; with `level`, only crystals of that level."""
     levels = [level] if level is not None else list(LISTED)
     by_level = {each: await memory.crystals.list(level=each, limit=LISTED[each]) for each in levels}
     crystals = [crystal for each in by_level.values() for crystal in each]
@@ -117,7 +117,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
 
 
 async def children(memory: Memory, reference: str) -> list[CrystalNode]:
-    """The sources of a crystal, latest first, with the reason for each that it does not cite."""
+    """Read the sources of a crystal, latest first; each that it does not cite has the reason."""
     crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
@@ -125,7 +125,7 @@ async def children(memory: Memory, reference: str) -> list[CrystalNode]:
 
 
 async def detail(memory: Memory, reference: str) -> Detail:
-    """Everything about one crystal, with the events that its statements cite."""
+    """Read one crystal, with the events that its statements cite. Raises as `memory.crystals.get` does."""
     crystal = await memory.crystals.get(reference)
     cited = [mark for statement in crystal.statements for mark in statement.sources]
     references = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]
@@ -152,17 +152,17 @@ async def detail(memory: Memory, reference: str) -> Detail:
 
 
 async def answers(memory: Memory, query: str, *, level: Level | None = None) -> list[CrystalNode]:
-    """The marks and crystals that match a query, best first."""
+    """Search marks and crystals, best first."""
     hits = await memory.search(query, level=level, limit=HITS_MAX)
     return [node_of(hit.crystal if isinstance(hit, CrystalHit) else hit.mark, score=hit.score) for hit in hits]
 
 
 async def preview(memory: Memory) -> Sequence[CrystalNode]:
-    """The session crystals that crystallizing now would make. Nothing is recorded."""
+    """Make the session crystals that crystallizing now would give, without recording them."""
     made = await memory.crystals.make(level="session", dry_run=True)
     return [node_of(crystal) for crystal in made]
 
 
 def level_of(text: str | None) -> Level | None:
-    """A level by its name; None for anything else."""
+    """Return the level of this name, or None if there is none."""
     return next((level for level in LEVELS if level == text), None)

@@ -59,7 +59,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as one row."""
+    """An event as one row of the table, with a short summary."""
 
     id: EventId
     position: int | None
@@ -83,13 +83,13 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in the causal tree of its chain."""
+    """One event of a chain: its row, and its place in the tree and in time."""
 
     row: EventRow
     indent: int
     after_s: float  # since the chain began
     offset: float  # the same, as a share of the whole
-    is_current: bool  # the event whose chain this is
+    is_current: bool  # it is the event that the page is about
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_event(event: Event) -> str:
-    """A short description of an event; empty if its data has none."""
+    """Describe an event by its data: its text, path, command or the like; empty if it has none of these."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:
@@ -144,14 +144,14 @@ def row_of(event: Event, bundle: str = "") -> EventRow:
 
 
 async def latest(memory: Memory, filters: EventFilter) -> EventPage:
-    """The latest matching events."""
+    """Read the latest matching events."""
     position = await memory.events.position()
     events = await memory.events.query(filters.query())
     return EventPage(rows=_latest_first(events, filters), position=position, has_older=len(events) == ROWS_MAX)
 
 
 async def older(memory: Memory, filters: EventFilter, *, before: EventId) -> EventPage:
-    """The matching events before an event, latest first. Raises UnknownEvent."""
+    """Read the matching events before an event, latest first. Raises UnknownEvent."""
     first = await memory.events.get(before)
     query = msgspec.structs.replace(filters.query(ROWS_MAX + TIED_MAX), until=first.at + MICROSECOND)
     earlier = [event for event in await memory.events.query(query) if event.sort_key < first.sort_key]
@@ -164,7 +164,7 @@ def _latest_first(events: Sequence[Event], filters: EventFilter) -> tuple[EventR
 
 
 async def later(memory: Memory, filters: EventFilter, *, after: int) -> EventPage:
-    """The matching events stored after a position, latest first; only the last ones if there are many."""
+    """Read the matching events stored after a position, latest first; of many, only the last ROWS_MAX."""
     position = await memory.events.position()
     start = max(after, position - BEHIND_MAX)
     events = [event async for event in memory.events.log(filters.query(None), after=start)]
@@ -172,13 +172,13 @@ async def later(memory: Memory, filters: EventFilter, *, after: int) -> EventPag
 
 
 async def chain_of(memory: Memory, event: Event) -> Chain:
-    """The chain of an event in tree order, each event with its time since the chain began."""
+    """Read the chain of an event, arranged as a tree, each event with its time since the chain began."""
     events = await memory.events.chain(event)
     return arrange_chain(events, current=event.id)
 
 
 def arrange_chain(events: Sequence[Event], *, current: EventId) -> Chain:
-    """Events in tree order; of a long chain, the part around the current one."""
+    """Arrange the events of a chain as a tree; of a long chain, CHAIN_MAX events around the current one."""
     known = {event.id for event in events}
     tops = [event for event in events if event.parent_id is None or event.parent_id not in known]
     ordered = [each for top in tops for each in (top, *in_tree_order(top.id, events))]
@@ -209,7 +209,7 @@ def arrange_chain(events: Sequence[Event], *, current: EventId) -> Chain:
 
 
 def chain_chart(chain: Chain) -> str:
-    """The events of a chain as an SVG chart by time and depth."""
+    """Draw the events of a chain as an SVG chart by time and depth."""
     dots = [
         Dot(
             after_s=link.after_s,

@@ -32,7 +32,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail on the map."""
+    """A trail on the map, with the files on the map that it leads through."""
 
     name: str
     key: str
@@ -48,12 +48,12 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0  # in total; the map shows those opened most
 
     def within(self, folder: str) -> tuple[Spot, ...]:
-        """The contents of a folder; all folders and files if it is not on the map."""
+        """Return the contents of a folder, or the whole map if it has no such folder."""
         spot = _find(self.spots, folder) if folder else None
         return self.spots if spot is None else spot.children
 
     def tiles(self, *, folder: str, trail: str, link: Callable[[str], str]) -> tuple[Tile, ...]:
-        """The tiles of a folder. Files of the trail are shaded, or files of any trail if none is chosen."""
+        """Return the tiles to draw for a folder. Files of the trail are shaded; without a trail, files of any trail."""
         chosen = next((number for number, way in enumerate(self.ways) if way.key == trail), None)
         most = max((len(spot.trails) for spot in _files(self.spots)), default=0)
 
@@ -88,7 +88,7 @@ def _find(spots: Iterable[Spot], path: str) -> Spot | None:
 
 
 async def file_map(memory: Memory) -> Map:
-    """The map of a space, from its latest steps."""
+    """Build the map of a space from the latest STEPS_READ reads and edits of files."""
     steps = await memory.events.query(EventQuery(names=STEP_NAMES, limit=STEPS_READ))
     trails = [trail for trail in await memory.trails.known() if trail.state != "archived"][:TRAILS_MAX]
     return await asyncio.to_thread(_build, steps, trails)
@@ -127,7 +127,7 @@ def _spots(tree: Mapping[str, object], above: str) -> tuple[Spot, ...]:
 
 
 def _folder(name: str, inside: object, above: str) -> Spot:
-    """A folder; one that contains only another folder is joined with it."""
+    """Build a folder of the map. A folder that contains only another folder is joined with it."""
     assert isinstance(inside, dict)
     if len(inside) == 1 and isinstance(only := next(iter(inside.values())), dict):
         return _folder(f"{name}/{next(iter(inside))}", only, above)

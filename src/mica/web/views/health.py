@@ -23,7 +23,7 @@ OWN_FAILURES = ("job.failed", "hook.failed", "event.refused")  # failures of mic
 
 
 class SpaceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of a space."""
+    """The health of a space, as the page shows it."""
 
     location: str
     space: str
@@ -46,7 +46,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def health(memory: Memory, *, now: datetime) -> SpaceHealth:
-    """The health of a space, without the slow check of the laws."""
+    """Read the health of a space, without the slow check of its stored data, which `laws` does."""
     sizes = await memory.upkeep.sizes()
     events, size_bytes = await memory.upkeep.backlog()
     work = await memory.upkeep.planned()
@@ -78,7 +78,7 @@ def _advice(
 ) -> list[str]:
     advice = list(damaged)
     if waiting:
-        advice.append(f"{plural(waiting, 'event')} not stored yet: another process writes, or the store is away")
+        advice.append(f"{plural(waiting, 'event')} not stored yet: another process writes, or the store is unavailable")
     if failures:
         advice.append(
             f"{plural(len(failures), 'operation')} of mica failed in the last week; they are listed below and retried"
@@ -91,17 +91,17 @@ def _advice(
 
 
 async def errors(memory: Memory, *, now: datetime) -> Errors:
-    """The failures of the last week, latest first."""
+    """Read the failures of the last week, latest first."""
     failures = await memory.events.query(EventQuery(errors=True, since=now - LATELY, limit=200))
     names = Counter(event.name for event in failures)
     return Errors(latest=tuple(reversed(failures[-FAILED_MAX:])), names=tuple(names.most_common(6)))
 
 
 async def uncovered(memory: Memory) -> list[Waiting]:
-    """Periods that have no crystal yet, with the reason."""
+    """List the periods that have no crystal yet, each with the reason."""
     return await memory.crystals.waiting()
 
 
 async def laws(memory: Memory) -> list[str]:
-    """Every broken promise in the stored data. Reads all of it."""
+    """Check the stored data against the laws, and return the problems. Reads all of it."""
     return [*await memory.upkeep.verify(), *memory.upkeep.damaged]

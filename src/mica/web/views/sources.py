@@ -1,4 +1,4 @@
-"""Sources: which ones answer, how fast, how far they agree, and how often the cache served instead."""
+"""Sources: which ones answer, how fast, how far they agree, and how often the cache answers for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mica.brief.receipts import BRIEF
 from mica.memory import Memory
 from mica.model.event import Event, EventId, EventQuery
 from mica.sources.account import GatheredAccount
-from mica.sources.protocol import GATHERED
+from mica.sources.protocol import GATHERED_NAMES
 from mica.sources.registry import SourceHealth
 from mica.web.views.briefs import receipt_of
 
@@ -73,7 +73,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptFragment(msgspec.Struct):
-    """A fragment in a stored receipt."""
+    """One fragment of a stored gather receipt; only its source is read."""
 
     source: str = ""
 
@@ -94,7 +94,7 @@ class GatherRow(msgspec.Struct):
 
 
 async def sources(memory: Memory, *, now: datetime) -> SourcesView:
-    """The contribution of each source to the latest briefs and gathers."""
+    """Count the contribution of each source to the latest briefs and gathers."""
     contributions: dict[str, SourceContribution] = {}
     briefs = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
     receipts = [receipt for event in briefs if (receipt := receipt_of(event)) is not None]
@@ -103,7 +103,7 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
             _count(contributions, name, at=receipt.at, lines=lines)
         for name, reason in receipt.missing.items():
             _count_failure(contributions, name, reason, is_counted=name in dict(receipt.sources))
-    gathered = await memory.events.query(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
+    gathered = await memory.events.query(EventQuery(names=GATHERED_NAMES, limit=GATHERS_READ))
     gathers = [gather for event in gathered if (gather := _count_gather(event, contributions)) is not None]
     events = sorted([*briefs, *gathered], key=lambda event: event.sort_key)
     counted = quality(events, since=events[0].at if events else now, until=now)
@@ -165,7 +165,7 @@ def _count_failure(contributions: dict[str, SourceContribution], name: str, reas
 
 
 async def statuses(memory: Memory) -> list[SourceStatus]:
-    """The status of every declared or registered source, checked now."""
+    """Check every declared or registered source, and return its status."""
     return [_status(memory, health) for health in await memory.sources.health()]
 
 

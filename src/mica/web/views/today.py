@@ -54,7 +54,7 @@ async def is_empty(memory: Memory) -> bool:
 
 
 async def latest_day(memory: Memory, *, now: datetime) -> Day | None:
-    """The work of today, or of the latest day with any; None if there is no work yet."""
+    """Summarize the work of today, or of the latest day with work. None if there is no work yet."""
     midnight = _midnight(now)
     events = await _work(memory, midnight, None)
     if not events:
@@ -72,7 +72,7 @@ async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequ
 
 
 def _midnight(at: datetime) -> datetime:
-    """The start of a day in the configured time zone, by default that of this machine."""
+    """Return the start of a moment's day in the configured time zone, by default that of this machine."""
     try:
         return to_user_zone(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
     except OverflowError:  # the first day of the calendar
@@ -103,7 +103,7 @@ def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
 
 
 async def open_work(memory: Memory) -> OpenWork:
-    """Active sessions, and open marks about friction, questions and tasks."""
+    """Read the active sessions, and the open marks about friction, questions and tasks, latest first."""
     sessions = await memory.events.open_sessions()
     counted = {
         each.session: len(await memory.events.query(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
@@ -114,10 +114,10 @@ async def open_work(memory: Memory) -> OpenWork:
 
 
 async def next_brief(memory: Memory, *, now: datetime) -> Brief:
-    """The brief of an agent that starts now. It is a preview, so nothing is recorded."""
+    """Make the brief that an agent starting now would get. It is a preview, so nothing is recorded."""
     return await memory.brief(deadline_s=PREVIEW_S, now=now, is_preview=True)
 
 
 async def latest_crystals(memory: Memory) -> list[Crystal]:
-    """The latest crystals, latest first."""
+    """Read the latest crystals, latest first."""
     return list(reversed(await memory.crystals.list(limit=CRYSTALS_MAX)))

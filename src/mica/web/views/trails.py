@@ -57,7 +57,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HotPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail in the list of hot paths."""
+    """A trail in the list of hot paths, with its readiness."""
 
     trail: Trail
     readiness: Readiness
@@ -76,7 +76,7 @@ class TrailWarning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """Walks by trail and agent: one row per trail, one column per agent."""
+    """Walks by trail and agent: range_ row per trail, range_ column per agent."""
 
     agents: tuple[str, ...]
     rows: tuple[tuple[Trail, tuple[int, ...]], ...]
@@ -87,7 +87,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrailWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """Trail activity in one week, and the number of trails at its end."""
+    """Trail activity in range_ week, and the number of trails at its end."""
 
     begins_at: datetime
     known: int
@@ -98,7 +98,7 @@ class TrailWeek(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole page."""
+    """All figures of the Trails page."""
 
     trails: int
     states: dict[str, int]
@@ -110,7 +110,7 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def patterns(memory: Memory, *, gates: TrailSettings, now: datetime, limit: int = TOP) -> Patterns:
-    """The trails of a space, most valuable first."""
+    """Read the figures of the Trails page: the most valuable trails, warnings, and preferences of agents."""
     trails = await memory.trails.known()
     active = [trail for trail in trails if trail.state != "archived"]
     return Patterns(
@@ -125,7 +125,7 @@ async def patterns(memory: Memory, *, gates: TrailSettings, now: datetime, limit
 
 
 def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
-    """How close a trail is to being crystallized automatically."""
+    """Compare a trail with the conditions for being crystallized automatically."""
     conditions = (
         Condition(name="walks", have=trail.runs, need=gates.runs),
         Condition(name="sessions", have=trail.sessions, need=gates.sessions),
@@ -135,7 +135,7 @@ def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
 
 
 def preference_matrix(trails: Sequence[Trail]) -> Preferences:
-    """Walks by trail and agent, for the first trails that named agents walked."""
+    """Count walks by trail and agent, for the first MATRIX_ROWS trails that named agents walked."""
     walked = [trail for trail in trails if trail.agents][:MATRIX_ROWS]
     runs: Counter[str] = Counter()
     for trail in walked:
@@ -149,7 +149,7 @@ def preference_matrix(trails: Sequence[Trail]) -> Preferences:
 
 
 def warnings(trails: Sequence[Trail], *, now: datetime, gates: TrailSettings) -> list[TrailWarning]:
-    """Warnings about trails, most serious first. Archived trails have none."""
+    """Return the warnings about trails, most serious first. Archived trails have none."""
     unsorted = [each for trail in trails for each in _trail_warnings(trail, now=now, gates=gates)]
     kinds: tuple[Kind, ...] = ("failing", "saves little", "cooling", "new")
     return sorted(unsorted, key=lambda each: kinds.index(each.kind))
@@ -179,7 +179,7 @@ def _trail_warnings(trail: Trail, *, now: datetime, gates: TrailSettings) -> lis
 
 
 def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
-    """The state that an unused trail enters soon, and in how many days; None if that is far off."""
+    """Return the state that an unused trail will enter within NEAR, and in how many days; None if there is none."""
     unused = now - trail.last_at
     half, archived = timedelta(days=gates.half_life_days), timedelta(days=gates.archive_days)
     for state, after in (("cooling", half), ("archived", archived)):
@@ -189,38 +189,38 @@ def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[s
 
 
 class StepLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """The location of a step in the working tree now."""
+    """The line range of a step when it was read, and its location in the working tree now."""
 
     path: str
     then: str  # the lines that were read
     now: str  # where they are now
     drift: tuple[str, ...] = ()  # how they have changed since
-    is_gone: bool = False
+    is_gone: bool = False  # it can no longer be found; `now` has the reason
 
 
 async def locate_steps(trail: Trail, *, root: Path | None) -> list[StepLocation] | None:
-    """The location of each range of a trail now; None if the working tree is not on this machine."""
+    """Locate each line range of a trail in the working tree. None if that is not on this machine."""
     if root is None:
         return None
     loaded = await asyncio.to_thread(load_trail, trail, root=root, budget_tokens=DRIFT_TOKENS)
     located = [
         StepLocation(
-            path=one.now.path,
-            then=f"{one.was.start}–{one.was.end}",
-            now=f"{one.match.start}–{one.match.end}",
-            drift=one.drift,
+            path=range_.now.path,
+            then=f"{range_.was.start}–{range_.was.end}",
+            now=f"{range_.match.start}–{range_.match.end}",
+            drift=range_.drift,
         )
-        for one in loaded.shown
+        for range_ in loaded.shown
     ]
     lost = [
-        StepLocation(path=one.path, then=f"{one.start}–{one.end}", now=one.reason, is_gone=True)
-        for one in loaded.left_out
+        StepLocation(path=range_.path, then=f"{range_.start}–{range_.end}", now=range_.reason, is_gone=True)
+        for range_ in loaded.left_out
     ]
     return [*located, *lost]
 
 
 def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]) -> str:
-    """The weeks as an SVG chart: known trails as a line; named, renewed and used ones as columns."""
+    """Draw the weeks as an SVG chart: known trails as a line; named, renewed and used ones as columns."""
     return columns(
         "Trails known, named, renewed and used by week",
         [
@@ -233,7 +233,7 @@ def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]
 
 
 async def evolution(memory: Memory, *, now: datetime) -> list[TrailWeek]:
-    """The last weeks, oldest first: how many trails were known, named, offered and used."""
+    """Count, for each of the last weeks, the trails that were known, named, offered and used; oldest first."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
     trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)

@@ -38,7 +38,7 @@ class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Current figures (A-28)."""
+    """Figures of the moment (A-28): active trails, their use, and the offers of the active session."""
 
     active_trails: int
     hit_rate: float | None  # share of offers that were used; None if there were none
@@ -70,7 +70,7 @@ class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorthView(msgspec.Struct, frozen=True, kw_only=True):
-    """A day or a week (A-29), the period before it, and the comparison of the arms."""
+    """A day or a week (A-29), the period before it, and the comparison of tasks with and without offers."""
 
     report: Report
     now: OfferCounts
@@ -81,7 +81,7 @@ class WorthView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def worth(memory: Memory, period: Period, *, now: datetime) -> WorthView:
-    """The figures of a period that ends now, from the latest events."""
+    """Compute the figures of a period that ends now, from at most REPORT_EVENTS events."""
     query = EventQuery(names=(*WALK_EVENTS, *REPORTED), since=now - ARMS_SPAN, until=now, limit=REPORT_EVENTS)
     events = await memory.events.query(query)
     trails = await memory.trails.known()
@@ -131,7 +131,7 @@ def offer_waste(walks: Iterable[Walk]) -> OfferWaste:
 def live_figures(
     events: Sequence[Event], walks: Sequence[Walk], trails: Sequence[Trail], *, now: datetime
 ) -> LiveFigures:
-    """The current figures, from events in order of time."""
+    """Compute the current figures, from events in order of time."""
     recent = [event for event in events if event.at >= now - timedelta(minutes=30)]
     sessions = open_sessions(recent)
     session = sessions[-1].session if sessions else None
@@ -157,7 +157,7 @@ def live_figures(
 def preferences(
     walks: Sequence[Walk], trails: Sequence[Trail], *, since: datetime, length: timedelta, limit: int = 5
 ) -> tuple[Preference, ...]:
-    """Agents that walk a named trail more or less often than in the previous period, largest change first."""
+    """Return which agents walk which named trails more or less often than before, largest change first."""
     named = [trail for trail in trails if trail.version and len(trail.paths) >= FILES_MIN]
     counts: Counter[tuple[str, str, bool]] = Counter()
     for walk in walks:

@@ -1,0 +1,138 @@
+"""A line that a person copied from a brief, compared with what the passages of a brief showed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mica.brief.crystal_source import excerpt_of_crystal
+from mica.brief.excerpt import Excerpt
+from mica.brief.file_source import KINDS_FOR_TASK, MOST_USED
+from mica.brief.mark_source import excerpt_of
+from mica.brief.teaching_source import excerpt_of_teaching
+from mica.errors import InvalidEvent
+from mica.format.fence import neutralize_entry
+from mica.model.crystal import crystal_of
+from mica.model.event import CRYSTAL, MARK, Event, is_tombstone
+from mica.model.mark import mark_of
+from mica.model.teaching import PROMOTED, teaching_of
+from mica.words import words
+
+WORDS_MIN = 2  # to identify a line; too many lines begin with the same single word
+
+_HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # at the end of a line of a brief
+_DATE_AND_BULLET = re.compile(r"\s*(?:\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?[\s:,]+)?(?:[-*•]\s+)?")
+_CORRECTED = re.compile(r", corrected by #\d+(?=:)")  # a note beside the label of a mark
+_ELLIPSIS = "…"
+_FILES = re.compile(rf"({'|'.join([*KINDS_FOR_TASK, MOST_USED])}):\s*", re.IGNORECASE)
+_QUOTED = re.compile("“[^”]*(?:”|$)")  # in the reason for a file: the text of another task
+_NEXT_FILE = re.compile(r"\),\s")
+
+
+def parse_handles(text: str) -> list[str]:
+    """Return the handles at the end of a line, as in `… (#12 #14)`; any other text is returned as its own handle."""
+    match = _HANDLES.search(text)
+    return re.findall(r"#\d+", match[1]) if match else [text.strip()]
+
+
+class PastedLine:
+    """A line of a brief, or its beginning; its hyphen, date, label and event numbers may be missing.
+
+    Only words are compared, so that a change of blanks, case or punctuation does no harm.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._bare = _DATE_AND_BULLET.sub("", text, count=1)
+        self._unnumbered = _CORRECTED.sub("", _HANDLES.sub("", self._bare), count=1)
+        self.words = join_words(self._bare)
+        forms = dict.fromkeys(map(join_words, (text, self._bare, self._unnumbered)))
+        self._forms = [form for form in forms if form.count(" ") + 1 >= WORDS_MIN]
+
+    @property
+    def is_long_enough(self) -> bool:
+        """True if the line has enough words to be identified by them."""
+        return bool(self._forms)
+
+    def begins(self, *shown: str) -> bool:
+        """Return True if one of these texts begins with this line."""
+        return any(f"{join_words(text)} ".startswith(f"{form} ") for text in shown for form in self._forms)
+
+    def begins_excerpt(self, event: Event, *, is_compressed: bool = False) -> bool:
+        """Return True if what a brief shows of this event begins with this line.
+
+        A compressed brief shows some sentences of it, with an ellipsis for the others.
+        """
+        if (excerpt := _excerpt_of(event)) is None:
+            return False
+        text = neutralize_entry(excerpt.text)
+        shown = (text, f"{excerpt.kind} {text}")
+        return self.begins(*shown) or (is_compressed and any(map(self._is_part, shown)))
+
+    def continues_excerpt(self, event: Event) -> bool:
+        """Return True if what a brief shows of this event has a line, after the first, that begins with this line."""
+        excerpt = _excerpt_of(event)
+        _, *later = [] if excerpt is None else neutralize_entry(excerpt.text).splitlines() or [""]
+        return self.begins(*later)
+
+    def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
+        """Return True if a list of files that was made from these steps, one for each file, begins with this line.
+
+        A step that is None, because it was purged, may be any file.
+        """
+        kinds = KINDS_FOR_TASK if has_query else (MOST_USED,)
+        if self.begins(*kinds):
+            return True
+        label = _FILES.match(self._bare)
+        if label is not None and label[1].lower() not in kinds:
+            return False
+        listed = _QUOTED.sub("", self._bare[label.end() :] if label else self._bare)
+        files = [file for each in _NEXT_FILE.split(listed) if (file := join_words(each))]
+        if not files or len(files) > len(steps) or (label is None and not self.is_long_enough):
+            return False
+        *whole, last = zip(files, steps, strict=False)
+        return all(_is_at(file, step) for file, step in whole) and (
+            _is_at(*last) or (label is not None and _begins_path(*last))
+        )
+
+    def _is_part(self, text: str) -> bool:
+        """Return True if the pieces of this line between ellipses occur in a text, in this order."""
+        found = f" {join_words(text)} "
+        pieces = [f" {piece} " for each in self._unnumbered.split(_ELLIPSIS) if (piece := join_words(each))]
+        place = 0
+        for number, piece in enumerate(pieces):
+            at = found.find(piece, place)
+            if at < 0 or (at > 0 and number == 0 and not self._unnumbered.startswith(_ELLIPSIS)):
+                return False
+            place = at + len(piece) - 1
+        return bool(pieces) and self.is_long_enough
+
+
+def join_words(text: str) -> str:
+    """Return the words of a text, in lower case, with one blank between them."""
+    return " ".join(words(text))
+
+
+def _excerpt_of(event: Event) -> Excerpt | None:
+    """Return what a brief shows of a mark, a crystal or a teaching; None for any other event."""
+    if is_tombstone(event):
+        return None
+    try:
+        if event.name == MARK:
+            return excerpt_of(mark_of(event), 0.0)
+        if event.name == CRYSTAL:
+            return excerpt_of_crystal(crystal_of(event), 0.0)
+        return excerpt_of_teaching(teaching_of(event), 0.0) if event.name == PROMOTED else None
+    except InvalidEvent:
+        return None
+
+
+def _is_at(file: str, step: Event | None) -> bool:
+    return step is None or f"{file} ".startswith(f"{_path(step)} ")
+
+
+def _begins_path(file: str, step: Event | None) -> bool:
+    return step is None or f"{_path(step)} ".startswith(f"{file} ")
+
+
+def _path(step: Event) -> str:
+    return join_words(str(step.data.get("path", "")))
