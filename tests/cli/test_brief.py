@@ -30,6 +30,22 @@ def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> No
     assert set(document) >= {"text", "passages", "missing", "receipt", "tokens", "budget_tokens", "left_out"}
 
 
+def test_a_budget_too_small_for_any_line_names_the_one_it_needs(terminal: Terminal) -> None:
+    """keeps: B-26"""
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    small = terminal.run("brief", "cookie", "--budget", "10")
+    tokens = re.match(r"mica: no line fits 10 tokens; the shortest needs (\d+); receipt \S+\n$", small.stderr)
+    assert tokens is not None, small.stderr
+    enough = terminal.run("brief", "cookie", "--budget", tokens[1])
+    one = terminal.run("brief", "cookie", "--budget", "1")
+
+    assert (small.exit_code, small.stdout) == (0, "")
+    assert "The cookie is set" in enough.stdout
+    assert f"mica: {tokens[1]} of {tokens[1]} tokens (estimated), 1 passage; receipt" in enough.stderr
+    assert one.stderr.startswith("mica: no line fits 1 token; the shortest needs ")
+
+
 def test_a_handoff_goes_to_stdout_and_its_session_to_stderr(store_terminal: StoreTerminal) -> None:
     """keeps: B-28, B-65, B-69, K-16"""
     for number in range(6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +13,110 @@ import pytest
 from click import Command, Group
 from tests.cli.terminal import FIXTURES, Terminal
 
+import mica
 from mica.cli import cli
 from mica.testing.builders import build
 
 
 def test_empty_results_say_what_to_do(terminal: Terminal) -> None:
-    assert "Nothing found" in terminal.run("search", "nothing").stdout
-    assert "No events match" in terminal.run("events", "tail").stdout
-    assert "this space is empty" in terminal.run("doctor").stdout
-    assert "No spaces yet" in Terminal(terminal.home / "other").run("upkeep", "spaces").stdout
+    assert "No spaces yet" in terminal.run("upkeep", "spaces").stdout
+    terminal.run("mark", "one")
+    assert "Nothing found; try other words" in terminal.run("search", "nothing").stdout
+    assert "No events match" in terminal.run("events", "query", "--session", "nosuch").stdout
+    assert "No file " in terminal.run("navigate", "the unrelated task").stdout
+
+
+EMPTY_ANSWERS = [
+    ["search", "auth"],
+    ["events", "tail"],
+    ["events", "query", "--name", "x"],
+    ["events", "names"],
+    ["events", "failures"],
+    ["events", "sessions"],
+    ["events", "overview"],
+    ["crystals", "list"],
+    ["trails", "list"],
+    ["navigate", "login"],
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("command", EMPTY_ANSWERS, ids=" ".join)
+def test_a_directory_without_a_space_is_told_from_a_space_without_an_answer(
+    terminal: Terminal, command: list[str]
+) -> None:
+    def shown() -> str:
+        result = terminal.run(*command)
+        assert result.exit_code == 0, result.output
+        assert ":memory:" not in result.stdout
+        assert "mica events tail" not in result.stdout
+        return " ".join(result.stdout.replace("│", " ").split()).lower()
+
+    begin = "there is no memory of this directory yet; `mica up` imports what agents did, `mica mark` records what"
+    assert begin in shown()
+    assert "--space name" not in shown()
+
+    (terminal.home / "bakery").mkdir(parents=True)
+    terminal.run("mark", "one", "--space", str(terminal.home / "bakery"))
+    assert "--space name selects another space: bakery-" in shown()
+
+
+def test_an_empty_space_is_said_to_be_empty(terminal: Terminal, tmp_path: Path) -> None:
+    store = str(tmp_path / "empty.db")
+    asyncio.run(make_empty(store))
+
+    shown = terminal.run("events", "tail", "--store", store)
+
+    assert shown.stdout.startswith("This space is empty; `mica up` imports what agents did")
+
+
+async def make_empty(store: str) -> None:
+    async with mica.open(store):
+        pass
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["search", "x"],
+        ["navigate", "x"],
+        ["events", "tail"],
+        ["events", "query"],
+        ["events", "failures"],
+        ["events", "follow"],
+        ["crystals", "list"],
+        ["crystals", "stream"],
+        ["trails", "list"],
+        ["trails", "explore", "x"],
+        ["trails", "learn", "commits"],
+        ["sources", "warm"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_limit_below_one_is_refused(terminal: Terminal, command: list[str], limit: str) -> None:
+    refused = terminal.run(*command, "-n", limit)
+
+    assert refused.exit_code == 2, refused.output
+    assert f"Invalid value for '--limit' / '-n': {limit} is not in the range 1<=x" in " ".join(refused.stderr.split())
+
+
+def test_an_unknown_space_is_refused_with_how_one_is_made(terminal: Terminal) -> None:
+    refused = terminal.run("mark", "hi", "--space", "brandnew")
+
+    assert refused.exit_code == 1
+    assert "with the first `mica mark` in it; --store FILE makes one in a file of your choice" in refused.stderr
+
+
+def test_the_folder_of_a_store_is_not_created(terminal: Terminal, tmp_path: Path) -> None:
+    """A mistyped path must not become a folder; only the data folder is created."""
+    store = str(tmp_path / "nosuch" / "x.db")
+    for command in (["mark", "hi"], ["import", "codex"], ["up", "--once"], ["search", "hi"]):
+        for refused in (terminal.run(*command, "--store", store), terminal.run(*command, MICA_STORE=store)):
+            assert refused.exit_code == 1
+            assert f"the folder {tmp_path / 'nosuch'} does not exist; create it first" in refused.stderr
+    assert not (tmp_path / "nosuch").exists()
+    assert terminal.run("mark", "hi", MICA_HOME=str(tmp_path / "new" / "data")).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +129,7 @@ def test_empty_results_say_what_to_do(terminal: Terminal) -> None:
         (["search", "?!", "…"], "the query '?! …' has no word to search for"),
         (["search", "x", "--space", "nowhere"], "no space or directory is called 'nowhere'"),
         (["search", "x", "--store", "mysql://localhost/x"], "no store for the address"),
-        (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot create the folder"),
+        (["import", "claude-code", "--store", "/proc/none/x.db", "."], "the folder /proc/none does not exist"),
     ],
 )
 def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[str], message: str) -> None:
@@ -105,8 +201,9 @@ def test_every_command_takes_json_except_screens_and_protocols() -> None:
 def test_the_core_imports_nothing_heavy() -> None:
     """Imports cost start-up time: numpy, servers and models are loaded on first use."""
     heavy = (
-        "numpy asyncpg starlette uvicorn mcp textual onnxruntime pydantic discord xllamacpp pytest hypothesis".split()
-    )
+        "numpy asyncpg starlette uvicorn prometheus_client mcp textual onnxruntime pydantic discord xllamacpp "
+        "pytest hypothesis"
+    ).split()
     script = f"import sys, mica; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -53,6 +53,10 @@ def test_every_summary_fits_on_its_line(terminal: Terminal, group: str) -> None:
         (["list"], "`mica events tail`, `mica crystals list`, `mica trails list` or `mica upkeep spaces`"),
         (["learn", "git"], "`mica trails learn commits`"),
         (["observe", "off"], "`mica upkeep hooks off`"),
+        (["help"], "`mica --help`"),
+        (["version"], "`mica --version`"),
+        (["init"], "`mica up`"),
+        (["ls"], "`mica events tail`, `mica crystals list`, `mica trails list` or `mica upkeep spaces`"),
         (["events", "errors"], "`mica events failures`"),
         (["tail"], "`mica events tail`"),
         (["serach", "cookie"], "`mica search`"),
@@ -78,7 +82,15 @@ def test_every_hint_leads_to_a_command_that_exists() -> None:
     assert not paths & set(SUGGESTIONS), "a name that exists needs no hint"
     for path in (path for suggestion in SUGGESTIONS.values() for path in suggestion):
         group, _, argument = path.rpartition(" ")
-        assert path in paths or (group in paths and argument in ("--sample", "commits", "tasks")), path
+        assert (
+            path in paths
+            or (group in paths and argument in ("--sample", "commits", "tasks"))
+            or path
+            in (
+                "--help",
+                "--version",
+            )
+        ), path
 
 
 def test_every_command_has_an_example_of_itself() -> None:

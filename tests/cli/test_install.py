@@ -54,7 +54,7 @@ def test_install_finds_clients_and_uninstall_removes_everything(user_home: Path)
 
     assert (user_home / ".claude/settings.json").read_text() == SETTINGS
     assert sorted(path.name for path in user_home.iterdir()) == [".claude", ".local"]
-    assert [path.name for path in (user_home / ".local/share/mica").iterdir()] == ["backups"]
+    assert list((user_home / ".local/share/mica").iterdir()) == [], "no backup is left of what was restored"
     assert "nothing to do" in run(user_home, "uninstall").stderr
 
 
@@ -119,3 +119,79 @@ def test_an_installed_hook_runs_and_exits_0_when_mica_is_gone(user_home: Path) -
     shutil.rmtree(user_home / ".local/share/mica/bin")
     done = fired()
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def listed(done: Done) -> set[str]:
+    """The files that an install or uninstall says it writes or removes, backups included."""
+    lines = (*done.stderr.splitlines(), *done.stdout.splitlines())
+    found = {line.partition(" ")[2] for line in lines if line.startswith(("write ", "remove ", "+++ "))}
+    found |= {line.partition(" as ")[2] for line in lines if line.startswith("back up ")}
+    return {path.partition("\t")[0] for path in found}
+
+
+def files(user_home: Path) -> set[str]:
+    return {str(path) for path in user_home.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "copilot", "gemini"])
+def test_every_file_is_shown_before_it_is_written(user_home: Path, client: str) -> None:
+    shown = run(user_home, "install", client, "--dry-run")
+    before = files(user_home)
+
+    done = run(user_home, "install", client, "--yes")
+
+    written = files(user_home) - before
+    changed = {str(user_home / ".claude/settings.json")} if client == "claude-code" else set()
+    assert listed(shown) == written | changed
+    count = len(listed(shown)) - len(list(user_home.rglob("backups/*")))
+    assert f"mica: {count} files would change; nothing was written" in shown.stderr
+    assert f"mica: {count} files changed" in done.stderr
+    assert "bin/mica-hook " in shown.stdout, "it shows what the hooks run"
+    assert '"mica.mcp"' in shown.stdout, "it shows what the MCP server runs"
+
+
+def test_a_backup_is_mentioned_only_if_there_is_one(user_home: Path) -> None:
+    assert "backups of your files are in" in run(user_home, "install", "claude-code", "--yes").stderr
+    assert "backups of your files" not in run(user_home, "install", "codex", "--yes").stderr
+    removed = run(user_home, "uninstall", "codex", "--yes")
+    assert "backups of your files" not in removed.stderr
+    assert len(list(user_home.rglob("backups/*"))) == 1
+
+
+def test_a_file_that_was_edited_meanwhile_keeps_its_backup(user_home: Path) -> None:
+    run(user_home, "install", "--yes")
+    settings = user_home / ".claude/settings.json"
+    edited = settings.read_text().replace('"opus"', '"haiku"')
+    settings.write_text(edited)
+
+    removed = run(user_home, "uninstall", "--yes")
+
+    assert json.loads(settings.read_text()) == {"model": "haiku"}
+    assert "backups of your files are in" in removed.stderr
+    kept = {path.read_text() for path in user_home.rglob("backups/*")}
+    assert kept == {SETTINGS, edited}
+
+
+def test_two_clients_with_the_same_settings_share_a_backup_until_both_are_removed(user_home: Path) -> None:
+    (user_home / ".copilot").mkdir()
+    (user_home / ".copilot/settings.json").write_text(SETTINGS)
+    run(user_home, "install", "--yes")
+
+    run(user_home, "uninstall", "claude-code", "--yes")
+    assert len(list(user_home.rglob("backups/*"))) == 1
+    run(user_home, "uninstall", "copilot", "--yes")
+
+    assert (user_home / ".copilot/settings.json").read_text() == SETTINGS
+    assert list(user_home.rglob("backups*")) == []
+
+
+def test_an_outdated_hook_program_is_shown_and_updated(user_home: Path) -> None:
+    run(user_home, "install", "--yes")
+    program = user_home / ".local/share/mica/bin/mica_hook.py"
+    program.write_text("old")
+
+    refused = run(user_home, "install")
+    assert (refused.returncode, program.read_text()) == (1, "old")
+    assert f"write {program}" in refused.stderr
+    assert run(user_home, "install", "--yes").returncode == 0
+    assert program.read_text() != "old"

@@ -65,7 +65,7 @@ def test_a_mark_takes_times_in_every_notation(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("at", "code", "message"),
     [
-        ("someday", 2, "'someday' is no time"),
+        ("someday", 2, "'someday' is not a time"),
         ("0001-01-01T00:00:00Z", 1, "is before 1970; use the observation time"),
         ("2199-01-01", 2, "is in the future; give the time when it was observed"),
     ],
@@ -204,3 +204,14 @@ def test_lines_are_recorded_all_or_none(store_terminal: StoreTerminal) -> None:
         "one",
         "two",
     ]
+
+
+def test_a_pipe_gets_each_hit_on_one_line(terminal: Terminal) -> None:
+    """Other programs read lines; only a terminal wraps them."""
+    long = "The session cookie is set before the redirect, " + "so that " * 30 + "it is lost"
+    terminal.run("mark", long)
+
+    found, explained = terminal.run("search", "cookie").stdout, terminal.run("why", "1").stdout
+
+    assert [long in line for line in found.splitlines()] == [True]
+    assert any(long in line for line in explained.splitlines())

@@ -109,11 +109,11 @@ def test_a_purge_that_matches_nothing_says_so(shell: Shell) -> None:
     done = shell.run("purge", "--session", "nosuch", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("no event matches; the purge is recorded")
-    assert json.loads(shell.run("purge", "--session", "nosuch", "--yes", "--json").stdout)["stands"]
+    assert json.loads(shell.run("purge", "--session", "nosuch", "--yes", "--json").stdout)["applies_later"]
     shell.run("purge", "1", "--yes")
     assert shell.run("purge", "1").stdout == "no event matches\n"
     assert shell.run("purge", "1", "--yes").stdout == "no event matches; nothing was purged\n"
-    assert not json.loads(shell.run("purge", "1", "--yes", "--json").stdout)["stands"]
+    assert not json.loads(shell.run("purge", "1", "--yes", "--json").stdout)["applies_later"]
 
 
 def test_a_value_can_be_typed_at_a_prompt(shell: Shell) -> None:
@@ -247,7 +247,7 @@ def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, a
         (["nonsense"], 1, "'nonsense' is not an event id"),
         (["--since", "1d", "--until", "2d"], 1, "is not before until"),
         (["--value", SECRET, "--ask-value"], 2, "give --value or --ask-value, not both"),
-        (["--since", "whenever"], 2, "'whenever' is no time"),
+        (["--since", "whenever"], 2, "'whenever' is not a time"),
         (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains the content to purge"),
     ],
 )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from tests.cli.terminal import FIXTURES, Terminal
 
 from mica.settings import load_settings
+from mica.store.remote.servers import RunningServer, announce
 from mica.store.space import space_of
-from mica.web.process import only_server
+from mica.web.process import listen, only_server
 
 
 def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:
@@ -33,7 +36,7 @@ def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal)
 
 
 def test_up_imports_the_transcripts_it_finds(terminal: Terminal, transcripts: Path) -> None:
-    result = terminal.run("up", "--once")
+    result = terminal.run("up", "--once", "--yes")
     assert result.exit_code == 0, result.output
     assert "Found 2 transcripts" in result.stdout
     assert "Explain how auth works" in result.stdout
@@ -64,18 +67,18 @@ def test_up_without_import_shows_a_space_that_a_server_holds(terminal: Terminal,
 
 
 def test_up_again_says_that_nothing_is_new(terminal: Terminal, transcripts: Path) -> None:
-    terminal.run("up", "--once")
+    terminal.run("up", "--once", "--yes")
     assert "Nothing new in 2 transcripts" in terminal.run("up", "--once").stdout
 
 
 def test_up_into_one_store_says_so(terminal: Terminal, transcripts: Path, tmp_path: Path) -> None:
-    result = terminal.run("up", "--once", "--store", str(tmp_path / "one.db"))
-    assert "all go into" in result.stdout.replace("\n", " ")
+    result = terminal.run("up", "--once", "--yes", "--store", str(tmp_path / "one.db"))
+    assert f"in 1 project; all go into {tmp_path / 'one.db'}." in result.stdout
     assert f"--store {tmp_path / 'one.db'}" in result.stdout
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:
-    terminal.run("up", "--once")
+    terminal.run("up", "--once", "--yes")
     [name] = [row["name"] for row in json.loads(terminal.run("upkeep", "spaces", "--json").stdout)]
     document = terminal.json("events", "overview", "--space", name)
     assert isinstance(document, dict)
@@ -98,7 +101,7 @@ def projects(terminal: Terminal, *directories: Path) -> None:
 def test_up_lists_several_projects_with_the_current_directorys_first(terminal: Terminal, tmp_path: Path) -> None:
     projects(terminal, Path.cwd(), tmp_path / "mail", tmp_path / "shop")
 
-    shown = terminal.run("up", "--once")
+    shown = terminal.run("up", "--once", "--yes")
 
     assert shown.exit_code == 0, shown.output
     assert "Found 3 transcripts" in shown.stdout
@@ -117,7 +120,7 @@ def test_up_elsewhere_shows_the_latest_project_and_how_to_name_it(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
 
-    shown = terminal.run("up", "--once").stdout
+    shown = terminal.run("up", "--once", "--yes").stdout
 
     assert 'mica search "words" --space shop ' in shown
     assert terminal.run("search", "session", "--space", "shop").exit_code == 0
@@ -146,3 +149,198 @@ def test_up_says_how_a_shell_finds_mica(terminal: Terminal, tmp_path: Path, monk
 
     assert f'export PATH="{program.parent}:$PATH"' in hidden
     assert "export PATH" not in found
+
+
+# -- The sample has a space of its own ------------------------------------------------------------------------------
+
+
+def texts(terminal: Terminal, *options: str) -> list[str]:
+    return [row["data"]["text"] for row in terminal.documents("events", "query", "--name", "mark", *options)]
+
+
+@pytest.mark.parametrize("mode", [("--once",), ("--json",), ("--once", "--yes")])
+def test_without_transcripts_a_named_store_is_shown_as_it_is(
+    terminal: Terminal, tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    """It may be shared: nothing invented is ever added to it."""
+    store = str(tmp_path / "shared.db")
+    terminal.run("mark", "Payments are retried three times", "--store", store)
+    events = terminal.documents("events", "query", "--store", store)
+
+    shown = terminal.run("up", *mode, "--store", store)
+    by_setting = terminal.run("up", *mode, MICA_STORE=store)
+
+    for result in (shown, by_setting):
+        assert result.exit_code == 0, result.output
+        assert "Payments are retried three times" in result.stdout
+        assert "This is what shared holds" in result.stdout + result.stderr
+        assert "sample" not in result.stdout.replace('"is_sample": false', "")
+    assert terminal.documents("events", "query", "--store", store) == events
+    assert json.loads(terminal.run("upkeep", "spaces", "--json").stdout) == []
+
+
+@pytest.mark.parametrize("option", [".", "project"])
+def test_without_transcripts_a_named_space_is_shown_as_it_is(terminal: Terminal, option: str) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+    events = terminal.documents("events", "query")
+
+    shown = terminal.run("up", "--once", "--space", option)
+
+    assert "The cookie is set before the redirect" in shown.stdout
+    assert "bundled" not in shown.stdout
+    assert terminal.documents("events", "query") == events
+
+
+def test_an_empty_named_space_is_shown_as_empty(terminal: Terminal) -> None:
+    shown = terminal.run("up", "--once", "--space", ".")
+
+    assert shown.exit_code == 0, shown.output
+    assert "there is no memory of . yet" in " ".join(shown.stdout.split())
+    assert ":memory:" not in shown.stdout
+    assert "bundled" not in shown.stdout
+    assert json.loads(terminal.run("upkeep", "spaces", "--json").stdout) == []
+
+
+@pytest.mark.parametrize("option", ["--store", "--space"])
+def test_the_sample_is_not_put_into_a_named_store(terminal: Terminal, tmp_path: Path, option: str) -> None:
+    terminal.run("mark", "one")
+
+    refused = terminal.run("up", "--sample", "--once", option, str(tmp_path / "project"))
+
+    assert refused.exit_code == 2
+    assert "in their own space" in " ".join(refused.stderr.split())
+
+
+def test_the_sample_has_its_own_space_beside_a_configured_store(terminal: Terminal, tmp_path: Path) -> None:
+    store = str(tmp_path / "shared.db")
+    terminal.run("mark", "one", "--store", store)
+
+    assert terminal.run("up", "--sample", "--once", MICA_STORE=store).exit_code == 0
+
+    assert texts(terminal, "--store", store) == ["one"]
+    assert [row["name"] for row in terminal.documents("upkeep", "spaces")] == ["sample"]
+
+
+def test_without_transcripts_what_this_directory_holds_is_shown(terminal: Terminal) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = terminal.run("up", "--once")
+
+    assert "The cookie is set before the redirect" in shown.stdout
+    assert "`mica up --sample` shows an invented web shop" in shown.stdout
+    assert "What to type next" in shown.stdout
+    assert [row["name"].partition("-")[0] for row in terminal.documents("upkeep", "spaces")] == ["project"]
+
+
+def test_what_this_directory_holds_is_shown_before_other_projects(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = terminal.run("up", "--once", "--yes").stdout
+
+    assert "The cookie is set before the redirect" in shown
+    assert "shop-" in shown.partition("What to type next")[0]
+    assert "0 transcripts" not in shown
+
+
+# -- Which transcripts are imported ---------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_transcripts_go_into_their_own_spaces_only(
+    terminal: Terminal, transcripts: Path, tmp_path: Path
+) -> None:
+    """Merging cannot be undone, so that needs --yes where there is no one to ask."""
+    store = str(tmp_path / "shared.db")
+    refused = terminal.run("up", "--once", "--store", store)
+    shown = terminal.run("up", "--once")
+
+    assert (refused.exit_code, shown.exit_code) == (1, 0)
+    assert "Nothing was imported: there is no terminal to ask in. --yes imports 2 transcripts." in refused.stdout
+    assert not Path(store).exists()
+    assert "each goes into its project's own space" in shown.stdout
+    assert [row["name"].partition("-")[0] for row in terminal.documents("upkeep", "spaces")] == ["shop"]
+
+
+def test_a_space_takes_only_the_transcripts_of_its_project(terminal: Terminal, tmp_path: Path) -> None:
+    projects(terminal, tmp_path / "bakery", tmp_path / "mail", tmp_path / "shop")
+    terminal.run("mark", "Bread is baked at four", "--space", str(tmp_path / "bakery"))
+
+    shown = terminal.run("up", "--once", "--yes", "--space", "bakery")
+
+    assert shown.exit_code == 0, shown.output
+    assert "2 transcripts of 2 other projects left to their own spaces" in shown.stdout
+    assert "Found 1 transcript " in shown.stdout
+    assert [row["name"].partition("-")[0] for row in terminal.documents("upkeep", "spaces")] == ["bakery"]
+    read = terminal.documents("events", "query", "--name", "transcript.read", "--space", "bakery")
+    assert len(read) == 1
+
+
+def test_a_space_without_transcripts_of_its_own_takes_none(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+    events = terminal.documents("events", "query")
+
+    shown = terminal.run("up", "--once", "--yes", "--space", ".")
+
+    assert "2 transcripts of 1 other project left to their own spaces" in shown.stdout
+    assert "The cookie is set before the redirect" in shown.stdout
+    assert terminal.documents("events", "query") == events
+
+
+def answered(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, answer: str, *arguments: str) -> Result:
+    """The result of a command in a terminal in which this answer is typed."""
+    with monkeypatch.context() as patch:
+        patch.setattr("mica.cli.start.has_terminal", lambda: True)
+        return terminal.run(*arguments, stdin=answer)
+
+
+def test_merging_projects_into_a_store_is_asked_with_no_as_default(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projects(terminal, tmp_path / "mail", tmp_path / "shop")
+    store = str(tmp_path / "shared.db")
+    terminal.run("mark", "Payments are retried three times", "--store", store)
+
+    declined = answered(terminal, monkeypatch, "\n", "up", "--once", "--store", store)
+    marks = texts(terminal, "--store", store)
+    agreed = answered(terminal, monkeypatch, "y\n", "up", "--once", "--store", store)
+
+    assert f"in 2 projects; all are merged into {store}." in declined.stdout
+    assert f"Merge 2 projects into {store}? [y/N]" in declined.stdout
+    assert marks == ["Payments are retried three times"]
+    assert "Payments are retried three times" in declined.stdout, "the store is shown all the same"
+    assert len(texts(terminal, "--store", store)) > 2, agreed.output
+
+
+def test_an_unclear_answer_is_asked_again(
+    terminal: Terminal, transcripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answered(terminal, monkeypatch, "wat\nn\n", "up", "--once")
+
+    assert asked.stdout.count("Import them? [Y/n]") == 2
+    assert "Nothing was imported" in asked.stdout
+    assert terminal.run("upkeep", "spaces", "--json").stdout == "[]\n"
+
+
+def test_up_names_transcripts_that_cannot_be_read(terminal: Terminal, transcripts: Path) -> None:
+    (transcripts / "-home-dev-shop" / "text.jsonl").write_text("not json\n")
+
+    shown = terminal.run("up", "--once", "--yes")
+
+    assert shown.exit_code == 0, shown.output
+    assert "1 transcript could not be read, the first: " in shown.stdout
+    assert "text.jsonl" in shown.stdout
+
+
+def test_if_another_server_runs_the_first_look_is_shown_before_the_reason(terminal: Terminal) -> None:
+    settings = load_settings(terminal.variables)
+    with (
+        closing(listen("127.0.0.1", 0, home=settings.home)) as taken,
+        announce(
+            RunningServer(address=f"http://127.0.0.1:{taken.getsockname()[1]}", pid=os.getpid(), token="t", space="x"),
+            home=settings.home,
+        ),
+    ):
+        shown = terminal.run("up", "--sample", "--port", str(taken.getsockname()[1]))
+
+    assert shown.exit_code == 1
+    assert "What your agents did lately" in shown.stdout
+    assert "mica already serves at http://127.0.0.1:" in shown.stderr

@@ -31,14 +31,19 @@ def printed(run: CliRunner, *arguments: str) -> str:
 
 def test_a_trail_is_made_listed_shown_and_published(run: CliRunner, tmp_path: Path) -> None:
     """keeps: A-32, A-31, K-10. Each command prints text or JSON."""
+    assert "There is no memory of this directory yet" in printed(run, "trails", "list")
+    printed(run, "mark", "one")
     assert "No trails yet" in printed(run, "trails", "list")
     made = printed(
         run, "trails", "create", "login", "src/auth.py:10-40", "src/session.py", "--description", "Signing in"
     )
     assert "1. src/auth.py:10-40" in made
     assert "2. src/session.py (full)" in made
+    assert "tokens, never used\n" in made, "making it is not using it"
     assert "Saving: not measured" in made
 
+    assert printed(run, "trails", "list").split()[-1] == "never"
+    assert "Never used." in (tmp_path / ".claude/commands/nav/login.md").read_text()
     (listed,) = json.loads(printed(run, "trails", "list", "--json"))
     assert (listed["name"], listed["entry"], listed["saving"]) == ("nav:login", "src/auth.py", None)
     assert json.loads(printed(run, "trails", "show", "nav:login", "--json"))["key"] == listed["key"]
@@ -58,6 +63,7 @@ def test_a_trail_is_explored_tracked_suspended_and_measured(run: CliRunner) -> N
     assert "No trail leads there" in printed(run, "trails", "explore", "nowhere/else")
     assert json.loads(printed(run, "trails", "explore", "src/auth.py", "--json"))[0]["match"] == "shape"
     assert printed(run, "trails", "track", "login", "--outcome", "failure") == "Recorded: login, failure.\n"
+    assert "last used" in printed(run, "trails", "show", "login")
     assert "0 of 1 tasks succeeded, which is too few" in printed(run, "trails", "show", "login")
     assert "Suspended: moved" in printed(run, "trails", "suspend", "login", "--reason", "moved")
     assert json.loads(printed(run, "trails", "stats", "--json"))["trails"] == 1
@@ -84,6 +90,7 @@ def test_learning_runs_on_request_and_is_switched_on_and_off(run: CliRunner) -> 
         (["create", "login", "../a.py"], 1, "is not a path within the project"),
         (["create", "login", "src/nowhere.py"], 1, "'src/nowhere.py' cannot be a step: there is no such file"),
         (["create", "login", "src/auth.py:900-1000"], 1, "'src/auth.py' cannot be a step"),
+        (["create", "login", "src/auth.py:1-9999"], 1, "'src/auth.py' has no lines 1-9999: it has 60 lines"),
         (["publish"], 2, "give --write for this project, or --to"),
     ],
 )
@@ -132,3 +139,23 @@ def test_a_trail_becomes_a_command_of_the_installed_clients(run: CliRunner, tmp_
     assert [Path(each["path"]).name for each in made["published"] if "login" in each["path"]] == ["login.md"]
     assert (tmp_path / ".claude/commands/nav/login.md").exists()
     assert not (tmp_path / ".agents").exists(), "no client that is installed reads it"
+
+
+def test_a_command_that_cannot_be_written_is_reported_with_the_reason(run: CliRunner) -> None:
+    printed(run, "up", "--sample", "--once")
+    made = printed(run, "trails", "create", "sign-in", "--from", "nav:add-login-session", "--space", "sample")
+
+    assert made.endswith("No command was written: the folder of the project sample is not on this machine.\n")
+
+
+def test_a_command_that_is_switched_off_is_reported_with_the_reason(
+    run: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[trails]\npublish = false\n")
+    monkeypatch.setenv("MICA_CONFIG", str(config))
+
+    made = printed(run, "trails", "create", "login", "src/auth.py")
+
+    assert "No command was written: the setting trails.publish is off" in made
+    assert not list(tmp_path.rglob("login.md"))

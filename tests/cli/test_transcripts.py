@@ -110,7 +110,7 @@ def test_a_path_needs_no_client(terminal: Terminal, tmp_path: Path) -> None:
     wrong = terminal.run("import", "claude-code", str(next((terminal.home / ".codex").rglob("*.jsonl"))))
     assert (wrong.exit_code, "is not a transcript of claude-code" in wrong.stderr) == (1, True)
     typo = terminal.run("import", "codx")
-    assert (typo.exit_code, "clients are auto, claude-code, codex" in typo.stderr) == (2, True)
+    assert (typo.exit_code, "give auto, claude-code, codex, copilot, gemini or opencode" in typo.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("histories")
@@ -160,6 +160,30 @@ def test_an_unreadable_file_is_named_and_the_others_are_imported(terminal: Termi
     (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
     assert "events from 1 transcript\n" in result.stdout
+    assert "gone.jsonl could not be read: No such file or directory" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("content", [b"not json\n", b"\xff\xfe\x00\n{}\n"])
+def test_a_broken_transcript_ends_an_import_with_1(terminal: Terminal, transcripts: Path, content: bytes) -> None:
+    (transcripts / "-home-dev-shop" / "broken.jsonl").write_bytes(content)
+
+    result = terminal.run("import")
+    single = terminal.run("import", str(transcripts / "-home-dev-shop" / "broken.jsonl"))
+
+    assert "events from 2 transcripts\n" in result.stdout
+    for each in (result, single):
+        assert "broken.jsonl could not be read: its first line is not a record" in each.stdout
+        assert each.exit_code == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b'{"a": 1}\n', b'{"type":"user","mess'])
+def test_a_file_that_is_no_transcript_or_just_begun_is_no_failure(
+    terminal: Terminal, transcripts: Path, content: bytes
+) -> None:
+    (transcripts / "-home-dev-shop" / "other.jsonl").write_bytes(content)
+
+    assert terminal.run("import").exit_code == 0
 
 
 @pytest.mark.parametrize("cwd", [r"C:\Users\ann\shop", "~nobodyx", "/home/a\0b"])

@@ -17,7 +17,12 @@ def test_spaces_are_listed_with_their_directories(
     listed = terminal.json("upkeep", "spaces")
     assert isinstance(listed, list)
     assert [row["directory"] for row in listed] == [str(tmp_path / "shop")]
-    monkeypatch.chdir(tmp_path)
+    for near in (tmp_path, tmp_path / "mail", tmp_path / "shop" / "src"):
+        near.mkdir(exist_ok=True)
+        monkeypatch.chdir(near)
+        assert terminal.documents("upkeep", "spaces")[0]["directory"] == str(tmp_path / "shop"), near
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "far" / "away")
     assert "unknown: no session was recorded" in terminal.run("upkeep", "spaces").stdout
 
 

@@ -9,7 +9,7 @@ import pytest
 from mica.clients.event_builder import EventBuilder, label, moment, utc
 from mica.clients.records import ImportTally
 from mica.clients.tool_effects import EventDraft
-from mica.model.event import LABEL_CHARACTERS_MAX, Event
+from mica.model.event import LABEL_CHARACTERS_MAX
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 READ = EventDraft("file.read", {"path": "a.py"})
@@ -21,10 +21,6 @@ def builder_of(session: str = "s1", *, has_unique_names: bool = False) -> EventB
     builder.at = NOON
     builder.place(session, branch="main", cwd="/shop")
     return builder
-
-
-def by_name(builder: EventBuilder) -> dict[str, Event]:
-    return {event.name: event for event in builder.made}
 
 
 def test_events_of_a_turn_are_children_of_its_prompt() -> None:

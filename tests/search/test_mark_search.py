@@ -11,8 +11,8 @@ import mica
 from mica.errors import InvalidInput
 from mica.model.event import Context, EventQuery
 from mica.search import mark_search as searching
-from mica.search.mark_search import Filters, search
-from mica.search.search import collapse_repeats, find
+from mica.search.mark_search import ALL, Filters, Hits, search
+from mica.search.search import SearchResults, collapse_repeats, find
 from mica.settings import Settings
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
@@ -38,8 +38,34 @@ async def filled(store: Store) -> Store:
     return store
 
 
+async def search_marks(store: Store, query: str, *, limit: int, filters: Filters = ALL) -> Hits:
+    return await search(
+        query,
+        log=store.log,
+        chains=store.chains,
+        texts=store.texts,
+        limit=limit,
+        now=START_AT,
+        zone=UTC,
+        filters=filters,
+    )
+
+
+async def search_all(store: Store, query: str, *, limit: int) -> SearchResults:
+    return await find(
+        query,
+        log=store.log,
+        chains=store.chains,
+        texts=store.texts,
+        crystals=store.crystals,
+        limit=limit,
+        now=START_AT,
+        zone=UTC,
+    )
+
+
 async def found(store: Store, query: str = "parser", **filters: object) -> list[int]:
-    hits = await search(store, query, limit=100, now=START_AT, zone=UTC, filters=Filters(**filters))  # type: ignore[arg-type]
+    hits = await search_marks(store, query, limit=100, filters=Filters(**filters))  # type: ignore[arg-type]
     return sorted(hit.mark.position or 0 for hit in hits)
 
 
@@ -73,7 +99,7 @@ async def test_a_limit_on_postings_loses_no_answer_with_a_rarer_word(
     await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
     monkeypatch.setattr(searching, "CANDIDATES", 5)
 
-    hits = await search(store, "parser deadlock", limit=2, now=START_AT, zone=UTC)
+    hits = await search_marks(store, "parser deadlock", limit=2)
 
     assert [hit.mark.position for hit in hits] == [91, 90]
 
@@ -84,8 +110,8 @@ async def test_every_engine_gives_the_same_answer(store: Store) -> None:
     await filled(store)
 
     for query in ("parser", "which parsers failed", "parser 7", "how many failures did scout see yesterday"):
-        ours = await search(store, query, limit=50, now=START_AT, zone=UTC)
-        theirs = await search(reference, query, limit=50, now=START_AT, zone=UTC)
+        ours = await search_marks(store, query, limit=50)
+        theirs = await search_marks(reference, query, limit=50)
         assert [(hit.mark.position, hit.score) for hit in ours] == [(hit.mark.position, hit.score) for hit in theirs]
 
 
@@ -201,15 +227,15 @@ async def test_spelling_variants_match(store: Store) -> None:
 
     for query in ("office réseau", "oﬃce re\u0301seau", "ＯＦＦＩＣＥ"):
         assert await found(store, query) == [1, 2, 3]
-    hits = await find(store, "office", limit=9, now=START_AT, zone=UTC)
+    hits = await search_all(store, "office", limit=9)
     assert [times for _, times in collapse_repeats(hits)] == [3]
 
 
 async def test_a_small_limit_returns_the_first_of_a_large_one(store: Store) -> None:
     """A small limit needs only one query and shows the same first hits."""
     await filled(store)
-    many = await find(store, "which parsers failed", limit=20, now=START_AT, zone=UTC)
+    many = await search_all(store, "which parsers failed", limit=20)
 
     for limit in (0, 1, 5):
-        few = await find(store, "which parsers failed", limit=limit, now=START_AT, zone=UTC)
+        few = await search_all(store, "which parsers failed", limit=limit)
         assert [hit.id for hit in few] == [hit.id for hit in many][:limit]

@@ -15,8 +15,8 @@ from mica.model.crystal import crystal_of
 from mica.model.event import RETRACTED
 from mica.model.hit import CrystalHit, Hit
 from mica.model.mark import mark_of
-from mica.search.mark_search import Filters
-from mica.search.search import SearchScope, find, merge_rankings
+from mica.search.mark_search import ALL, Filters
+from mica.search.search import EVERYTHING, SearchResults, SearchScope, find, merge_rankings
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT, build
 from mica.testing.contract.crystals import build_crystal, build_mark, draft_of
@@ -40,13 +40,28 @@ async def filled(store: Store) -> Store:
     return store
 
 
+async def search_all(
+    store: Store, query: str, *, limit: int, filters: Filters = ALL, scope: SearchScope = EVERYTHING
+) -> SearchResults:
+    return await find(
+        query,
+        log=store.log,
+        chains=store.chains,
+        texts=store.texts,
+        crystals=store.crystals,
+        limit=limit,
+        now=START_AT,
+        zone=UTC,
+        filters=filters,
+        scope=scope,
+    )
+
+
 async def found(store: Store, query: str, *, filters: Filters | None = None, **wanted: object) -> list[int]:
-    hits = await find(
+    hits = await search_all(
         store,
         query,
         limit=20,
-        now=START_AT,
-        zone=UTC,
         filters=filters or Filters(),
         scope=SearchScope(**wanted),  # type: ignore[arg-type]
     )
@@ -57,11 +72,11 @@ async def test_the_best_answer_comes_first_whether_mark_or_crystal(store: Store)
     """keeps: B-65. A crystal that combines what its marks say separately replaces them; otherwise they are shown."""
     await filled(store)
 
-    [best, *_] = await find(store, "vault secret deploy", limit=5, now=START_AT, zone=UTC)
+    [best, *_] = await search_all(store, "vault secret deploy", limit=5)
     assert isinstance(best, CrystalHit)
     assert best.crystal.text == TOGETHER
     assert len(best.in_place_of) == 3
-    [mark, *_] = await find(store, "who emptied it", limit=5, now=START_AT, zone=UTC)
+    [mark, *_] = await search_all(store, "who emptied it", limit=5)
     assert isinstance(mark, Hit)
     assert mark.position == 1
 

@@ -31,7 +31,16 @@ SAME = {"automobile": "car", "vehicle": "car"}
 
 
 async def found(store: Store, meanings: MarkVectors, query: str) -> list[int | None]:
-    hits = await search(store, query, limit=9, now=START_AT, zone=UTC, likeness=meanings.likeness)
+    hits = await search(
+        query,
+        log=store.log,
+        chains=store.chains,
+        texts=store.texts,
+        limit=9,
+        now=START_AT,
+        zone=UTC,
+        likeness=meanings.likeness,
+    )
     return [hit.mark.position for hit in hits]
 
 
@@ -46,7 +55,8 @@ async def test_a_mark_is_found_by_its_meaning_alone(store: Store) -> None:
     assert await meanings.catch_up() == 3
     assert await found(store, meanings, "vehicle") == [1]
     assert (await meanings.missing(), await meanings.catch_up()) == (0, 0)
-    assert await search(store, "vehicle", limit=9, now=START_AT) == []
+    by_words = await search("vehicle", log=store.log, chains=store.chains, texts=store.texts, limit=9, now=START_AT)
+    assert by_words == []
     await meanings.close()
 
 

@@ -39,7 +39,10 @@ from mica.errors import MicaError
 
 
 class _Commands(FirstPage):
-    """Prints errors of mica as one line and exits 1. Wrong usage exits 2, Ctrl-C 130; other errors show a traceback."""
+    """The root command. A MicaError is printed as one line and exits 1, wrong usage exits 2, Ctrl-C exits 130.
+
+    A full disk while writing the result also exits 1 with one line. Any other error shows its traceback.
+    """
 
     def invoke(self, ctx: click.Context) -> object:
         try:

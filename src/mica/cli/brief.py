@@ -26,7 +26,7 @@ from mica.cli.output import (
 from mica.format.documents import crystal_document
 from mica.format.lines import format_time, one_line, plural, strip_control
 from mica.memory import Memory
-from mica.model.brief import PRESETS, RECENCY_WEIGHT, Preset
+from mica.model.brief import PRESETS, RECENCY_WEIGHT, Brief, Preset
 from mica.model.event import utc_now
 from mica.settings import load_settings
 
@@ -107,18 +107,24 @@ async def brief(
     def for_people(console: Console) -> None:
         if made.text:
             click.echo(made.text)
-        passages = plural(len(made.passages), "passage")
-        note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
-        more = f", {made.left_out} more left out" if made.left_out else ""
+        note = _describe_cost(made)
         off_note = ""
         if made.is_off:
             off_note = "; not shown because of --off" if off else "; briefs are off here (`mica briefs on`)"
         receipt = f"; receipt {made.receipt}" if made.receipt else ""
-        click.echo(f"mica: {note}{more}{off_note}{receipt}", err=True)
+        click.echo(f"mica: {note}{off_note}{receipt}", err=True)
         print_late(made.missing)
         print_unrecorded(memory)
 
     output.show(made, for_people)
+
+
+def _describe_cost(made: Brief) -> str:
+    if made.left_out and not made.passages:
+        needed = "" if made.needed_tokens is None else f"; the shortest needs {made.needed_tokens:,}"
+        return f"no line fits {plural(made.budget_tokens, 'token')}{needed}"
+    more = f", {made.left_out} more left out" if made.left_out else ""
+    return f"{made.tokens} of {made.budget_tokens} tokens (estimated), {plural(len(made.passages), 'passage')}{more}"
 
 
 @click.group(cls=CommandGroup)
@@ -167,7 +173,7 @@ async def _show_switch(memory: Memory, output: Output) -> None:
 
 
 class _TakesLines(click.Command):
-    """A command that accepts a line of a brief as it was printed: the dash before it is not an option."""
+    """A command whose arguments may be lines copied from a brief: a leading "- " is removed, not read as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [each.removeprefix("- ") for each in args])
@@ -180,17 +186,19 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
     """Show where a line of a brief comes from.
 
     REFERENCE is the receipt of a brief, the id of an event, a position such as 12, or a line of a brief, complete or
-    only its beginning. For a line that came from another system, its rows and files are shown. For lines about
-    conflicts, gaps and compression, the fragments they are about are shown.
+    only its first words (two or more). For a line of files, the last access to each file is shown; for a line that came
+    from another system, its rows and files; for lines about conflicts, gaps and compression, the fragments they are
+    about.
 
-    Example: mica why 12
+    Example: mica why "gotcha: The retry hides"
     """
     explained = await memory.why(" ".join(reference))
 
     def for_people(console: Console) -> None:
         for each in explained:
             console.print(
-                f"[bold]{escape(each.name)}[/] [dim]{format_time(each.at)}[/] {escape(one_line(each.text, WIDTH))}"
+                f"[bold]{escape(each.name)}[/] [dim]{format_time(each.at)}[/] {escape(one_line(each.text, WIDTH))}",
+                soft_wrap=not console.is_terminal,
             )
             if each.retracted is not None:
                 console.print(f"  [yellow]retracted:[/] {escape(each.retracted)}", soft_wrap=True)

@@ -7,8 +7,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.events import LIMIT, event_text, print_event, query_options
-from mica.cli.output import Output, memory_command
+from mica.cli.events import event_text, print_event, query_options
+from mica.cli.output import Output, describe_emptiness, limit_option, memory_command, sentence_of
 from mica.errors import InvalidInput
 from mica.events.chains import compare as compared
 from mica.events.chains import compared_fields
@@ -25,7 +25,7 @@ from mica.model.event import EventQuery
 async def impact(memory: Memory, output: Output, *, reference: str) -> None:
     """Print the events that followed from an event.
 
-    Those that it led to come first, then those that only came later in its chain.
+    The events that it caused come first, then the other later events of its chain.
 
     Example: mica events impact 12
     """
@@ -49,7 +49,7 @@ async def impact(memory: Memory, output: Output, *, reference: str) -> None:
 
 @click.command()
 @query_options
-@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="At most this many, the latest.")
+@limit_option("At most this many, the latest.", default=20)
 @memory_command
 async def failures(memory: Memory, output: Output, *, query: EventQuery, limit: int) -> None:
     """Print failures, each with the chain that led to it.
@@ -59,10 +59,11 @@ async def failures(memory: Memory, output: Output, *, query: EventQuery, limit: 
     Example: mica events failures --session s1 --since 1d
     """
     found = await memory.events.failures(msgspec.structs.replace(query, limit=limit))
+    emptiness = None if found else await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No failures match.")
+            console.print(escape(sentence_of(emptiness or "no failures match")), soft_wrap=True)
         for failure in found:
             print_event(console, failure.event)
             for above in failure.ancestors:
@@ -152,10 +153,11 @@ async def sessions(memory: Memory, output: Output) -> None:
     Example: mica events sessions
     """
     found = await memory.events.open_sessions()
+    emptiness = None if found else await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No active session.")
+            console.print(escape(sentence_of(emptiness or "no active session")), soft_wrap=True)
         for session in found:
             who = ", ".join(session.agents)
             console.print(f"[bold]{escape(session.session)}[/]  [dim]{escape(who)}[/]", soft_wrap=True)

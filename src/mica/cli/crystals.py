@@ -11,7 +11,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.groups import CommandGroup
-from mica.cli.output import Moment, Output, check_order, making_command, memory_command
+from mica.cli.output import (
+    Moment,
+    Output,
+    check_order,
+    describe_emptiness,
+    limit_option,
+    making_command,
+    memory_command,
+    sentence_of,
+)
 from mica.format.documents import crystal_document
 from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
@@ -110,14 +119,7 @@ async def make(
 @click.option("--level", type=LEVEL, help="Only this level.")
 @click.option("--since", type=Moment(), help="Crystals that end at this time or later.")
 @click.option("--until", type=Moment(), help="Crystals that begin before this time.")
-@click.option(
-    "--limit",
-    "-n",
-    default=20,
-    show_default=True,
-    type=click.IntRange(0, 10_000),
-    help="At most this many, the latest.",
-)
+@limit_option("At most this many, the latest.", default=20, most=10_000)
 @memory_command
 async def list_(
     memory: Memory,
@@ -139,9 +141,12 @@ async def list_(
         words, level=typing.cast(Level | None, level), since=since, until=until, limit=limit
     )
     waiting = await memory.crystals.waiting() if not listed and not words else []
+    emptiness = None if listed else await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
-        if not listed and words:
+        if emptiness is not None:
+            console.print(escape(sentence_of(emptiness)), soft_wrap=True)
+        elif not listed and words:
             console.print("No crystal matches; `mica search` also searches the marks.")
         elif not listed:
             console.print("No crystals yet. They are made from marks when a session or a day is over;")

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.hooks import hook_failures
-from mica.cli.output import Output, current_user, memory_command, target
+from mica.cli.output import Output, chosen_place, current_user, describe_emptiness, memory_command
 from mica.clients.discovery import plan_imports, usual_places
 from mica.clients.spool import Spools, hooks_folder
 from mica.errors import StoreError
@@ -84,6 +84,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     failed_work: list[Event]
     refused: int
     sources: list[SourceHealth]
+    emptiness: str | None  # without any event: how to begin
 
     @property
     def silent(self) -> list[SourceHealth]:
@@ -100,10 +101,9 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _examine(memory: Memory, stored: list[str]) -> Examination:
-    """Check everything that may need attention. `stored` are the problems that verification found."""
+    """Collect what may need attention in a space. `stored` are the problems that verification found."""
     settings = load_settings()
-    options = click.get_current_context().params
-    place = target(settings, options.get("store"), options.get("space"))
+    place = chosen_place()
     exists = memory.location != ":memory:" or str(place) == ":memory:"  # reading does not create a space
     now = utc_now()
     backlog_events, backlog_bytes = await memory.upkeep.backlog()
@@ -121,11 +121,12 @@ async def _examine(memory: Memory, stored: list[str]) -> Examination:
         failed_work=await memory.events.query(EventQuery(names=("job.failed",), since=now - FAILED_LATELY, limit=1)),
         refused=len(await memory.events.query(EventQuery(names=(REFUSED,), since=now - REFUSED_LATELY))),
         sources=await memory.sources.health(timeout_s=SOURCES_S),
+        emptiness=await describe_emptiness(memory),
     )
 
 
 def _advice(examined: Examination) -> list[str]:
-    """The problems and what to do about them, one sentence each."""
+    """Return one sentence for each problem, with what to do about it."""
     advice = [*examined.problems, *map(_describe_failure, examined.failed_work)]
     if examined.refused:
         events = plural(examined.refused, "event")
@@ -146,8 +147,8 @@ def _advice(examined: Examination) -> list[str]:
         f"{each.past.failure}"
         for each in examined.failing
     ]
-    if not examined.sizes.events:
-        advice.append("this space is empty: run `mica up`, or record an observation with `mica mark`")
+    if examined.emptiness is not None:
+        advice.append(examined.emptiness)
     return advice
 
 
@@ -220,7 +221,7 @@ def _versions() -> dict[str, str]:
 
 
 def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
-    """Reasons why the file of a space cannot be written or created; none for an address, which fails when opened."""
+    """Return why the file of a space cannot be written or created. Empty for an address, which is not checked."""
     if is_address(place) or str(place) == ":memory:":
         return []
     file = Path(place).expanduser().absolute()
@@ -235,13 +236,13 @@ def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
 
 
 def _describe_failure(event: Event) -> str:
-    """One sentence about a failure of background work."""
+    """Return one sentence about a failed background job, from its `job.failed` event."""
     kind, reason = (one_line(str(event.data.get(name, "")), 300) for name in ("kind", "text"))
     return f"{kind} failed {format_time(event.at)}: {reason}; it is retried; `mica upkeep tick` retries now"
 
 
 def _transcripts_of(location: str) -> list[Path]:
-    """The transcripts of this space."""
+    """Return the transcripts on this machine whose project is stored at this location."""
     settings = load_settings()
     imports = plan_imports(usual_places(settings, current_user()), settings=settings, into=None)
     return [file for plan in imports.plans if str(plan.target) == location for file in plan.files]

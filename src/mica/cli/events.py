@@ -16,7 +16,17 @@ from rich.json import JSON
 from rich.markup import escape
 
 from mica.cli.groups import CommandGroup
-from mica.cli.output import Moment, Output, check_order, making_command, memory_command, standard_input
+from mica.cli.output import (
+    Moment,
+    Output,
+    check_order,
+    describe_emptiness,
+    limit_option,
+    making_command,
+    memory_command,
+    sentence_of,
+    standard_input,
+)
 from mica.errors import InvalidInput
 from mica.format.documents import BUNDLES, FULL, Fields, event_document, event_documents, select_fields
 from mica.format.lines import format_time, one_line, strip_control
@@ -24,9 +34,8 @@ from mica.memory import Memory
 from mica.model.event import MARK, Event, EventQuery, is_tombstone
 
 P = ParamSpec("P")
-LIMIT = click.IntRange(0, 1_000_000)  # use an export for more
 DRAWN_STEPS = 20  # levels of a tree that are drawn as branches; more leave no room for the text
-NESTED_STEPS_MAX = 400  # levels of a tree in JSON, with two of nesting each; Python reads a thousand
+NESTED_STEPS_MAX = 400  # levels of a tree in JSON; each nests two levels, and Python's parser reads about a thousand
 
 
 def field_options(function: Callable[P, None]) -> Callable[P, None]:
@@ -89,7 +98,7 @@ def events() -> None:
 
 
 @click.command()
-@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="How many events.")
+@limit_option("How many events.", default=20)
 @field_options
 @memory_command
 async def tail(memory: Memory, output: Output, *, limit: int, fields: Fields | None) -> None:
@@ -97,7 +106,8 @@ async def tail(memory: Memory, output: Output, *, limit: int, fields: Fields | N
 
     Example: mica events tail -n 50 --bundle monitoring
     """
-    show_events(output, await memory.events.query(EventQuery(limit=limit)), fields)
+    latest = await memory.events.query(EventQuery(limit=limit))
+    show_events(output, latest, fields, emptiness=None if latest else await describe_emptiness(memory))
 
 
 @click.command()
@@ -130,7 +140,7 @@ async def show(memory: Memory, output: Output, *, references: tuple[str, ...], f
 
 @click.command("query")
 @query_options
-@click.option("--limit", "-n", default=100, show_default=True, type=LIMIT, help="At most this many, the latest.")
+@limit_option("At most this many, the latest.", default=100)
 @field_options
 @memory_command
 async def query_(memory: Memory, output: Output, *, query: EventQuery, limit: int, fields: Fields | None) -> None:
@@ -138,7 +148,8 @@ async def query_(memory: Memory, output: Output, *, query: EventQuery, limit: in
 
     Example: mica events query --name "file.*" --since 3d --fields id,data.path
     """
-    show_events(output, await memory.events.query(msgspec.structs.replace(query, limit=limit)), fields)
+    found = await memory.events.query(msgspec.structs.replace(query, limit=limit))
+    show_events(output, found, fields, emptiness=None if found else await describe_emptiness(memory))
 
 
 @click.command()
@@ -185,10 +196,11 @@ async def names(memory: Memory, output: Output, *, query: EventQuery) -> None:
     Example: mica events names --since 7d
     """
     counts = await memory.events.names(query)
+    emptiness = None if counts else await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
         if not counts:
-            console.print("No events match.")
+            console.print(escape(sentence_of(emptiness or "no events match")), soft_wrap=True)
         for name, count in counts.items():
             console.print(f"{count:>9,}  {escape(one_line(name, 200))}", soft_wrap=True)
 
@@ -239,14 +251,15 @@ def _json_object(text: str) -> dict[str, object]:
         raise click.UsageError(f"--data is not a JSON object: {error}") from error
 
 
-def show_events(output: Output, events: Sequence[Event], fields: Fields | None = None) -> None:
-    """Print events, one on each line, or the selected fields of each."""
+def show_events(
+    output: Output, events: Sequence[Event], fields: Fields | None = None, *, emptiness: str | None = None
+) -> None:
+    """Print events, one on each line, or the selected fields of each; without any, why the space is empty."""
+    nothing = "no events match; `mica events tail` shows the latest, `mica upkeep spaces` the other spaces"
 
     def for_people(console: Console) -> None:
         if not events:
-            console.print(
-                "No events match. `mica events tail` shows the latest, `mica upkeep spaces` the other spaces."
-            )
+            console.print(escape(sentence_of(emptiness or nothing)), soft_wrap=True)
         for event in events:
             print_event(console, event, fields)
 
@@ -282,13 +295,13 @@ def _flatten(document: Mapping[str, object], path: str = "") -> Iterator[tuple[s
 
 
 def relation_of(event: Event) -> str:
-    """The relation of an event to its parent: that of a mark if it has one, else "causes"."""
+    """Return how an event relates to its parent: the relation recorded in a mark, else "causes"."""
     relation = event.data.get("relation")
     return relation if event.name == MARK and isinstance(relation, str) else "causes"
 
 
 def event_text(event: Event, width: int, *, with_relation: bool = True) -> str:
-    """An event on one line, for people."""
+    """Format an event as one line of rich markup."""
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
@@ -319,7 +332,7 @@ def _group_by_parent(events: Sequence[Event]) -> dict[str | None, list[Event]]:
 
 
 def _draw(top: Event, below: Sequence[Event]) -> Iterator[str]:
-    """The lines of a tree. A line too deep for all its branches begins with its depth."""
+    """Yield the lines of a tree. A line nested too deep to draw all its branches begins with its depth."""
     children = _group_by_parent(below)
     waiting = [(top, 0, "", "")]
     while waiting:

@@ -1,4 +1,4 @@
-"""The first look: what agents did lately, the files they keep coming back to, and the brief for the next agent."""
+"""The first look, printed by `mica up`: what agents did lately, the files they reopen, the next brief."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ BAR_CELLS = 8
 LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(title: str, overview: Overview, brief: Brief, replay: Replay | None = None) -> RenderableType:
-    """The first look at a space, one screen long."""
+def first_look(
+    title: str, overview: Overview, brief: Brief, replay: Replay | None = None, *, emptiness: str | None = None
+) -> RenderableType:
+    """Render one screen about a space: its replay if there is one, recent sessions, files, and the next brief."""
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(overview)}")]
     if replay is not None and replay.rows:
         verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")
@@ -29,7 +31,9 @@ def first_look(title: str, overview: Overview, brief: Brief, replay: Replay | No
         parts.append(_titled("What your agents did lately", _sessions(overview.sessions)))
     if overview.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(overview.files)))
-    nothing = "nothing fits into the budget" if brief.left_out else "nothing yet: this space has no marks"
+    nothing = (
+        "nothing fits into the budget" if brief.left_out else f"nothing yet: {emptiness or 'this space has no marks'}"
+    )
     text = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
     parts.append(Panel(text, title="What the next agent would receive", subtitle=cost, border_style="dim"))

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 import click
 
+from mica.format.lines import alternatives
+
 # Suggestions in the error for words that people try, and for names that commands had before. They are not aliases.
 SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "add": ("mark",),
@@ -24,12 +26,15 @@ SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "expand": ("crystals expand",),
     "forget": ("purge", "crystals retract"),
     "health": ("doctor",),
+    "help": ("--help",),
+    "init": ("up",),
     "judge": ("sources judge",),
     "learn": ("trails learn",),
     "learn git": ("trails learn commits",),
     "learn navigation": ("trails learn tasks",),
     "list": ("events tail", "crystals list", "trails list", "upkeep spaces"),
     "log": ("events tail",),
+    "ls": ("events tail", "crystals list", "trails list", "upkeep spaces"),
     "note": ("mark",),
     "now": ("briefs now",),
     "observe": ("upkeep hooks",),
@@ -68,6 +73,7 @@ SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "tui": ("server tui",),
     "unpin": ("upkeep unpin",),
     "verify": ("upkeep verify",),
+    "version": ("--version",),
     "warm": ("sources warm",),
 }
 
@@ -99,7 +105,7 @@ class FirstPage(CommandGroup):
 
 
 def command_paths(group: click.Group, words: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every visible command below a group, groups included."""
+    """Yield the path of every visible command below a group, as in ("events", "tail"), groups included."""
     for name, command in group.commands.items():
         if not command.hidden:
             yield (*words, name)
@@ -109,14 +115,15 @@ def command_paths(group: click.Group, words: Sequence[str] = ()) -> Iterator[tup
 
 def _describe_unknown(ctx: click.Context, args: Sequence[str]) -> str:
     program, *above = ctx.command_path.split()
-    *others, last = [f"`{program} {path}`" for path in _suggest(ctx, above, args)] or [""]
-    suggested = f"{', '.join(others)} or {last}" if others else last
-    hint = f"Did you mean {suggested}?" if suggested else f"`{ctx.command_path} --help` lists the commands."
+    suggested = [f"`{program} {path}`" for path in _suggest(ctx, above, args)]
+    hint = (
+        f"Did you mean {alternatives(suggested)}?" if suggested else f"`{ctx.command_path} --help` lists the commands."
+    )
     return f"No such command {args[0]!r}. {hint}"
 
 
 def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
-    """Commands similar to an unknown word: from the table, of the same name in another group, or by spelling."""
+    """Return commands similar to an unknown word: from SUGGESTIONS, else with its name elsewhere, else by spelling."""
     for typed in (args[:2], args[:1]):
         if known := SUGGESTIONS.get(" ".join((*above, *typed))):
             return known

@@ -41,7 +41,7 @@ def hook(words: tuple[str, ...]) -> None:
 @click.command(hidden=True)
 @making_command
 async def ingest(memory: Memory, output: Output) -> None:
-    """Store spooled events of hooks, and render their next answers.
+    """Store the events that hooks spooled, and prepare their next answers.
 
     Hooks start this command in the background. Every command that reads the space stores spooled events too.
 
@@ -156,7 +156,7 @@ def _show(spools: Spools, settings: Settings, output: Output) -> None:
 
 
 def hook_failures(spools: Spools | None, settings: Settings) -> list[HookFailure]:
-    """Recent failures of the hooks of this space, and of hooks without a known space."""
+    """Return recent failures of the hooks of this space, and of hooks whose space is unknown."""
     return [*Spools(settings.home).failures(), *(spools.failures() if spools is not None else [])]
 
 

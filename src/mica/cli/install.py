@@ -11,14 +11,13 @@ from pathlib import Path
 import click
 
 import mica
-from mica import hook
 from mica.cli.output import Output, current_user, json_option
 from mica.clients import installer
 from mica.clients.installation import Installation, Machine
-from mica.clients.installer import InstallPlan, write_launcher
+from mica.clients.installer import InstallPlan, launcher_changes, write_launcher
 from mica.clients.registry import CLIENTS
-from mica.clients.spool import register_command
-from mica.format.lines import plural, strip_control
+from mica.clients.spool import command_file, is_registered, register_command
+from mica.format.lines import alternatives, plural, strip_control
 from mica.navigation.trails.publication import withdraw
 from mica.settings import load_settings
 
@@ -41,8 +40,9 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Give coding agents mica's hooks, MCP server and skills.
 
-    Without CLIENTS, all coding agents on this machine are set up. Every change is shown as a diff first, and each
-    changed file is backed up. A second run changes nothing. Entries that you edited by hand are kept and listed.
+    Without CLIENTS, all coding agents on this machine are set up. Every change is shown first, as a diff, and mica's
+    own programs by name. Each file of yours that changes is backed up. A second run changes nothing. Entries that you
+    edited by hand are kept and listed.
 
     Example: mica install claude-code --dry-run
     """
@@ -50,14 +50,19 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
     known = {name: client.install(machine) for name, client in CLIENTS.items()}
     chosen = [known[name] for name in clients] or [client for client in known.values() if _is_used(client)]
     if not chosen:
-        raise click.ClickException(f"no coding agent was found; name one to set it up anyway: {', '.join(known)}")
+        raise click.ClickException(f"no coding agent was found; name one to set it up anyway: {alternatives(known)}")
     plan = installer.install(chosen, installer.read_record(machine.data), data=machine.data)
+    others = launcher_changes(machine.launcher.parent, python=machine.python)
+    others += [command_file(machine.data)] if not is_registered(machine.data) else []
+    others += [machine.data / installer.RECORD] if plan.changes else []
 
-    def done() -> None:
+    def on_applied() -> None:
         write_launcher(machine.launcher.parent, python=machine.python)
         register_command(machine.data)
 
-    _carry_out(plan, chosen, machine, done, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=True)
+    _apply_plan(
+        plan, chosen, others, machine, on_applied, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=True
+    )
 
 
 @click.command()
@@ -74,15 +79,22 @@ def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bo
     record = installer.read_record(machine.data)
     chosen = [client.install(machine) for name, client in CLIENTS.items() if name in (clients or record.clients)]
     plan = installer.uninstall(chosen, record, data=machine.data)
+    others = list(plan.obsolete)
+    if not plan.record.clients:
+        programs = sorted(path for path in machine.launcher.parent.rglob("*") if path.is_file())
+        own = (command_file(machine.data), machine.data / installer.RECORD)
+        others += [*programs, *(path for path in own if path.exists())]
 
-    def done() -> None:
+    def on_applied() -> None:
         if not plan.record.clients:
             shutil.rmtree(machine.launcher.parent, ignore_errors=True)
-            (machine.data / hook.COMMAND.decode()).unlink(missing_ok=True)
+            command_file(machine.data).unlink(missing_ok=True)
             for sentence in withdraw(machine.data):
                 click.echo(f"mica: {sentence}", err=True)
 
-    _carry_out(plan, chosen, machine, done, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=False)
+    _apply_plan(
+        plan, chosen, others, machine, on_applied, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=False
+    )
 
 
 def _machine() -> Machine:
@@ -101,69 +113,92 @@ def _is_used(client: Installation) -> bool:
     return client.folder.is_dir() or any(map(shutil.which, client.programs))
 
 
-def _carry_out(
+def _apply_plan(
     plan: InstallPlan,
     clients: Sequence[Installation],
+    others: Sequence[Path],
     machine: Machine,
-    done: Callable[[], None],
+    on_applied: Callable[[], None],
     *,
     dry_run: bool,
     yes: bool,
     output: Output,
     notes: bool,
 ) -> None:
-    """Show a plan, ask, and carry it out. Exits 1 unless it was carried out for every client."""
+    """Show a plan, ask, and apply it. `on_applied` runs afterwards, also if nothing had to change.
+
+    `others` are mica's own files that `on_applied` or the plan itself writes or removes. Exits 1 if a client has a
+    problem, or if changes were not applied without `dry_run`.
+    """
     if not output.as_json:
-        _show(plan, clients, machine)
+        _show(plan, clients, others, machine, verb="write" if notes else "remove")
+    is_change = bool(plan.changes or others)
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
-    is_agreed = bool(plan.changes) and not dry_run and (yes or (may_ask and click.confirm("Write this?", default=True)))
-    if is_agreed:
+    is_agreed = is_change and not dry_run and (yes or (may_ask and click.confirm("Write this?", default=True)))
+    if is_agreed and plan.changes:
         installer.apply(plan, data=machine.data)
-    if is_agreed or not (plan.changes or dry_run):
-        done()  # the hook program may be older than mica
+    if is_agreed or not (is_change or dry_run):
+        on_applied()
     hints = [note for client in clients if client.name not in plan.problems for note in client.notes] if notes else []
     if output.as_json:
-        output.show(_document(plan, clients, hints, is_written=is_agreed), lambda console: None)
+        output.show(_document(plan, clients, others, hints, is_written=is_agreed), lambda console: None)
     else:
-        _conclude(plan, hints, machine.data, is_written=is_agreed, dry_run=dry_run)
-    if plan.problems or (plan.changes and not is_agreed and not dry_run):
+        _conclude(plan, others, hints, machine.data, is_written=is_agreed, dry_run=dry_run)
+    if plan.problems or (is_change and not is_agreed and not dry_run):
         sys.exit(1)
 
 
-def _show(plan: InstallPlan, clients: Sequence[Installation], machine: Machine) -> None:
+def _show(
+    plan: InstallPlan, clients: Sequence[Installation], others: Sequence[Path], machine: Machine, *, verb: str
+) -> None:
     for client in clients:
         unverified = "" if client.is_verified else " (unverified: written from its documentation)"
         click.echo(f"{client.title}: {client.folder}{unverified}", err=True)
     for change in plan.changes:
-        if change.is_ours and change.path.is_relative_to(machine.data):
-            verb = "remove" if change.after is None else "write"
-            click.echo(f"{verb} {change.path}", err=True)
+        if change.is_ours and change.after is None:
+            click.echo(f"remove {change.path}", err=True)
         else:
             click.echo(strip_control(change.diff), nl=False)
+        if change.needs_backup and change.before is not None:
+            name = installer.backup_name(change.path, change.before)
+            click.echo(f"back up {change.path} as {machine.data / installer.BACKUPS / name}", err=True)
+    for path in others:
+        click.echo(f"{verb} {path}", err=True)
     for sentence in (*plan.kept, *plan.problems.values()):
         click.echo(f"mica: {sentence}", err=True)
 
 
-def _conclude(plan: InstallPlan, notes: Sequence[str], data: Path, *, is_written: bool, dry_run: bool) -> None:
-    files = plural(len(plan.changes), "file")
-    if not plan.changes:
+def _conclude(
+    plan: InstallPlan, others: Sequence[Path], notes: Sequence[str], data: Path, *, is_written: bool, dry_run: bool
+) -> None:
+    count = len(plan.changes) + len(others)
+    files = plural(count, "file")
+    if not count:
         click.echo("mica: nothing to do", err=True)
     elif is_written:
-        click.echo(f"mica: {files} changed; backups of your files are in {data / installer.BACKUPS}", err=True)
+        has_backup = any(change.needs_backup for change in plan.changes)
+        backups = f"; backups of your files are in {data / installer.BACKUPS}" if has_backup else ""
+        click.echo(f"mica: {files} changed{backups}", err=True)
     else:
         hint = "" if dry_run else "; --yes writes the changes"
         click.echo(f"mica: {files} would change; nothing was written{hint}", err=True)
-    for note in notes if is_written or not plan.changes else ():
+    for note in notes if is_written or not count else ():
         click.echo(f"mica: {note}", err=True)
 
 
 def _document(
-    plan: InstallPlan, clients: Sequence[Installation], notes: Sequence[str], *, is_written: bool
+    plan: InstallPlan,
+    clients: Sequence[Installation],
+    others: Sequence[Path],
+    notes: Sequence[str],
+    *,
+    is_written: bool,
 ) -> dict[str, object]:
     return {
         "clients": [client.name for client in clients],
         "written": is_written,
         "changes": [{"path": str(change.path), "diff": change.diff} for change in plan.changes],
+        "others": list(map(str, others)),
         "kept": list(plan.kept),
         "problems": plan.problems,
         "notes": list(notes),

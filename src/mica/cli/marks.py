@@ -16,8 +16,11 @@ from mica.cli.output import (
     Moment,
     Output,
     check_order,
+    describe_emptiness,
+    limit_option,
     making_command,
     memory_command,
+    sentence_of,
     standard_input,
 )
 from mica.errors import InvalidInput, StoreError
@@ -133,7 +136,7 @@ async def mark(
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000), help="How many hits.")
+@limit_option("How many hits.", default=10, most=10_000)
 @click.option("--since", type=Moment(), help="From this time on: 2026-11-03, 3d, 'last Tuesday', 'in March', 2026-W45.")
 @click.option("--until", type=Moment(), help="Before this time; with a phrase, before its period begins.")
 @click.option("--agent", help="By this agent.")
@@ -182,6 +185,7 @@ async def search(
     # Hits that only neighbours of a match raised are useful to agents, not to a person.
     fitting = [hit for hit in results if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]]
     hits = collapse_repeats(fitting)[:limit]
+    emptiness = None if hits else await describe_emptiness(memory)
     periods = [
         {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in results.periods
     ]
@@ -190,27 +194,31 @@ async def search(
         for period in results.periods:
             click.echo(f"mica: understood {period.describe(ZONE.get())}", err=True)
         if not hits:
-            console.print("Nothing found. Try other words; `mica events tail` shows the latest events.")
+            nothing = "nothing found; try other words, or see the latest events with `mica events tail`"
+            console.print(escape(sentence_of(emptiness or nothing)), soft_wrap=True)
         for hit, times in hits:
             kind = " ".join(hit.mark.tags) if isinstance(hit, Hit) else _describe_crystal(hit)
             kind = f"[cyan]{escape(kind)}[/] " if kind else ""
             text = escape(one_line(hit.text, 400))
             again = f" [dim]({times} times)[/]" if times > 1 else ""
-            console.print(f"[green]#{hit.position}[/] [dim]{format_time(hit.at)}[/] {kind}{text}{again}")
+            console.print(
+                f"[green]#{hit.position}[/] [dim]{format_time(hit.at)}[/] {kind}{text}{again}",
+                soft_wrap=not console.is_terminal,
+            )
 
     documents = [{**_hit_document(hit), "times": times} for hit, times in hits]
     output.show({"query": words, "periods": periods, "hits": documents}, for_people)
 
 
 def _describe_crystal(hit: CrystalHit) -> str:
-    """The name of a crystal, and how many hits it replaces."""
+    """Describe a crystal among the hits: its level, its name, and how many hits it replaces."""
     beneath = f", in place of {plural(len(hit.in_place_of), 'hit')}" if hit.in_place_of else ""
     name = hit.crystal.label or hit.crystal.period.partition(":")[2]
     return f"{hit.crystal.level} ({one_line(name, 80)}{beneath})"
 
 
 def _hit_document(hit: Hit | CrystalHit) -> dict[str, object]:
-    """A hit as a document: its level, and its mark or crystal."""
+    """Return a hit as a JSON document, with its level and its mark or crystal."""
     document: dict[str, object] = msgspec.to_builtins(hit)
     if isinstance(hit, CrystalHit):
         document["crystal"] = crystal_document(hit.crystal)

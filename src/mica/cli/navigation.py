@@ -14,7 +14,18 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from mica.cli.output import Moment, Output, json_option, memory_command, open_to_read, store_options, target
+from mica.cli.output import (
+    Moment,
+    Output,
+    describe_emptiness,
+    json_option,
+    limit_option,
+    memory_command,
+    open_to_read,
+    sentence_of,
+    store_options,
+    target,
+)
 from mica.clients.discovery import TranscriptFolder, plan_imports
 from mica.errors import InvalidInput
 from mica.format.lines import plural
@@ -27,13 +38,14 @@ from mica.navigation.report import Report
 from mica.settings import Settings, load_settings
 from mica.tokens import about
 
+NO_MATCH = "No file of this working tree matches the task."
 SHAPES_SHOWN = 6
 LOSSES_SHOWN = 3
 
 
 @click.command()
 @click.argument("task", nargs=-1, required=True)
-@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 1_000), help="How many files.")
+@limit_option("How many files.", default=10, most=1_000)
 @click.option("--session", help="The current session; its own steps count most.")
 @memory_command
 async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], limit: int, session: str | None) -> None:
@@ -47,12 +59,14 @@ async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], lim
     if not words.strip():
         raise click.UsageError('say what the task is, as in: mica navigate "login redirect loses the session"')
     places = await memory.navigate(words, limit=limit, session=session)
+    emptiness = None if places else await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
         for name, reason in places.missing.items():
             click.echo(f"mica: {name}: {reason}", err=True)
-        if not places and limit and not places.missing:
-            console.print("No file of this working tree matches the task.")
+        if not places:
+            nothing = "No file was found for this task." if places.missing else NO_MATCH
+            console.print(f"{nothing} {sentence_of(emptiness)}" if emptiness else nothing, soft_wrap=True, markup=False)
         for place in places:
             where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines)
             path = escape(f"{place.path}:{where}" if where else place.path)
@@ -115,7 +129,7 @@ def replay(
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The fixed cost of mica in each session, used or not: its tools in the context window, and the first brief."""
+    """What mica costs in every session, used or not: its tool schemas in the context window, and the first brief."""
 
     sessions: int
     schema_tokens: int
@@ -130,7 +144,7 @@ class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
-    """The fixed cost of every session, which comes on top of the cost and savings of suggestions."""
+    """Compute the fixed cost of mica in each replayed session; the replay itself counts only suggestions."""
     sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
     net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)
@@ -140,7 +154,7 @@ def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
 async def _replay_and_brief_tokens(
     path: Path | None, root: Path | None, *, settings: Settings, place: Path | str
 ) -> tuple[Replay, int]:
-    """The replay, and the tokens of the brief that sessions begin with; 0 for transcripts outside this space."""
+    """Run the replay. Also return the tokens of the brief that sessions begin with; 0 for transcripts at a path."""
     if path is None:
         async with open_to_read(place, settings=settings) as memory:
             answer = None if memory.clients.spools is None else memory.clients.spools.session_answer()

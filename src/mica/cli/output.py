@@ -24,6 +24,7 @@ from mica.errors import InvalidInput, UnknownSpace
 from mica.format.lines import ZONE, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
+from mica.model.event import EventQuery
 from mica.search.dates import parse_moment
 from mica.settings import Settings, load_settings
 from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces, without_password
@@ -31,6 +32,7 @@ from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces, with
 P = ParamSpec("P")
 OpenMemory: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
 
+LIMIT_MAX = 1_000_000  # of what a command lists; an export has no limit
 SPACES_NAMED = 5  # in an error; `mica upkeep spaces` lists all
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
@@ -52,13 +54,26 @@ class Output:
             for_people(self.console)
 
 
+def has_terminal() -> bool:
+    """True if a person can be asked: standard input and output are a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def current_user() -> UserHome:
-    """The home folder and environment of the user who runs this command."""
+    """Return the home folder and environment of the user who runs this command."""
     return UserHome(path=Path(os.environ.get("HOME") or Path.home()), environment=os.environ)
 
 
 def json_option(function: Callable[P, None]) -> Callable[P, None]:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+
+
+def limit_option(
+    text: str, *, default: int | None = None, most: int = LIMIT_MAX
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Return the option --limit, -n: from 1 to `most`."""
+    limits = click.IntRange(1, most)
+    return click.option("--limit", "-n", type=limits, default=default, show_default=default is not None, help=text)
 
 
 def store_options(function: Callable[P, None]) -> Callable[P, None]:
@@ -131,14 +146,44 @@ def _with_memory(
     return json_option(chosen) if has_document else chosen
 
 
+def chosen_place() -> Path | str:
+    """Return what the options of the running command and the settings select, also if it does not exist yet."""
+    options = click.get_current_context().params
+    return target(load_settings(), options.get("store"), options.get("space"))
+
+
+async def describe_emptiness(memory: Memory) -> str | None:
+    """Return a sentence about a space without any event, and how to begin; None if there is one."""
+    if memory.location != ":memory:":
+        if await memory.events.query(EventQuery(limit=1)):
+            return None
+        return "this space is empty; `mica up` imports what agents did, `mica mark` records what you see"
+    place, settings = chosen_place(), load_settings()
+    if str(place) == ":memory:":
+        return "a store in :memory: is empty"
+    directory = click.get_current_context().params.get("space")
+    about = "this directory" if directory is None else str(directory)
+    sentence = f"there is no memory of {about} yet; `mica up` imports what agents did, `mica mark` records what you see"
+    others = [] if is_address(place) else sorted(map(space_name, spaces(settings.home)))
+    if not others:
+        return sentence
+    more = f" and {len(others) - SPACES_NAMED:,} more (`mica upkeep spaces`)" if len(others) > SPACES_NAMED else ""
+    return f"{sentence}; --space NAME selects another space: {', '.join(others[:SPACES_NAMED])}{more}"
+
+
+def sentence_of(clause: str) -> str:
+    """Return a clause as a sentence, with a capital letter and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def print_late(missing: Mapping[str, str]) -> None:
-    """Print to standard error how to give late sources more time."""
+    """If a source was late, print to standard error how to give it more time."""
     if any(reason.startswith("no answer within") for reason in missing.values()):
         click.echo("mica: --deadline SECONDS gives them more time", err=True)
 
 
 def print_unrecorded(memory: Memory) -> None:
-    """Print to standard error that nothing was recorded, if there is no space."""
+    """If there is no space yet, print to standard error that nothing was recorded."""
     if memory.location == ":memory:":
         click.echo("mica: not recorded: there is no space here yet; `mica mark` and `mica import` create one", err=True)
 
@@ -167,19 +212,21 @@ def _is_named(place: Path | str) -> bool:
 
 
 def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
-    """The store that the options name, else the space of a directory.
+    """Return the store that --store or --space selects, else the `store` setting, else the space of the directory.
 
     `--space` is the name of a space, a directory, or a unique beginning of a name. Raises InvalidInput if nothing
-    matches, or if several names begin with it.
+    matches, several names begin with it, or the folder of a file does not exist; UsageError for both options at once.
     """
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
     if store == "":
         raise click.UsageError("--store needs a file or an address, such as space.db or postgresql://…")
     if store is not None:
-        return str(store)
+        return _checked_store(str(store), home=settings.home)
+    if space is None and settings.store is not None:
+        return _checked_store(settings.store, home=settings.home)
     if space is None:
-        return settings.store or space_of(directory or Path.cwd(), home=settings.home).file
+        return space_of(directory or Path.cwd(), home=settings.home).file
     if space and file_of(str(space), home=settings.home).exists():
         return file_of(str(space), home=settings.home)
     if space and Path(str(space)).is_dir():
@@ -187,8 +234,22 @@ def target(settings: Settings, store: object, space: object, *, directory: Path 
     return _file_beginning_with(str(space), home=settings.home)
 
 
+def _checked_store(store: str, *, home: Path) -> str:
+    """Return a store unchanged. Raises InvalidInput if its folder does not exist; only the data folder is created."""
+    if is_address(store) or "\0" in store:  # the code that opens it reports a bad name
+        return store
+    file = Path(store).expanduser().absolute()
+    try:
+        is_missing = not file.parent.exists()
+    except OSError:  # reported by the code that opens it
+        is_missing = False
+    if is_missing and not file.is_relative_to(home.absolute()):
+        raise InvalidInput(f"the folder {file.parent} does not exist; create it first, or give another file")
+    return store
+
+
 def _file_beginning_with(prefix: str, *, home: Path) -> Path:
-    """The file of the only space whose name begins with this."""
+    """Return the file of the only space whose name begins with the prefix. Raises InvalidInput unless there is one."""
     files = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
     if len(files) == 1:
         return files[0]
@@ -197,11 +258,14 @@ def _file_beginning_with(prefix: str, *, home: Path) -> Path:
         more = f" and {len(names) - SPACES_NAMED:,} more" if len(names) > SPACES_NAMED else ""
         listed = ", ".join(names[:SPACES_NAMED]) + more
         raise InvalidInput(f"{plural(len(names), 'space')} begin with {prefix!r}: {listed}; give more of the name")
-    raise InvalidInput(f"no space or directory is called {prefix!r}; `mica upkeep spaces` lists the spaces")
+    raise InvalidInput(
+        f"no space or directory is called {prefix!r}; `mica upkeep spaces` lists the spaces. A directory gets a space "
+        "with the first `mica mark` in it; --store FILE makes one in a file of your choice"
+    )
 
 
 def space_name(memory_target: Path | str) -> str:
-    """The name of the space at a target."""
+    """Return the name of the space in a file or at an address; an address without a name is returned as it is."""
     if is_address(memory_target):
         named = parse_qs(urlsplit(str(memory_target)).query).get("space")
         return named[0] if named else without_password(memory_target)
@@ -210,7 +274,7 @@ def space_name(memory_target: Path | str) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let one Ctrl-C end a prompt. Inside a running event loop the first would only cancel the waiting task."""
+    """Make Ctrl-C raise KeyboardInterrupt during a prompt. A running event loop would only cancel its task."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -256,7 +320,7 @@ class Span(click.ParamType[timedelta]):
 
 
 def standard_input() -> str:
-    """All of standard input as text. Raises InvalidInput, with the line, if it is not UTF-8."""
+    """Read all of standard input as text. Raises InvalidInput, with the line, if it is not UTF-8."""
     content = sys.stdin.buffer.read()
     try:
         return content.decode().replace("\r\n", "\n")

@@ -102,14 +102,14 @@ async def purge(
 
     matches = await purged(dry_run=True)
     hidden = _hidden_pattern(value or "", matches) if ask_value else None
-    is_tried = dry_run or not (matches.events or yes)  # if nothing matches there is nothing to ask
-    if not is_tried and not yes:
+    is_preview = dry_run or not (matches.events or yes)  # if nothing matches there is nothing to ask
+    if not is_preview and not yes:
         _show_matches(Console(stderr=True, highlight=False, emoji=False), matches, hidden=hidden)
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was purged: without a terminal it cannot ask for confirmation; give --yes")
         with interruptible():
             click.confirm("Remove their content for good?", abort=True, err=True)
-    done = matches if is_tried else await purged(dry_run=False)
+    done = matches if is_preview else await purged(dry_run=False)
     document = {
         "events": done.events,
         "ids": done.ids,
@@ -118,7 +118,7 @@ async def purge(
         "first": event_documents(done.first),
         "spellings": done.spellings if hidden is None else {},
         "record": done.record,
-        "stands": done.stands,
+        "applies_later": done.applies_later,
         "exports": done.exports,
         "removed": done.removed,
         "remade": list(map(crystal_document, done.remade)),
@@ -128,7 +128,7 @@ async def purge(
     }
 
     def for_people(console: Console) -> None:
-        if is_tried:
+        if is_preview:
             _show_matches(console, done, hidden=hidden, may_wait=not references)
         else:
             _show_done(console, done, hidden=hidden)
@@ -138,7 +138,10 @@ async def purge(
 
 
 def _prompt_for_value() -> str:
-    """The value that a person types, or standard input without a terminal."""
+    """Prompt for the value without echo, or read it from standard input without a terminal.
+
+    Raises InvalidInput if standard input is blank.
+    """
     with interruptible():
         if sys.stdin.isatty():
             return str(click.prompt("value", hide_input=True, err=True))
@@ -149,13 +152,13 @@ def _prompt_for_value() -> str:
 
 
 def _hidden_pattern(value: str, matches: Purged) -> re.Pattern[str]:
-    """A pattern that matches a hidden value in every spelling."""
+    """Compile a pattern that matches a value and every spelling of it that was found."""
     spellings = sorted({value, *matches.spellings}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, spellings)))
 
 
 def _mask(document: object, hidden: re.Pattern[str]) -> object:
-    """A document with hidden values masked."""
+    """Return a copy of a document in which every match of the pattern is masked, in keys too."""
     match document:
         case str():
             return hidden.sub(MASK, document)
@@ -205,7 +208,7 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
         console.print(f"[green]✓[/] {plural(done.events, 'event')} purged")
     else:
         recorded = "the purge is recorded: matching events from before now are purged when they arrive"
-        console.print(f"no event matches; {recorded if done.stands else 'nothing was purged'}", soft_wrap=True)
+        console.print(f"no event matches; {recorded if done.applies_later else 'nothing was purged'}", soft_wrap=True)
     if done.remade:
         kinds = Counter("tree" if each.is_tree else each.level for each in done.remade)
         counts = ", ".join(f"{kind} ×{number:,}" for kind, number in kinds.items())

@@ -111,7 +111,7 @@ def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool)
 
 
 def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
-    """Names that no space on this machine has; always empty for a database, whose spaces are not known here."""
+    """Return the names without a space on this machine. Empty for a database, whose spaces are not known here."""
     if settings.store is not None and is_address(settings.store):
         return []
     known = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}

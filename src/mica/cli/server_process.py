@@ -46,7 +46,10 @@ except ModuleNotFoundError as missing:
 def serve_up(
     place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
 ) -> None:
-    """Serve until Ctrl-C, and run `look` meanwhile. Raises InvalidInput if the place cannot be served."""
+    """Run the server until Ctrl-C. `look` runs beside it first, then the background jobs.
+
+    Raises InvalidInput if the place cannot be served.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     at = settings.server.port if port is None else port
     listening = listen(host or settings.server.host, at, home=settings.home)
@@ -83,7 +86,10 @@ async def serve(
     ready: Callable[[str], None],
     during: Callable[[MemoryPool], Awaitable[None]],
 ) -> None:
-    """Serve the spaces of this user until a signal arrives. `ready` gets the link; `during` runs beside the server."""
+    """Serve the spaces of this user until a signal arrives.
+
+    `ready` is called with the link to open; `during` runs beside the server.
+    """
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tokens = TokenFile(settings.home)

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.groups import CommandGroup
-from mica.cli.output import Output, making_command, memory_command, print_late, print_unrecorded
+from mica.cli.output import Output, limit_option, making_command, memory_command, print_late, print_unrecorded
 from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
 from mica.sources.account import GatheredAccount, age
@@ -75,7 +75,7 @@ async def list_(memory: Memory, output: Output) -> None:
 
 
 def _describe_last_try(past: object) -> str:
-    """The time of the last query of a source, and how many failed since."""
+    """Describe when a source was last queried, and how many of its latest queries failed in a row."""
     if not isinstance(past, SourceHistory) or past.tried_at is None:
         return "–"
     failed = f", failed {past.failed_in_a_row} in a row" if past.failed_in_a_row else ""
@@ -199,7 +199,7 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
 
 
 def _describe_history(health: SourceHealth) -> str:
-    """One sentence about the latest queries of a source."""
+    """Return one sentence about the latest queries of a source."""
     past = health.past
     tried = f"last tried {format_time(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
     last = f"{tried}last answer {format_time(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
@@ -209,7 +209,7 @@ def _describe_history(health: SourceHealth) -> str:
 
 
 def _describe_cost(made: GatheredAccount) -> str:
-    """The size and cost of an account, for standard error."""
+    """Describe the size and cost of an account on one line, for standard error."""
     agreement = "" if made.coherence is None else f", agreement {made.coherence:.0%}"
     more = f", {made.left_out} more left out" if made.left_out else ""
     conflicts = f", {plural(len(made.conflicts), 'conflict')}" if made.conflicts else ""
@@ -293,7 +293,7 @@ async def judge(
 
 
 @click.command()
-@click.option("-n", "--limit", type=click.IntRange(0, 100), default=5, show_default=True, help="How many judgments.")
+@limit_option("How many judgments.", default=5, most=100)
 @memory_command
 async def warm(memory: Memory, output: Output, *, limit: int) -> None:
     """Gather in advance what the next session will need.

@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from mica.cli.first_look import first_look
 from mica.cli.output import (
     OpenMemory,
     Output,
+    chosen_place,
     current_user,
+    describe_emptiness,
+    has_terminal,
     json_option,
     memory_command,
     open_to_read,
@@ -32,14 +35,14 @@ from mica.cli.sample import transcripts as sample_transcripts
 from mica.cli.transcripts import STOPPED, Bar, print_clients, print_imported
 from mica.clients.discovery import ImportPlan, Plans, TranscriptFolder, plan_imports, usual_places
 from mica.clients.importer import Imported
-from mica.errors import UnknownSpace
+from mica.errors import InvalidInput, UnknownSpace
 from mica.format.lines import format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.navigation.replay import Replay
 from mica.navigation.replay_page import describe
 from mica.settings import Settings, load_settings
-from mica.store.space import file_of, space_of
+from mica.store.space import file_of, space_of, without_password
 from mica.store.space import spaces as space_files
 
 SAMPLE = "sample"
@@ -48,6 +51,14 @@ LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
 REPLAYED_TASKS = 300  # the latest, for a first look; `mica trails replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What `mica up` does: the space to serve, and what runs first, given a function that opens spaces."""
+
+    place: Path | str
+    look: Callable[[OpenMemory], Awaitable[None]]
+    is_import: bool = False  # the look writes; otherwise it only reads
 
 
 @click.command()
@@ -83,9 +94,13 @@ def up(
 ) -> None:
     """Import transcripts, show what agents did, serve the dashboard.
 
-    If there are several projects, it lists them, the current directory's first. Without any transcripts it shows the
-    bundled sample; --sample shows it at any time, in a separate space. In a terminal it asks before it imports. Run it
-    again to import what is new.
+    Each transcript goes into the space of its project, and the current directory's project is shown first. With
+    --space, only the transcripts of that space's project are imported. With --store, or the setting `store`, all
+    projects are merged into that one store.
+
+    In a terminal it asks before it imports. Without one it imports, except that merging into a store needs --yes. Run
+    it again to import what is new. Without transcripts it shows the named space, or what this directory's space holds. If that is nothing,
+    it shows the bundled sample, which has a space of its own; --sample shows it at any time.
 
     The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once;
     `mica server open` makes another. With --once or --json nothing is served.
@@ -94,71 +109,183 @@ def up(
     """
     settings = load_settings()
     output = Output(as_json=as_json)
-    into = target(settings, store, space) if store is not None or space is not None else settings.store
-    if is_sample and (transcripts or not imports):
-        raise click.UsageError("--sample shows the bundled transcripts; leave out --transcripts and --no-import")
-    if not imports:
-        place, look = into or target(settings, None, None), None
+    if is_sample and (transcripts or not imports or store is not None or space is not None):
+        raise click.UsageError(
+            "--sample shows the bundled transcripts in their own space; leave out --transcripts, --no-import, --store "
+            "and --space"
+        )
+    place = target(settings, store, space)
+    if is_sample:
+        start: Start | None = _start_sample(settings, output)
+    elif not imports:
+        start = Start(place=place, look=partial(_show_stored, place, output=output))
     else:
         places = [TranscriptFolder(transcripts)] if transcripts else usual_places(settings, current_user())
-        plans = None if is_sample else _plan_projects(places, settings=settings, into=into)
-        if plans is None or not plans.plans:
-            _announce_sample(output, places, is_requested=is_sample)
-            bundled = [TranscriptFolder(sample_transcripts())]
-            plans = plan_imports(bundled, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
-            is_sample = True
-        elif not _ask_to_import(plans, settings=settings, into=into, output=output, yes=yes):
-            output.console.print("Nothing was imported. `mica events overview` shows what is stored already.")
-            return
-        place, look = plans.plans[0].target, partial(_look_around, plans, output=output, is_sample=is_sample)
+        into = place if store is not None or (space is None and settings.store is not None) else None
+        only = place if space is not None else None
+        start = _start_import(places, settings=settings, output=output, into=into, only=only, yes=yes)
+    if start is None:
+        return
+    opened: OpenMemory = partial(open_memory if start.is_import else open_to_read, settings=settings)
     try:
         if not (once or as_json):
-            from mica.cli.server_process import serve_up  # an extra
-
-            serve_up(place, look or partial(_open, place), settings=settings, port=port, host=host, browser=browser)
-        elif look is None:
-            asyncio.run(_look_alone(place, settings=settings, output=output))
+            _serve_or_look(start, opened, settings=settings, port=port, host=host, browser=browser)
         else:
-            asyncio.run(look(partial(open_memory, settings=settings)))
+            asyncio.run(_run(start.look, opened))
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
 
 
-def _plan_projects(places: Sequence[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
-    """The projects to import: that of the current directory first, then the others, the latest first."""
+async def _run(look: Callable[[OpenMemory], Awaitable[None]], opened: OpenMemory) -> None:
+    await look(opened)
+
+
+def _serve_or_look(
+    start: Start, opened: OpenMemory, *, settings: Settings, port: int | None, host: str | None, browser: bool
+) -> None:
+    """Serve until Ctrl-C. If that is impossible, show the first look all the same, and raise the reason."""
+    try:
+        from mica.cli.server_process import serve_up  # an extra
+
+        serve_up(start.place, start.look, settings=settings, port=port, host=host, browser=browser)
+    except InvalidInput:
+        asyncio.run(_run(start.look, opened))
+        raise
+
+
+def _start_sample(settings: Settings, output: Output, *, reason: str = "") -> Start:
+    """Show the sample in its own space, which is never a store that the user named."""
+    _print_note(output, f"{reason}This is the bundled sample, an invented web shop.")
+    place = file_of(SAMPLE, home=settings.home)
+    plans = plan_imports([TranscriptFolder(sample_transcripts())], settings=settings, into=place)
+    return Start(place=place, look=partial(_import_and_show, plans, output=output, is_sample=True), is_import=True)
+
+
+def _start_import(
+    places: Sequence[TranscriptFolder],
+    *,
+    settings: Settings,
+    output: Output,
+    into: Path | str | None,
+    only: Path | str | None,
+    yes: bool,
+) -> Start | None:
+    """Plan the imports, and ask. If nothing is imported, the look shows what is stored, or else the sample.
+
+    Returns None if the user declines and nothing is stored yet.
+    """
+    plans = _plan_projects(places, settings=settings, into=into, only=only, output=output)
+    here = target(settings, None, None)
+    is_here_used = into is None and only is None and asyncio.run(_has_events(here, settings))
+    is_agreed = _ask_to_import(plans, settings=settings, into=into, output=output, yes=yes) if plans.plans else None
+    if is_agreed:
+        if is_here_used and here not in [plan.target for plan in plans.plans]:
+            own = ImportPlan(target=here, roots={}, size_bytes=0)  # it has no transcripts, but is shown first
+            plans = msgspec.structs.replace(plans, plans=[own, *plans.plans])
+        look = partial(_import_and_show, plans, output=output)
+        return Start(place=plans.plans[0].target, look=look, is_import=True)
+    looked = ", ".join(str(place.path) for place in places)
+    reason = "" if plans.plans else f"No transcripts in {looked}. "
+    stored = into or only or (here if is_here_used else None)
+    for plan in plans.plans if stored is None else ():
+        if asyncio.run(_has_events(plan.target, settings)):
+            stored = plan.target
+            break
+    if stored is None:
+        return None if is_agreed is False else _start_sample(settings, output, reason=reason)
+    name = space_name(stored)
+    hint = "" if into or only else "; `mica up --sample` shows an invented web shop"
+    _print_note(output, f"{reason}This is what {name} holds{hint}.")
+    return Start(place=stored, look=partial(_show_stored, stored, output=output))
+
+
+def _print_note(output: Output, sentence: str) -> None:
+    """Print a sentence above the first look, or to standard error beside a JSON document."""
+    if output.as_json:
+        click.echo(f"mica: {sentence}", err=True)
+    else:
+        output.console.print(f"[yellow]{escape(sentence)}[/]", soft_wrap=True)
+
+
+def _plan_projects(
+    places: Sequence[TranscriptFolder],
+    *,
+    settings: Settings,
+    into: Path | str | None,
+    only: Path | str | None,
+    output: Output,
+) -> Plans:
+    """Plan the imports: the project of the current directory first, then the others, the latest first.
+
+    With `only`, the imports into other spaces are left out, and counted in one line.
+    """
     plans = plan_imports(places, settings=settings, into=into)
+    if plans.unreadable:
+        file, reason = next(iter(plans.unreadable.items()))
+        count = plural(len(plans.unreadable), "transcript")
+        _print_note(output, f"{count} could not be read, the first: {file}: {reason}.")
+    others = [plan for plan in plans.plans if only is not None and plan.target != only]
+    if others and only is not None:
+        count = plural(sum(len(plan.files) for plan in others), "transcript")
+        projects = plural(len(others), "other project")
+        _print_note(output, f"Only {space_name(only)} is imported; {count} of {projects} left to their own spaces.")
+        plans = msgspec.structs.replace(plans, plans=[plan for plan in plans.plans if plan.target == only], clients={})
     here = space_of(Path.cwd(), home=settings.home).file
     return msgspec.structs.replace(plans, plans=sorted(plans.plans, key=lambda plan: plan.target != here))
 
 
-def _announce_sample(output: Output, places: Sequence[TranscriptFolder], *, is_requested: bool) -> None:
-    looked = escape(", ".join(str(place.path) for place in places))
-    reason = "" if is_requested else f"No transcripts in {looked}. "
-    if not output.as_json:
-        output.console.print(f"[yellow]{reason}This is the bundled sample, an invented web shop.[/]", soft_wrap=True)
+def _ask_to_import(
+    plans: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool
+) -> bool | None:
+    """Print what can be imported, and ask. Returns False if the user declines, None if it would have to ask.
 
-
-def _ask_to_import(plans: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool) -> bool:
-    """Print what can be imported, and ask if there is a terminal."""
+    If nothing is new, there is nothing to ask. Without a terminal, transcripts go into their projects' own spaces, but
+    are never merged into one store.
+    """
     waiting = asyncio.run(_count_unread(plans.plans, settings))
-    if output.as_json:
+    projects = len(plans.plans) if into is None else _count_projects(plans, settings)
+    if not output.as_json:
+        sentence = _announcement(plans, into=into, waiting=waiting, projects=projects)
+        output.console.print(escape(sentence), soft_wrap=True)
+        print_clients(output.console, plans)
+        if len(plans.plans) > 1:
+            output.console.print(_project_table(plans.plans, settings))
+    if yes or not waiting:
         return True
-    output.console.print(_announcement(plans, into=into, waiting=waiting), soft_wrap=True)
-    print_clients(output.console, plans)
-    if len(plans.plans) > 1:
-        output.console.print(_project_table(plans.plans, settings))
-    may_ask = waiting and not yes and sys.stdin.isatty() and sys.stdout.isatty()
-    return not may_ask or click.confirm("Import them?", default=True)
+    if output.as_json or not has_terminal():
+        if into is None:
+            return True
+        count = plural(waiting, "transcript")
+        _print_note(output, f"Nothing was imported: there is no terminal to ask in. --yes imports {count}.")
+        return None
+    if into is None:
+        question = "Import them?"
+    else:  # it may be shared, and what is merged cannot be separated again
+        where = without_password(into)
+        question = f"Merge {projects:,} projects into {where}?" if projects > 1 else f"Import them into {where}?"
+    is_agreed = click.confirm(question, default=into is None)
+    if not is_agreed:
+        output.console.print("Nothing was imported. `mica up --sample` shows an invented web shop.")
+    return is_agreed
 
 
-def _announcement(plans: Plans, *, into: Path | str | None, waiting: int) -> str:
+def _count_projects(plans: Plans, settings: Settings) -> int:
+    """Count the spaces that these transcripts would go into if they were not merged into one."""
+    roots = {root for plan in plans.plans for root in plan.roots.values()}
+    return len({root and space_of(root, home=settings.home).file for root in roots})
+
+
+def _announcement(plans: Plans, *, into: Path | str | None, waiting: int, projects: int) -> str:
     transcripts = f"{plural(plans.files, 'transcript')} ({format_bytes(plans.size_bytes)})"
     if not waiting:
         return f"Nothing new in {transcripts}."
     new = "" if waiting == plans.files else f", {waiting:,} with something new"
-    where = "each goes into its project's own space" if into is None else f"all go into {escape(str(into))}"
-    return f"Found {transcripts}{new} in {plural(len(plans.plans), 'project')}; {where}."
+    where = "each goes into its project's own space"
+    if into is not None:
+        merged = "all are merged into" if projects > 1 else "all go into"
+        where = f"{merged} {without_password(into)}"
+    return f"Found {transcripts}{new} in {plural(projects, 'project')}; {where}."
 
 
 def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
@@ -176,16 +303,18 @@ def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
     return table
 
 
-async def _look_alone(place: Path | str, *, settings: Settings, output: Output) -> None:
-    """Show a space without importing anything."""
-    async with open_to_read(place, settings=settings) as memory:
-        await _look(memory, space_name(place), output)
+async def _show_stored(place: Path | str, opened: OpenMemory, *, output: Output) -> None:
+    """Print the first look at a space without importing anything."""
+    async with opened(place) as memory:
+        await _show_first_look(memory, place, output, with_steps=True)
 
 
-async def _open(place: Path | str, opened: OpenMemory) -> None:
-    """Open a space once, so that an error in it is reported now."""
-    async with opened(place):
-        pass
+async def _has_events(place: Path | str, settings: Settings) -> bool:
+    try:
+        async with open_memory(place, settings=settings, must_exist=True) as memory:
+            return (await memory.upkeep.sizes()).events > 0
+    except UnknownSpace:
+        return False
 
 
 async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
@@ -200,8 +329,8 @@ async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
     return count
 
 
-async def _look_around(plans: Plans, opened: OpenMemory, *, output: Output, is_sample: bool) -> None:
-    """Import everything, and show the first space: early if the import takes long, and again at the end."""
+async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, is_sample: bool = False) -> None:
+    """Import all plans and print the first look at the first space: early if the import takes long, and at the end."""
     first = plans.plans[0]
     results: dict[str, Imported] = {}
     with Bar(plans) as bar:
@@ -210,10 +339,13 @@ async def _look_around(plans: Plans, opened: OpenMemory, *, output: Output, is_s
             try:
                 await asyncio.wait([importing], timeout=EARLY_S)
                 if not importing.done() and not output.as_json:
-                    title = space_name(first.target) + ", a first look while the import continues"
                     with bar.aside():
-                        await _look(memory, title, output)
-                results[space_name(first.target)] = await importing
+                        await _show_first_look(
+                            memory, first.target, output, note=", a first look while the import continues"
+                        )
+                done = await importing
+                if first.files:
+                    results[space_name(first.target)] = done
             finally:  # the space is closed only after the import has stopped using it
                 importing.cancel()
                 await asyncio.gather(importing, return_exceptions=True)
@@ -222,8 +354,9 @@ async def _look_around(plans: Plans, opened: OpenMemory, *, output: Output, is_s
                     results[space_name(plan.target)] = await bar.run(other, plan)
             with bar.aside():
                 replay = await memory.trails.replay(latest=REPLAYED_TASKS)
-                title = space_name(first.target)
-                await _look(memory, title, output, replay=replay, results=results, is_sample=is_sample)
+                await _show_first_look(
+                    memory, first.target, output, replay=replay, results=results, is_sample=is_sample, with_steps=True
+                )
 
 
 @click.command()
@@ -233,29 +366,39 @@ async def overview(memory: Memory, output: Output) -> None:
 
     Example: mica events overview
     """
-    await _look(memory, space_name(memory.location), output)
+    await _show_first_look(memory, chosen_place(), output)
 
 
-async def _look(
+async def _show_first_look(
     memory: Memory,
-    title: str,
+    place: Path | str,
     output: Output,
     *,
+    note: str = "",
     replay: Replay | None = None,
     results: Mapping[str, Imported] | None = None,
     is_sample: bool = False,
+    with_steps: bool = False,
 ) -> None:
     summary = await memory.events.overview()
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
     has_tree = await memory.events.directory() is not None
+    emptiness = await describe_emptiness(memory)
 
     def for_people(console: Console) -> None:
-        console.print(first_look(title, summary, brief, replay))
+        console.print(first_look(space_name(place) + note, summary, brief, replay, emptiness=emptiness))
         if results is not None:
             print_imported(console, results)
-            console.print(_next_steps(memory.location, has_tree=has_tree), soft_wrap=True)
+        if with_steps:
+            location = without_password(place) if memory.location == ":memory:" else memory.location
+            console.print(_next_steps(location, has_tree=has_tree), soft_wrap=True)
 
-    document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": summary, "brief": brief}
+    document: dict[str, object] = {
+        "space": space_name(place),
+        "is_sample": is_sample,
+        "overview": summary,
+        "brief": brief,
+    }
     if replay is not None:
         document["replay"] = {"verdict": replay.verdict, "facts": describe(replay), "missing": replay.missing}
     if results is not None:
@@ -264,7 +407,7 @@ async def _look(
 
 
 def _next_steps(location: str, *, has_tree: bool) -> str:
-    """Commands to try next, with the option that names the space; `navigate` only if the files are on this machine."""
+    """List commands to try next, with the option that selects the space; `navigate` only if the files are here."""
     option = _space_option(location, home=load_settings().home)
     commands = [
         (f'mica search "words"{option}', "find what was said, decided and committed"),
@@ -286,7 +429,7 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
 
 
 def _space_option(location: str, *, home: Path) -> str:
-    """The shortest option that names a space from the current directory; empty for the directory's own space."""
+    """Return the shortest option that selects a space from here; empty for the current directory's own space."""
     if space_of(Path.cwd(), home=home).file == Path(location):
         return ""
     name = space_name(location)
@@ -298,7 +441,7 @@ def _space_option(location: str, *, home: Path) -> str:
 
 
 def _folder_off_path() -> str | None:
-    """The folder of the running `mica` if it is not on PATH; None if it is, and under `python -m`."""
+    """Return the folder of the running `mica` if PATH does not lead to it. None if it does, or under `python -m`."""
     program = Path(sys.argv[0])
     on_path = shutil.which("mica")
     if program.name != "mica" or (on_path is not None and program.exists() and Path(on_path).samefile(program)):

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.crystals import LEVEL
-from mica.cli.events import LIMIT, field_options, print_event, query_options
-from mica.cli.output import Output, following_command, making_command, memory_command
+from mica.cli.events import field_options, print_event, query_options
+from mica.cli.output import Output, following_command, limit_option, making_command, memory_command
 from mica.errors import StoreUnavailable
 from mica.events.log_import import FORMATS, Format, name_of
 from mica.format.documents import FULL, Fields, crystal_document, event_document, event_line
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 
 
 def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
-    """Make a command that runs until Ctrl-C, which is not an error."""
+    """Make a command that exits 0 on Ctrl-C."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -45,7 +45,7 @@ def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[None]:
-    """Let Ctrl-C end the task between two steps of the event loop, not in the middle of one as Python does."""
+    """Let Ctrl-C end the block at its next await, instead of raising KeyboardInterrupt in the middle of a step."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -58,7 +58,7 @@ async def _interruptible() -> AsyncIterator[None]:
 
 
 async def _start_position(memory: Memory, after: int | None) -> int | None:
-    """The position after which a follower starts. Beyond the end of the log it is the end, with a note on stderr."""
+    """Return the position after which to follow: `after`, or the end of the log, with a note, if that comes first."""
     with suppress(StoreUnavailable):  # a follower waits for the store
         if after is not None and after > (last := await memory.events.position()):
             where = f"--after {after} is beyond the end of the log, #{last}"
@@ -75,7 +75,7 @@ async def _start_position(memory: Memory, after: int | None) -> int | None:
     type=click.IntRange(min=0),
     help="Start after this position.  [default: from now on]",
 )
-@click.option("--limit", "-n", type=LIMIT, help="Stop after this many.")
+@limit_option("Stop after this many.")
 @field_options
 @_until_interrupted
 @following_command
@@ -100,7 +100,7 @@ async def follow(
 
 @asynccontextmanager
 async def _until(end_at: datetime | None) -> AsyncIterator[None]:
-    """Stop waiting at this time, if it is in the future."""
+    """End the block at this time without an error; a time in the past, or None, sets no limit."""
     remaining_s = None if end_at is None else (end_at - utc_now()).total_seconds()
     with suppress(TimeoutError):
         async with asyncio.timeout(remaining_s if remaining_s is None or remaining_s > 0 else None):
@@ -108,14 +108,14 @@ async def _until(end_at: datetime | None) -> AsyncIterator[None]:
 
 
 async def _follow(memory: Memory, query: EventQuery, *, after: int | None) -> AsyncIterator[Event]:
-    """Events as they are stored; only stored ones if the query ends in the past."""
+    """Return the events of a query as they are stored; if it ends in the past, only those stored already."""
     if query.until is None or query.until > utc_now():
         return memory.events.follow(query, after=after)
     return memory.events.log(query, after=await memory.events.position() if after is None else after)
 
 
 def _print_line(output: Output, event: Event, fields: Fields | None) -> None:
-    """Print one event of a stream: a line for people, or of JSON."""
+    """Print one event of a stream on one line, as text or as JSON."""
     if output.as_json:
         click.echo(event_line(event, fields or FULL))
     else:
@@ -151,7 +151,7 @@ async def replay(memory: Memory, output: Output, *, reference: str, speed: float
     type=click.IntRange(min=0),
     help="Start after this position.  [default: from now on]",
 )
-@click.option("--limit", "-n", type=LIMIT, help="Stop after this many.")
+@limit_option("Stop after this many.")
 @_until_interrupted
 @following_command
 async def stream(

@@ -14,7 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.groups import CommandGroup
-from mica.cli.output import Output, making_command, memory_command
+from mica.cli.output import (
+    Output,
+    describe_emptiness,
+    limit_option,
+    making_command,
+    memory_command,
+    sentence_of,
+    space_name,
+)
 from mica.clients.installer import read_record
 from mica.errors import InvalidInput
 from mica.format.documents import choice_document, trail_document
@@ -24,7 +32,7 @@ from mica.model.event import EventId, utc_now
 from mica.model.trail import STATES, State, Trail
 from mica.model.walk import OUTCOMES, Outcome, Step
 from mica.navigation.repository import COMMITS_MAX
-from mica.navigation.trails.commands import Destination, in_folder, in_project, reference
+from mica.navigation.trails.commands import Destination, in_folder, in_project, last_use, reference
 from mica.navigation.trails.loader import LOADED_TOKENS
 from mica.settings import load_settings
 
@@ -71,7 +79,7 @@ def trails() -> None:
 @click.option("--state", type=click.Choice(STATES), help="Only trails in this state.")
 @click.option("--shape", help="Only trails for this kind of task.")
 @click.option("--all", "with_archived", is_flag=True, help="Include archived trails.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@limit_option("How many trails.", default=20)
 @memory_command
 async def list_(
     memory: Memory, output: Output, *, state: State | None, shape: str | None, with_archived: bool, limit: int
@@ -82,8 +90,14 @@ async def list_(
     """
     listed = await memory.trails.list(state=state, shape=shape, with_archived=with_archived, limit=limit)
 
+    emptiness = None if listed else await describe_emptiness(memory)
+    nothing = NONE_YET if state is None and shape is None else "No such trail."
+
     def for_people(console: Console) -> None:
-        console.print(_table(listed) if listed else NONE_YET if state is None and shape is None else "No such trail.")
+        if listed:
+            console.print(_table(listed))
+        else:
+            console.print(escape(nothing if emptiness is None else sentence_of(emptiness)), soft_wrap=True)
 
     output.show(list(map(trail_document, listed)), for_people)
 
@@ -132,10 +146,17 @@ async def create(
     else:
         made = await memory.trails.crystallize(learned, slug=name)
     files = await _publish(memory, root) if publishes and root is not None else []
+    reason = ""
+    if publishes and root is None:
+        reason = f"the folder of the project {space_name(memory.location)} is not on this machine"
+    elif publishes and not load_settings().trails.publish:
+        reason = "the setting trails.publish is off; `mica trails publish` writes it"
 
     def for_people(console: Console) -> None:
         _print_trail(console, made)
         _print_files(console, files)
+        if reason and not files:
+            console.print(escape(f"No command was written: {reason}."), soft_wrap=True)
 
     output.show({**trail_document(made), "published": msgspec.to_builtins(files)}, for_people)
 
@@ -169,7 +190,7 @@ async def stats(memory: Memory, output: Output) -> None:
 
 @click.command()
 @click.argument("about")
-@click.option("--limit", type=click.IntRange(1, 20), default=3, show_default=True)
+@limit_option("How many trails.", default=3, most=20)
 @making_command
 async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> None:
     """Find the best trails for a path or a task, with reasons.
@@ -193,7 +214,7 @@ async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> 
 
 @click.command()
 @click.argument("action", type=click.Choice(["trails", "commits", "tasks", "on", "off", "status"]), default="trails")
-@click.option("--limit", "-n", type=click.IntRange(1), help=f"With commits: only the latest.  [default: {COMMITS_MAX}]")
+@limit_option(f"With commits: only the latest.  [default: {COMMITS_MAX}]")
 @making_command
 async def learn(memory: Memory, output: Output, *, action: str, limit: int | None) -> None:
     """Learn from the log, commits or past tasks; or switch that off.
@@ -342,7 +363,7 @@ def _table(trails: list[Trail]) -> Table:
     for trail in trails:
         colour = COLOURS[trail.state]
         state = f"[{colour}]{trail.state}[/]" if colour else trail.state
-        numbers = [str(trail.runs), _success(trail), _tokens(trail.tokens), format_time(trail.last_at)]
+        numbers = [str(trail.runs), _success(trail), _tokens(trail.tokens), _last_use(trail) or "never"]
         table.add_row(escape(trail.name), escape(", ".join(trail.paths)), state, *numbers)
     return table
 
@@ -354,9 +375,11 @@ def _print_trail(console: Console, trail: Trail) -> None:
     for number, step in enumerate(trail.steps, 1):
         pattern = f" [dim]as one of {escape(step.pattern)}[/]" if step.pattern else ""
         console.print(f"  {number}. {escape(reference(step))}{pattern}", soft_wrap=True)
+    used_at = _last_use(trail)
+    used = f"last used {used_at}" if used_at else "never used"
     console.print(
         f"{plural(trail.runs, 'run')} in {plural(trail.sessions, 'session')}, success {_success(trail)}, "
-        f"{_tokens(trail.tokens)} tokens, last used {format_time(trail.last_at)}"
+        f"{_tokens(trail.tokens)} tokens, {used}"
     )
     for agent, figures in trail.agents.items():
         console.print(f"  [dim]{escape(one_line(agent, 60))}: {plural(figures.runs, 'run')}[/]")
@@ -415,6 +438,11 @@ def _print_evolution(console: Console, report: Evolution) -> None:
     ):
         if names := getattr(report, name):
             console.print(f"  {name}: {escape(', '.join(names))}", soft_wrap=True)
+
+
+def _last_use(trail: Trail) -> str | None:
+    used_at = last_use(trail)
+    return None if used_at is None else format_time(used_at)
 
 
 def _success(trail: Trail) -> str:

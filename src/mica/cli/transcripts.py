@@ -20,7 +20,7 @@ from mica.clients.importer import Progress as Step
 from mica.clients.records import ImportTally
 from mica.clients.registry import READERS
 from mica.errors import InvalidInput, StoreError
-from mica.format.lines import format_bytes, plural
+from mica.format.lines import alternatives, format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
@@ -48,7 +48,8 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
     Example: mica import codex
     """
     settings = load_settings()
-    into = target(settings, store, space) if store is not None or space is not None else settings.store
+    is_chosen = store is not None or space is not None or settings.store is not None
+    into = target(settings, store, space) if is_chosen else None
     places = _places(words, settings)
     if not any(place.path.exists() for place in places):
         looked = ", ".join(str(place.path) for place in places)
@@ -66,13 +67,16 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
 
 
 def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
-    """The folders to read: the paths on the command line, or the usual ones of one client or of all."""
+    """Return the folders to read: the paths on the command line, else the usual ones of the named client or of all.
+
+    Raises UsageError for a word that is neither a client nor an existing path.
+    """
     named = words[0] if words and words[0] in (AUTO, *READERS) else None
     client = None if named == AUTO else named
     paths = [Path(word) for word in words[named is not None :]]
     if missing := [str(path) for path in paths if not path.exists()]:
-        known = ", ".join((AUTO, *READERS))
-        raise click.UsageError(f"{missing[0]!r} is not a file, a folder or a client; clients are {known}")
+        known = alternatives((AUTO, *READERS))
+        raise click.UsageError(f"{missing[0]!r} is not a file, a folder or a client; give {known}")
     if paths:
         return [TranscriptFolder(path, client) for path in paths]
     return [place for place in usual_places(settings, current_user()) if client in (None, place.client)]
@@ -138,7 +142,7 @@ def _describe_unread(result: Imported) -> list[str]:
 
 
 def describe_skipped(tally: ImportTally) -> list[str]:
-    """One sentence for each kind of record that an import skipped."""
+    """Return one sentence for each kind of record that an import skipped."""
     sentences = []
     if tally.broken:
         number, reason = tally.complaints[0]
@@ -158,7 +162,7 @@ def describe_skipped(tally: ImportTally) -> list[str]:
 
 
 class Bar:
-    """A progress bar for several imports on standard error; nothing without a terminal."""
+    """A progress bar on standard error for several imports; it is not drawn without a terminal."""
 
     def __init__(self, plans: Plans) -> None:
         console = Console(stderr=True)
@@ -207,16 +211,16 @@ class Bar:
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:
-        """Compress old events: in a space that only commands use nothing else does, and most imported events are old.
+        """Compress old events. Without a server nothing else does it, and most imported events are old.
 
-        Blocks are never merged later, so events that do not fill one wait for the next import.
+        Blocks are never merged later, so events that do not fill a block wait for the next import.
         """
 
-        def say(count: int) -> None:
+        def show_count(count: int) -> None:
             self._bar.update(self._task, note=f"{name}: stored; {count:,} old events compressed")
 
-        say(0)
+        show_count(0)
         try:
-            await memory.upkeep.age(at_least=BLOCK_EVENTS, on_progress=say)
+            await memory.upkeep.age(at_least=BLOCK_EVENTS, on_progress=show_count)
         except StoreError as error:  # everything is stored; `mica upkeep age` or the next import compresses it
             click.echo(f"mica: {name} is imported, but its old events were not compressed: {error}", err=True)

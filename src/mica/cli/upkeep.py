@@ -19,6 +19,7 @@ from mica.cli.groups import CommandGroup
 from mica.cli.output import (
     Output,
     Span,
+    current_user,
     json_option,
     making_command,
     memory_command,
@@ -30,7 +31,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model.event import EventQuery
 from mica.settings import Settings, load_settings
-from mica.store.space import is_address, space_of, without_password
+from mica.store.space import is_address, slug_of, space_of, without_password
 from mica.store.space import spaces as space_files
 
 P = ParamSpec("P")
@@ -91,7 +92,7 @@ async def verify(memory: Memory, output: Output) -> None:
 
 
 def _from_source(function: Callable[P, None]) -> Callable[P, None]:
-    """Let a command take its space as an argument before the destination, or from --store and --space."""
+    """Let a command take its source space as an argument before the destination, or from --store or --space."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -247,11 +248,30 @@ async def _space(file: Path, settings: Settings) -> dict[str, object]:
             started = await memory.events.query(EventQuery(names=("session.started",), limit=1))
     except MicaError as error:
         return {"name": space_name(file), "error": str(error)}
-    here = space_of(Path.cwd(), home=settings.home)
     return {
         "name": space_name(file),
         "events": sizes.events,
         "marks": sizes.marks,
         "size_bytes": sizes.size_bytes,
-        "directory": started[0].data.get("cwd") if started else str(here.root) if here.file == file else None,
+        "directory": started[0].data.get("cwd") if started else _find_directory(file, home=settings.home),
     }
+
+
+def _find_directory(file: Path, *, home: Path) -> str | None:
+    """Find the directory of a space without sessions: this one, one above it, or one beside or inside it or at home.
+
+    The name of the file has a hash of the directory's path, but not the path.
+    """
+    slug, here = space_name(file).rpartition("-")[0], Path.cwd()
+    around = (folder for place in (here, here.parent, current_user().path) for folder in _folders(place))
+    for directory in (here, *here.parents, *around):
+        if slug_of(directory) == slug and (space := space_of(directory, home=home)).file == file:
+            return str(space.root)
+    return None
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return [path for path in place.iterdir() if path.is_dir()]
+    except OSError:  # it may not be read
+        return []

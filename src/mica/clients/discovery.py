@@ -10,7 +10,7 @@ import msgspec
 
 from mica.clients import claude_code
 from mica.clients.installation import UserHome
-from mica.clients.reader import find_files
+from mica.clients.reader import find_files, is_broken
 from mica.clients.registry import CLIENTS, READERS, reader_named, reader_of
 from mica.errors import InvalidSettings
 from mica.settings import Settings
@@ -89,11 +89,15 @@ def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into
             try:
                 reader = reader_named(source.client) if source.client else reader_of(file)
                 head, extent = reader.head(file), reader.extent(file)
+                broken = head is None and is_broken(file)
             except OSError as error:
                 unreadable[str(file)] = error.strerror or str(error)
                 continue
             if head is None:
-                strange.append(file)
+                if broken:
+                    unreadable[str(file)] = "its first line is not a record"
+                else:
+                    strange.append(file)
                 continue
             space = None if head.cwd is None else space_of_transcript_directory(head.cwd, home=settings.home)
             target = into or (space.file if space else file_of("unknown", home=settings.home))

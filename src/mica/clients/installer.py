@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     before: bytes | None
     after: bytes | None
     is_ours: bool
+    needs_backup: bool = False  # it has content of the user that no earlier backup has
 
     @property
     def diff(self) -> str:
@@ -90,6 +92,7 @@ class InstallPlan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[FileChange, ...] = ()
     kept: tuple[str, ...] = ()  # a sentence for each part that stays because it was edited by hand
     problems: dict[str, str] = {}  # by client: why nothing is changed for it
+    obsolete: tuple[Path, ...] = ()  # backups of files that are restored
 
 
 def read_record(data: Path) -> InstallRecord:
@@ -120,7 +123,7 @@ def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: P
 
 
 def apply(plan: InstallPlan, *, data: Path) -> None:
-    """Write the changes of a plan, with backups of the user's files.
+    """Write the changes of a plan, with backups of the user's files; remove backups that are no longer needed.
 
     Raises InvalidInput, before writing anything, if a file has changed since it was planned.
     """
@@ -129,7 +132,7 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
             raise InvalidInput(f"{change.path} has changed since it was shown; nothing was written, start again")
     record = plan.record
     for change in plan.changes:
-        if change.before is not None and not change.is_ours:
+        if change.before is not None and change.needs_backup:
             _write(data / BACKUPS / backup_name(change.path, change.before), change.before, record=None)
     _record_new_folders(plan.changes, record)
     _write(data / RECORD, msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2), record=None)
@@ -140,6 +143,10 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
             _write(change.path, change.after, record=record)
     if not any(parts.files or parts.entries for parts in record.clients.values()):
         (data / RECORD).unlink(missing_ok=True)
+    for backup in plan.obsolete:
+        backup.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty, or never made
+        (data / BACKUPS).rmdir()
     for folder in sorted(record.folders, key=len, reverse=True):
         with suppress(OSError):  # not empty, or gone
             Path(folder).rmdir()
@@ -165,6 +172,21 @@ def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
     launcher.write_text(LAUNCHER.format(python=python, folder=str(folder)), encoding="utf-8")
     launcher.chmod(0o755)
     return launcher
+
+
+def launcher_changes(folder: Path, *, python: str = sys.executable) -> list[Path]:
+    """Return the files that `write_launcher` would create or change."""
+    folder = folder.absolute()
+    changed: list[Path] = []
+    for name, source in HOOK_MODULES.items():
+        module = folder / f"{name}.py"
+        compiled = Path(cache_from_source(str(module)))
+        is_new = _read(module) != _read(Path(source))
+        changed += [module] if is_new else []
+        changed += [compiled] if python == sys.executable and (is_new or not compiled.exists()) else []
+    launcher = folder / "mica-hook"
+    is_new = _read(launcher) != LAUNCHER.format(python=python, folder=str(folder)).encode()
+    return [*([launcher] if is_new else []), *changed]
 
 
 def backup_name(path: Path, content: bytes) -> str:
@@ -217,22 +239,39 @@ class _PlanBuilder:
 
     def plan(self) -> InstallPlan:
         changes = tuple(
-            FileChange(path=path, before=self._before[path], after=after, is_ours=path not in self._edited)
+            FileChange(
+                path=path,
+                before=(before := self._before[path]),
+                after=after,
+                is_ours=path not in self._edited,
+                needs_backup=path in self._edited and before is not None and not self._is_as_left(path, before),
+            )
             for path, after in self._after.items()
             if after != self._before[path]
         )
-        for change in changes:
-            if not change.is_ours:
-                self._remember(change)
-        return InstallPlan(record=self._record, changes=changes, kept=tuple(self._kept), problems=self._problems)
+        backups = [self._remember(change) for change in changes if not change.is_ours]
+        needed = {original.backup for original in self._record.originals.values()}
+        obsolete = tuple(Path(name) for name in backups if name is not None and name not in needed)
+        return InstallPlan(
+            record=self._record, changes=changes, kept=tuple(self._kept), problems=self._problems, obsolete=obsolete
+        )
 
-    def _remember(self, change: FileChange) -> None:
-        """Record how to restore a user's file, as long as only mica changes it."""
+    def _is_as_left(self, path: Path, content: bytes) -> bool:
+        """True if this is the content that mica wrote last; the user's own is in an earlier backup."""
+        original = self._record.originals.get(str(path))
+        return original is not None and original.left == _digest(content)
+
+    def _remember(self, change: FileChange) -> str | None:
+        """Record how to restore a user's file, as long as only mica changes it.
+
+        Returns the backup that the change restores, if it does.
+        """
         path, originals = str(change.path), self._record.originals
         entries = (put.entry for parts in self._record.clients.values() for put in parts.entries)
         before = originals.pop(path, None)
         if not any(str(entry.path) == path for entry in entries):
-            return
+            is_restored = before is not None and before.backup and change.after == _read(Path(before.backup))
+            return before.backup if before is not None and is_restored else None
         left = _digest(change.after or b"")
         if before is None:
             name = None if change.before is None else backup_name(change.path, change.before)
@@ -240,6 +279,7 @@ class _PlanBuilder:
         else:
             is_as_left = change.before is not None and before.left == _digest(change.before)
             originals[path] = Original(backup=before.backup, left=left if is_as_left else "")
+        return None
 
     def _is_needed(self, path: str) -> bool:
         return any(path in parts.files for parts in self._record.clients.values())

@@ -112,8 +112,9 @@ def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[st
         for path in [Path(folder, name) for name in names if is_one(name)]:
             try:
                 found.append((-status(path).st_mtime_ns, path))
-            except FileNotFoundError:
-                pass  # removed since the listing
+            except FileNotFoundError as error:
+                if path.is_symlink():  # otherwise it was removed since the listing
+                    complain(error)
             except OSError as error:
                 complain(error)
     return [path for _, path in sorted(found)]
@@ -148,6 +149,19 @@ def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
             yield line.text
         if line.number >= limit:
             return
+
+
+def is_broken(path: Path) -> bool:
+    """True if the first line of a file of lines is not JSON. A last line that is still being written does not count."""
+    if path.suffix != ".jsonl":
+        return False
+    for line in read_lines(path):
+        try:
+            msgspec.json.decode(line.text)
+        except ValueError:
+            return line.whole and not line.text.isspace()
+        return False
+    return False
 
 
 def first_records(path: Path, shape: Shape[R], *, limit: int) -> Iterator[R]:

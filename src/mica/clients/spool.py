@@ -300,15 +300,27 @@ class Spools:
         return found[-FAILURES_SHOWN:]
 
 
+def command_file(home: Path) -> Path:
+    """Return the file with the command with which hooks start an ingest."""
+    return home / hook.COMMAND.decode()
+
+
+def is_registered(home: Path) -> bool:
+    """True if hooks start an ingest of this mica installation."""
+    path = command_file(home)
+    return path.exists() and path.read_text(encoding="utf-8") == _ingest_command()
+
+
 def register_command(home: Path) -> None:
     """Write the command with which hooks start an ingest of this mica installation into the data folder."""
-    words = [sys.executable, "-P", "-m", "mica", "ingest"]
-    path = home / hook.COMMAND.decode()
-    text = "\n".join(words) + "\n"
     with suppress(OSError):
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if not is_registered(home):
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            command_file(home).write_text(_ingest_command(), encoding="utf-8")
+
+
+def _ingest_command() -> str:
+    return f"{sys.executable}\n-P\n-m\nmica\ningest\n"  # a word on each line
 
 
 def _portion(raw: list[bytes], place: int) -> Portion | None:

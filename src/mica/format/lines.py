@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, tzinfo
 
@@ -15,6 +16,12 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun: "1 task", "2 tasks"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def alternatives(words: Iterable[str]) -> str:
+    """Return words as a list with "or" before the last: "a, b or c"."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def strip_control(text: str) -> str:

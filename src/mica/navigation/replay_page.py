@@ -6,6 +6,7 @@ from html import escape
 from itertools import accumulate
 
 from mica.format.charts import Series, bars, lines
+from mica.format.lines import plural
 from mica.navigation.replay import Replay, ReplayTask
 
 BASELINES_SHOWN = 12
@@ -91,18 +92,22 @@ def describe(replay: Replay) -> list[str]:
     """Describe the figures of a replay in sentences, including losses; empty without tasks."""
     if not replay.rows:
         return []
+    searches = "1 search" if replay.saved_calls == 1 else f"{replay.saved_calls:,} searches"
+    gain, lose = "gains" if replay.winning == 1 else "gain", "loses" if replay.losing == 1 else "lose"
     saved = (
-        f"Offers cost {replay.cost_tokens:,} tokens and save {replay.saved_tokens:,} "
-        f"in {replay.saved_calls:,} searches (by the generous rule {replay.saved_generous:,}); "
-        f"{replay.winning:,} tasks gain, {replay.losing:,} lose."
+        f"Offers cost {plural(replay.cost_tokens, 'token')} and save {replay.saved_tokens:,} in {searches}; "
+        f"{plural(replay.winning, 'task')} {gain}, {replay.losing:,} {lose}."
     )
+    if replay.saved_generous != replay.saved_tokens:
+        saved += f" If every search of a task counts whose files were all offered, they save {replay.saved_generous:,}."
     sentences = [
-        f"{len(replay.rows):,} tasks took {replay.navigation_tokens:,} tokens before their first edit.",
+        f"{plural(len(replay.rows), 'task')} took {replay.navigation_tokens:,} tokens before their first edit.",
         f"{replay.offered_tasks:,} would have had an offer; {replay.hits:,} of them needed an offered file.",
         saved,
     ]
     if replay.dollars is not None:
-        priced = f"; {replay.unpriced:,} tasks have no known price" if replay.unpriced else ""
+        verb = "has" if replay.unpriced == 1 else "have"
+        priced = f"; {plural(replay.unpriced, 'task')} {verb} no known price" if replay.unpriced else ""
         sentences.append(f"Net in dollars, by prices of {replay.prices_at}: {replay.dollars:+.4f}{priced}.")
     else:
         sentences.append("Dollars are unknown: no price is known for the models of these tasks.")

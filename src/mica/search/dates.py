@@ -73,8 +73,8 @@ def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None =
         named = find_periods(text, now=now, zone=zone)
         if len(named) != 1 or not _is_whole_text(text, named[0].words):
             raise InvalidInput(
-                f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, 2026-W46, 'last Tuesday', 'two weeks ago', "
-                f"or an age such as 2h, 3d or 1w"
+                f"{text!r} is not a time; write 2026-11-15, 2026-11-15T09:30, 2026-W46, 'last Tuesday', "
+                f"'two weeks ago', or an age such as 2h, 3d or 1w"
             ) from None
         return named[0].start_at
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.clients.transcripts import marks, named
+from tests.clients.transcripts import SECRET, Json, marks, named, write
 
 from mica.clients.claude_code import transcript as claude_code
 from mica.clients.reader import TranscriptHead
@@ -27,9 +27,6 @@ A = RECORDINGS / "transcript-a.jsonl"
 B = RECORDINGS / "transcript-b-compact-resume.jsonl"
 SUBAGENT = RECORDINGS / "subagent.jsonl"
 SESSION = "89f4bcb0-c600-471f-8523-f8ca45a1d6d0"
-SECRET = "ghp_" + "a1B2" * 9
-
-Json = dict[str, object]
 
 
 def events_of(path: Path, *, start: int = 0, closed: bool = True, tally: ImportTally | None = None) -> list[Event]:
@@ -84,11 +81,6 @@ def returns(call: str, text: object, result: object = None, *, error: bool | Non
     block: Json = {"type": "tool_result", "tool_use_id": call, "content": text}
     block |= {} if error is None else {"is_error": error}
     return user([block], f"u-{call}", **({} if result is None else {"toolUseResult": result}), **more)
-
-
-def write(path: Path, *entries: Json) -> Path:
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return path
 
 
 @pytest.fixture
@@ -917,7 +909,11 @@ def test_only_regular_files_are_transcripts(tmp_path: Path) -> None:
     unreadable: dict[str, str] = {}
 
     assert claude_code.find(tmp_path, unreadable=unreadable) == [good]
-    assert unreadable == {str(pipe): "not a regular file", str(loop): os.strerror(errno.ELOOP)}
+    assert unreadable == {
+        str(pipe): "not a regular file",
+        str(loop): os.strerror(errno.ELOOP),
+        str(gone): os.strerror(errno.ENOENT),
+    }
     with pytest.raises(OSError, match="jsonl"):
         claude_code.find(tmp_path)
 

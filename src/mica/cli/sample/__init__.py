@@ -12,5 +12,5 @@ from pathlib import Path
 
 
 def transcripts() -> Path:
-    """The folder with the sample, laid out like `~/.claude/projects`."""
+    """Return the folder with the sample, laid out like `~/.claude/projects`."""
     return Path(str(resources.files(__name__).joinpath("projects")))

@@ -185,12 +185,15 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """Add the hash of a step's current lines, so that they can be found again. Raises InvalidInput if they are gone."""
+    """Add the hash of a step's current lines, so that they can be found again. Raises InvalidInput if it has none."""
     now = make_anchor(root, step.path, step.start_line, step.end_line)
     if isinstance(now, OmittedRange):
         raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
     if step.start_line is None:
         return msgspec.structs.replace(step, total_lines=now.total)
+    if step.end_line is not None and step.end_line > now.total:
+        lines = f"{step.start_line}-{step.end_line}"
+        raise InvalidInput(f"{step.path!r} has no lines {lines}: it has {now.total:,} lines; give lines that exist")
     return msgspec.structs.replace(step, end_line=now.end, total_lines=now.total, content_hash=now.content_hash)
 
 
