@@ -26,7 +26,7 @@ from mica.model.mark import Relation
 from mica.model.text_cache import forget_texts
 from mica.settings import Settings, load_settings
 from mica.store.priority import Priority
-from mica.store.protocol import Store
+from mica.store.protocol import Store, StoreFiles, VectorIndex
 from mica.store.purges import BY_HAND, Purged
 from mica.store.space import is_address, space_of
 from mica.upkeep.ageing import Ageing
@@ -90,7 +90,7 @@ class Memory:
         self._journal = self._log.journal
         self._ageing = Ageing(store.files, now=clock)
         self._priority = Priority()
-        self._vectors = None if encoder is None else _open_vectors(store, encoder, self._priority)
+        self._vectors = None if encoder is None else _open_vectors(store.vectors, store.files, encoder, self._priority)
         self._spools = None if hooks is None else _open_spools(hooks)
         self._scheduler = Scheduler(
             store.work, self._jobs(), clock=clock, on_failure=self._record_failed_job, give_way=self._priority.give_way
@@ -233,8 +233,11 @@ class Memory:
         likeness = {} if self._vectors is None else {"likeness": self._vectors.likeness}
         with self._priority.query():
             return await find(
-                self._store,
                 query,
+                log=self._store.log,
+                chains=self._store.chains,
+                texts=self._store.texts,
+                crystals=self._store.crystals,
                 limit=limit,
                 now=now,
                 zone=self._zone,
@@ -403,7 +406,15 @@ class Memory:
         """The recorded events: `query`, `get`, `chain`, `follow`, `import_log`, `export` …"""
         from mica.events.api import Events
 
-        return Events(self._store, self._log, clock=self._clock, trees=self._working_trees)
+        return Events(
+            self._log,
+            event_log=self._store.log,
+            chains=self._store.chains,
+            notices=self._store.notices,
+            location=self._store.location,
+            clock=self._clock,
+            trees=self._working_trees,
+        )
 
     @cached_property
     def crystals(self) -> Crystals:
@@ -411,9 +422,12 @@ class Memory:
         from mica.crystals.api import Crystals
 
         return Crystals(
-            self._store,
             self._log,
             self.events,
+            event_log=self._store.log,
+            chains=self._store.chains,
+            texts=self._store.texts,
+            crystals=self._store.crystals,
             clock=self._clock,
             settings=self._settings,
             priority=self._priority,
@@ -448,9 +462,12 @@ class Memory:
             if self._registry is None:
                 self._registry = _open_registry(self._settings)
             self._sources = Sources(
-                self._store,
                 self._log,
                 self._registry,
+                event_log=self._store.log,
+                trails=self._store.trails,
+                replies=self._store.replies,
+                purges=self._store.purges,
                 own=[
                     *task_sources(self._store, rank_files=self._rank_files, zone=self._zone, vectors=self._vectors),
                     *concept_sources(self._store, stored=flush, gates=self._settings.trails),
@@ -469,9 +486,12 @@ class Memory:
         from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
 
         return Briefs(
-            self._store,
             self._log,
             self.sources,
+            event_log=self._store.log,
+            chains=self._store.chains,
+            texts=self._store.texts,
+            crystals=self._store.crystals,
             clock=self._clock,
             settings=self._settings,
             priority=self._priority,
@@ -534,8 +554,11 @@ class Memory:
             from mica.navigation.file_ranking import FileRanking
 
             self._file_ranking = FileRanking(
-                self._store,
                 self._log,
+                event_log=self._store.log,
+                trails=self._store.trails,
+                space=self._space,
+                location=self._store.location,
                 trees=self._working_trees,
                 directory=self.events.directory,
                 clock=self._clock,
@@ -774,10 +797,10 @@ def _open_registry(settings: Settings) -> SourceRegistry:
     return SourceRegistry(settings, drivers)
 
 
-def _open_vectors(store: Store, encoder: Encoder, priority: Priority) -> MarkVectors:
+def _open_vectors(vectors: VectorIndex, files: StoreFiles, encoder: Encoder, priority: Priority) -> MarkVectors:
     from mica.search.vectors import MarkVectors
 
-    return MarkVectors(store.vectors, store.files, encoder, give_way=priority.give_way)
+    return MarkVectors(vectors, files, encoder, give_way=priority.give_way)
 
 
 def _open_spools(folder: Path) -> Spools:

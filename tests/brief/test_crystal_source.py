@@ -119,7 +119,9 @@ async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: Hand
 
     async def first(weight: float) -> str:
         question = Question(task="cookie redirect", now=clock(), recency_weight=weight)
-        source = CrystalSource(memory._store.log, memory._store.crystals, SharedSearch(memory._store))
+        store = memory._store
+        shared = SharedSearch(log=store.log, chains=store.chains, texts=store.texts)
+        source = CrystalSource(store.log, store.crystals, shared)
         return max(map(passage_of, await source.fragments(question)), key=lambda passage: passage.score).kind
 
     fresh, fitting = await first(1.0), await first(0.0)

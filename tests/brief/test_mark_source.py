@@ -20,6 +20,10 @@ from mica.testing.builders import START_AT, build
 from mica.testing.sources import task_fan_out
 
 
+def shared_search(store: EphemeralStore) -> SharedSearch:
+    return SharedSearch(log=store.log, chains=store.chains, texts=store.texts)
+
+
 async def collect(sources: Sequence[Source], question: Question, *, deadline_s: float) -> Collected:
     fan_out = task_fan_out(sources)
     return await fan_out.collect(question, deadline_s=deadline_s)
@@ -42,7 +46,7 @@ async def test_a_search_past_its_deadline_returns_a_quick_result_and_reports_it(
     store.texts = SlowTexts(store.state)
     question = Question(task="cookie", now=START_AT)
 
-    found = await collect([MarkSource(store.crystals, SharedSearch(store))], question, deadline_s=1.0)
+    found = await collect([MarkSource(store.crystals, shared_search(store))], question, deadline_s=1.0)
 
     assert {each.text for each in found.fragments} == {f"cookie {number}" for number in range(1, 9)}
     assert found.missing == {"marks": "no answer within 800 ms, this is a quick look"}
@@ -60,7 +64,7 @@ async def test_sources_share_one_search_per_question() -> None:
     store = EphemeralStore()
     store.chains = CountingChains(store.state)
     await store.log.append([build(1, "mark", {"text": "the cookie is set early"})])
-    shared = SharedSearch(store)
+    shared = shared_search(store)
     question = Question(task="cookie", now=START_AT)
 
     first, second = await asyncio.gather(shared.hits(question), shared.hits(question))
@@ -91,7 +95,7 @@ async def test_a_failure_after_the_deadline_is_not_reported_again() -> None:
 
     store = EphemeralStore()
     store.chains = UnsteadyChains(store.state)
-    shared = SharedSearch(store)
+    shared = shared_search(store)
     question = Question(task="q", now=START_AT)
     found = await collect(
         [MarkSource(store.crystals, shared), CrystalSource(store.log, store.crystals, shared)],

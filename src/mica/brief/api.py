@@ -51,13 +51,13 @@ from mica.sources.api import Sources, parse_concept
 from mica.sources.fan_out import Collected
 from mica.sources.protocol import Concept, Fragment, Question
 from mica.store.priority import Priority
-from mica.store.protocol import Store
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex, TrailTable
 
 SLOW_SHARE = 0.4  # of the remaining time, for the embedding model to encode the task
 PAST_S = 60.0  # deadline of a brief of the past; no agent waits for it
 LATEST_SHARE = 0.2  # of the deadline, for storing events emitted just before
 
-RankPast: TypeAlias = Callable[[Store, datetime], AbstractAsyncContextManager[RankFiles]]
+RankPast: TypeAlias = Callable[[EventLog, TrailTable, datetime], AbstractAsyncContextManager[RankFiles]]
 
 
 class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,10 +104,13 @@ class Briefs:
 
     def __init__(
         self,
-        store: Store,
         log: Log,
         sources: Sources,
         *,
+        event_log: EventLog,
+        chains: ChainIndex,
+        texts: TextIndex,
+        crystals: CrystalIndex,
         clock: Clock,
         settings: Settings,
         priority: Priority,
@@ -116,8 +119,11 @@ class Briefs:
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
     ) -> None:
         """`rank_past` ranks files as of a past time; `crystallize` makes the crystals of a session."""
-        self._store = store
         self._log = log
+        self._event_log = event_log
+        self._chains = chains
+        self._texts = texts
+        self._crystals = crystals
         self._sources = sources
         self._clock = clock
         self._settings = settings
@@ -239,10 +245,10 @@ class Briefs:
     async def _brief_at(self, request: BriefRequest, at: datetime) -> Brief:
         """Make the brief as it would have been at a past time."""
         await self._log.stored()
-        past = await read_snapshot(self._store.log, at)
+        past = await read_snapshot(self._event_log, at)
         if not await is_switched_on(past.log):
             return request.compose_nothing()
-        async with self._rank_past(past, at) as rank_files:
+        async with self._rank_past(past.log, past.trails, at) as rank_files:
             sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
             collected = await self._sources.ask_only(
                 [*sources, TeachingSource(past.log, past.crystals)], request.question(at), deadline_s=PAST_S
@@ -281,7 +287,7 @@ class Briefs:
         """
         await self._sources.prepare(concept)
         with suppress(MicaError):
-            await self._store.texts.postings([""], limit=1)
+            await self._texts.postings([""], limit=1)
             if self._vectors is not None:
                 await self._vectors.prepare()
 
@@ -297,13 +303,13 @@ class Briefs:
     async def is_on(self) -> bool:
         """Return True if briefs are switched on in this space."""
         await self._log.stored()
-        return await is_switched_on(self._store.log)
+        return await is_switched_on(self._event_log)
 
     async def _is_on_within(self, timeout_s: float) -> bool:
         """Return whether briefs are switched on; True if the store fails or does not answer in time."""
         with suppress(MicaError, TimeoutError):
             async with asyncio.timeout(timeout_s):
-                return await is_switched_on(self._store.log)
+                return await is_switched_on(self._event_log)
         return True
 
     async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
@@ -319,11 +325,12 @@ class Briefs:
 
     async def why(self, reference: Reference) -> list[Why]:
         """Explain an event or a line of a brief by its evidence; see `Memory.why` for details."""
-        return await with_retractions(self._store.log, await self._why(reference))
+        return await with_retractions(self._event_log, await self._why(reference))
 
     async def _why(self, reference: Reference) -> list[Why]:
         if not isinstance(reference, str):
-            return [await why(self._store, await self._log.get(reference))]
+            event = await self._log.get(reference)
+            return [await why(event, log=self._event_log, chains=self._chains)]
         handles, line = parse_handles(reference), PastedLine(reference)
         try:
             events = [await self._log.get(each) for each in handles]
@@ -340,11 +347,11 @@ class Briefs:
         is_line = handles != [reference.strip()]
         if is_line and not any(map(line.begins_excerpt, events)) and (lines := await self._explain_line(line)):
             return lines
-        return [await why(self._store, each) for each in events]
+        return [await why(each, log=self._event_log, chains=self._chains) for each in events]
 
     async def _explain_line(self, line: PastedLine) -> list[Why]:
         await self._log.stored()  # with the receipt of a brief made just before
-        return await explain_line(self._store, line)
+        return await explain_line(line, log=self._event_log, chains=self._chains)
 
     # -- Handoff and status file
 
@@ -353,11 +360,11 @@ class Briefs:
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("handoff", budget_tokens)
         await self._log.stored()
-        if session is not None and not await self._store.log.query(EventQuery(session=session, limit=1)):
+        if session is not None and not await self._event_log.query(EventQuery(session=session, limit=1)):
             raise InvalidInput(
                 f"there is no session {session!r} in this space; `mica events overview` shows the latest"
             )
-        chosen = session or self._log.here.context.session or await latest_session(self._store.log)
+        chosen = session or self._log.here.context.session or await latest_session(self._event_log)
         made: list[Crystal] = []
         errors: list[str] = []
         if chosen is not None:
@@ -365,7 +372,9 @@ class Briefs:
                 made = await self._crystallize(chosen)
             except MicaError as error:
                 errors.append(str(error))
-        facts = await collect_facts(self._store, chosen)
+        facts = await collect_facts(
+            chosen, log=self._event_log, chains=self._chains, texts=self._texts, crystals=self._crystals
+        )
         return compose_handoff(facts, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
 
     async def now(self, file: Path | str = NOW, *, section: str = HAPPENED) -> Proposal:
@@ -374,7 +383,7 @@ class Briefs:
         Raises InvalidInput if the file cannot be read as text.
         """
         await self._log.stored()
-        recent = await collect_recent(self._store, section=section)
+        recent = await collect_recent(log=self._event_log, texts=self._texts, crystals=self._crystals, section=section)
         before = await asyncio.to_thread(read_file, Path(file))
         return propose(recent, file=Path(file), section=section, before=before)
 

@@ -14,7 +14,7 @@ from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import MARK, Event, EventId, EventQuery
 from mica.model.mark import Mark
 from mica.redact import redact
-from mica.store.protocol import CrystalIndex, EventLog, Store, TextIndex
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.store.query import latest_first
 from mica.tokens import estimate
 
@@ -222,31 +222,33 @@ def _last_session(events: Sequence[Event]) -> str | None:
     return next((each.context.session for each in reversed(events) if each.context.session is not None), None)
 
 
-async def collect_facts(store: Store, session: str | None) -> HandoffFacts:
+async def collect_facts(
+    session: str | None, *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex
+) -> HandoffFacts:
     """Collect the facts of a session and of the work before it."""
-    marks, task = await _marks_of(store.log, store.texts, session)
-    own = await _covering_crystals(store.crystals, marks)
-    recent = await _recent_crystals(store.crystals, besides=own)
+    marks, task = await _marks_of(log, texts, session)
+    own = await _covering_crystals(crystals, marks)
+    recent = await _recent_crystals(crystals, besides=own)
     open_ids = [mark for crystal in (*own, *recent) for mark in crystal.open]
     open_ids += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
-    open_marks = await live_marks(store.texts, await store.log.get_many(open_ids))
+    open_marks = await live_marks(texts, await log.get_many(open_ids))
     covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
-    failed = await store.log.query(EventQuery(session=session, errors=True, limit=FAILED_MAX))
-    steps = await store.log.query(EventQuery(session=session, names=STEP_NAMES, limit=STEPS_MAX))
+    failed = await log.query(EventQuery(session=session, errors=True, limit=FAILED_MAX))
+    steps = await log.query(EventQuery(session=session, names=STEP_NAMES, limit=STEPS_MAX))
     used = [(visit, visit.last) for visit in count_visits(steps) if visit.last is not None]
     return HandoffFacts(
         session=session,
         task=task,
         marks=tuple(marks),
-        older=await _count_older(store.texts, marks),
+        older=await _count_older(texts, marks),
         own=tuple(own),
         recent=tuple(recent),
-        open=tuple([mark for mark in open_marks if not await is_fulfilled(store.chains, store.texts, mark.id)]),
+        open=tuple([mark for mark in open_marks if not await is_fulfilled(chains, texts, mark.id)]),
         uncovered=tuple(mark for mark in marks if mark.id not in covered),
         failed=tuple(failed),
         files=tuple(sorted(used, key=lambda pair: pair[1].sort_key, reverse=True)[:FILES_MAX]),
-        handles={event.id: event.number for event in await store.log.get_many(cited)},
+        handles={event.id: event.number for event in await log.get_many(cited)},
     )
 
 

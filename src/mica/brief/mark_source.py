@@ -12,13 +12,13 @@ from mica.brief.excerpt import Excerpt
 from mica.model.event import MARK
 from mica.model.hit import Hit
 from mica.model.mark import Mark, mark_of
-from mica.search.mark_search import Filters, Hits, search
+from mica.search.mark_search import Hits, search
 from mica.search.ranker import ParsedQuery
-from mica.search.search import SearchScope, find
+from mica.search.search import find
 from mica.search.vectors import MarkVectors
 from mica.sources.protocol import PHI_INV, Fragment, Question, SourceDeclaration
 from mica.store.priority import observe_failure
-from mica.store.protocol import CrystalIndex, Store
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import terms
 
 MENTIONS_READ = 50  # the best marks and crystals for a concept's id
@@ -29,8 +29,18 @@ MENTION_CHARACTERS_MAX = 1_000
 class SharedSearch:
     """The marks that match the task of a question, searched once for all sources that need them."""
 
-    def __init__(self, store: Store, *, vectors: MarkVectors | None = None, zone: tzinfo | None = None) -> None:
-        self._store = store
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        chains: ChainIndex,
+        texts: TextIndex,
+        vectors: MarkVectors | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
+        self._log = log
+        self._chains = chains
+        self._texts = texts
         self._vectors = vectors
         self._zone = zone
         self._searches: WeakKeyDictionary[Question, TaskSearch] = WeakKeyDictionary()
@@ -44,8 +54,10 @@ class SharedSearch:
             running = self._searches[question] = TaskSearch()
             running.begin(
                 search(
-                    self._store,
                     question.task,
+                    log=self._log,
+                    chains=self._chains,
+                    texts=self._texts,
                     limit=question.limit,
                     now=question.now,
                     zone=self._zone,
@@ -134,8 +146,19 @@ class MentionSource:
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by
 
-    def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        chains: ChainIndex,
+        texts: TextIndex,
+        crystals: CrystalIndex,
+        stored: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._chains = chains
+        self._texts = texts
+        self._crystals = crystals
         self._stored = stored
         self.are_any: bool | None = None
 
@@ -145,12 +168,18 @@ class MentionSource:
         if not id_terms or self.are_any is False:
             return []
         await self._stored()
-        known = await self._store.texts.postings(sorted(id_terms), limit=1)
+        known = await self._texts.postings(sorted(id_terms), limit=1)
         self.are_any = known.marks > 0
         if not all(known.count_marks(term) for term in id_terms):
             return []
         hits = await find(
-            self._store, concept.id, limit=MENTIONS_READ, now=now, zone=None, filters=Filters(), scope=SearchScope()
+            concept.id,
+            log=self._log,
+            chains=self._chains,
+            texts=self._texts,
+            crystals=self._crystals,
+            limit=MENTIONS_READ,
+            now=now,
         )
         naming = [hit for hit in hits if id_terms <= set(terms(hit.text)) and hit.at <= now][:MENTIONS_MAX]
         return [

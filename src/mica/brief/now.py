@@ -16,7 +16,7 @@ from mica.format.lines import HANDLES_MAX
 from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import EventId
 from mica.model.mark import Mark
-from mica.store.protocol import Store
+from mica.store.protocol import CrystalIndex, EventLog, TextIndex
 
 NOW = "NOW.md"
 HAPPENED = "What Just Happened"
@@ -79,32 +79,32 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     backup: str | None
 
 
-async def collect_recent(store: Store, *, section: str) -> RecentWork:
+async def collect_recent(*, log: EventLog, texts: TextIndex, crystals: CrystalIndex, section: str) -> RecentWork:
     """Collect the day and session crystals of the 24 hours before the latest one ended.
 
     None is listed together with its sources. The status section uses the crystal of the latest session and its open
     marks instead.
     """
     if is_status(section):
-        latest = await store.crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
-        crystals = [crystal for crystal in latest if not crystal.is_tree][-1:]
+        latest = await crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
+        recent = [crystal for crystal in latest if not crystal.is_tree][-1:]
     else:
-        days = await store.crystals.query(CrystalQuery(level="day", is_stale=False, limit=LATEST_MAX))
-        sessions = await store.crystals.query(
+        days = await crystals.query(CrystalQuery(level="day", is_stale=False, limit=LATEST_MAX))
+        sessions = await crystals.query(
             CrystalQuery(level="session", is_sealed=False, is_stale=False, limit=LATEST_MAX)
         )
         latest = sorted(
             [*days, *(each for each in sessions if not each.is_tree)], key=lambda crystal: (crystal.end_at, crystal.id)
         )
-        crystals = [crystal for crystal in latest if crystal.end_at > latest[-1].end_at - RECENT]
-    cited = [mark for crystal in crystals for statement in crystal.statements for mark in statement.sources]
-    open_ids = [mark for crystal in crystals for mark in crystal.open] if is_status(section) else []
-    events = [await store.log.get(identifier) for identifier in dict.fromkeys([*cited, *open_ids])]
+        recent = [crystal for crystal in latest if crystal.end_at > latest[-1].end_at - RECENT]
+    cited = [mark for crystal in recent for statement in crystal.statements for mark in statement.sources]
+    open_ids = [mark for crystal in recent for mark in crystal.open] if is_status(section) else []
+    events = [await log.get(identifier) for identifier in dict.fromkeys([*cited, *open_ids])]
     known = {event.id: event for event in events if event is not None}
     positions = [position for each in open_ids if each in known and (position := known[each].position) is not None]
     return RecentWork(
-        crystals=tuple(crystals),
-        open=tuple(text.mark for text in await store.texts.read(sorted(positions), neighbours=0)),
+        crystals=tuple(recent),
+        open=tuple(text.mark for text in await texts.read(sorted(positions), neighbours=0)),
         handles={identifier: event.number for identifier, event in known.items()},
     )
 

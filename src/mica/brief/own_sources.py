@@ -20,7 +20,7 @@ def task_sources(
     store: Store, *, rank_files: RankFiles, zone: tzinfo | None, vectors: MarkVectors | None = None
 ) -> list[Source]:
     """Return the sources that answer tasks. They share one search of marks."""
-    shared = SharedSearch(store, vectors=vectors, zone=zone)
+    shared = SharedSearch(log=store.log, chains=store.chains, texts=store.texts, vectors=vectors, zone=zone)
     return [
         MarkSource(store.crystals, shared),
         CrystalSource(store.log, store.crystals, shared),
@@ -31,7 +31,7 @@ def task_sources(
 def concept_sources(store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> list[Source]:
     """Return the sources that answer concepts, each of which waits for `stored`; teachings also answer tasks."""
     return [
-        MentionSource(store, stored=stored),
+        MentionSource(log=store.log, chains=store.chains, texts=store.texts, crystals=store.crystals, stored=stored),
         TeachingSource(store.log, store.crystals, stored=stored),
         TrailSource(store.log, store.trails, stored=stored, gates=gates),
     ]

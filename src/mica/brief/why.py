@@ -12,7 +12,7 @@ import msgspec
 from mica.brief.file_source import RankedFileSource
 from mica.brief.pasted_line import PastedLine, join_words
 from mica.brief.receipts import BRIEF, CONFLICTS
-from mica.events.hot import ReadLog, Reads
+from mica.events.hot import ReadChains, ReadLog
 from mica.model.crystal import Crystal, crystal_of
 from mica.model.event import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone
 from mica.model.teaching import WITHDRAWN
@@ -100,16 +100,16 @@ class GatherReceipt(msgspec.Struct):
     degraded: tuple[_Stale, ...] = ()
 
 
-async def why(reads: Reads, event: Event) -> Why:
+async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
     """Explain a brief, a gather, a crystal or any other event."""
     if event.name in (BRIEF, *GATHERED_NAMES) and (receipt := _receipt(event)) is not None:
-        because = [await _explain_passage(reads.log, passage) for passage in receipt.passages]
+        because = [await _explain_passage(log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
         crystal = crystal_of(event)
-        because = [await _because(reads.log, *statement) for statement in _statements(crystal)]
+        because = [await _because(log, *statement) for statement in _statements(crystal)]
         return _why(event, crystal.text, because)
-    chain = [event, *await reads.chains.ancestors(event.id)][:STEPS_MAX]
+    chain = [event, *await chains.ancestors(event.id)][:STEPS_MAX]
     return _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in chain])
 
 
@@ -152,7 +152,7 @@ def _receipt(event: Event) -> ReceiptData | None:
         return None  # an event of this name not written by mica
 
 
-async def explain_line(reads: Reads, line: PastedLine) -> list[Why]:
+async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) -> list[Why]:
     """Explain a line, given whole or by its beginning, from the latest receipts of briefs and gathers that contain it.
 
     A line of a gather does not name its concept. If the same line was stated about several, each is explained, the
@@ -165,10 +165,10 @@ async def explain_line(reads: Reads, line: PastedLine) -> list[Why]:
     beginning: dict[tuple[object, ...], Why] = {}
     continued: dict[tuple[object, ...], Why] = {}
     compared: set[tuple[object, ...]] = set()
-    for event in reversed(await reads.log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=RECEIPTS_MAX))):
+    for event in reversed(await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=RECEIPTS_MAX))):
         if (receipt := _receipt(event)) is None:
             continue
-        if not beginning and (note := await _note(reads, event, receipt, line.words)) is not None:
+        if not beginning and (note := await _note(event, receipt, line.words, log=log, chains=chains)) is not None:
             return [note]
         about = receipt.query if event.name in GATHERED_NAMES else ""
         for passage in (*receipt.passages, *receipt.lost):
@@ -178,8 +178,8 @@ async def explain_line(reads: Reads, line: PastedLine) -> list[Why]:
                 continue
             if not passage.origins:  # the text of another source may be another one in every receipt
                 compared.add(shown)
-            if (place := await _place(reads.log, line, passage, event, receipt)) is not None:
-                because = await _explain_passage(reads.log, passage)
+            if (place := await _place(log, line, passage, event, receipt)) is not None:
+                because = await _explain_passage(log, passage)
                 found = beginning if place == "beginning" else continued
                 found.setdefault(same, _why(event, receipt.query or because.text, [because]))
             if len(beginning) == LINES_MAX:
@@ -217,11 +217,11 @@ async def _find(log: ReadLog, identifier: EventId) -> Event | None:
     return None if event is None or is_tombstone(event) else event
 
 
-async def _note(reads: Reads, event: Event, receipt: ReceiptData, shown: str) -> Why | None:
+async def _note(event: Event, receipt: ReceiptData, shown: str, *, log: ReadLog, chains: ReadChains) -> Why | None:
     """Explain a line about a whole brief: its conflicts, a gap, or its compression; None for any other line."""
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
     if lost and f"{join_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(shown):
-        return _why(event, receipt.query, [await _explain_passage(reads.log, each) for each in lost])
+        return _why(event, receipt.query, [await _explain_passage(log, each) for each in lost])
     gaps = {
         "missing": receipt.missing,
         "stale": {each.source: each.reason for each in receipt.degraded},
@@ -231,7 +231,7 @@ async def _note(reads: Reads, event: Event, receipt: ReceiptData, shown: str) ->
             if f"{shown} ".startswith(f"{join_words(f'{kind} {name}')} "):
                 return _why(event, receipt.query, [], missing={name: reason})
     if receipt.is_compressed and re.match(r"compressed \d", shown):
-        return await why(reads, event)
+        return await why(event, log=log, chains=chains)
     return None
 
 

@@ -36,7 +36,7 @@ from mica.model.teaching import AUTO_MAX, Candidate, Teaching
 from mica.redact import redact
 from mica.settings import DigestKind, Settings
 from mica.store.priority import Priority
-from mica.store.protocol import Store
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import terms
 
 CONTEXT_TOKENS = 2_000  # the default budget of a context
@@ -52,24 +52,33 @@ class Crystals:
 
     def __init__(
         self,
-        store: Store,
         log: Log,
         events: Events,
         *,
+        event_log: EventLog,
+        chains: ChainIndex,
+        texts: TextIndex,
+        crystals: CrystalIndex,
         clock: Clock,
         settings: Settings,
         priority: Priority,
         models: Callable[[], Awaitable[Models]],
     ) -> None:
-        self._store = store
         self._log = log
+        self._event_log = event_log
+        self._chains = chains
+        self._texts = texts
+        self._crystals = crystals
         self._events = events
         self._clock = clock
         self._settings = settings.crystals
         self._models = models
-        self._teachings = TeachingBook(store.log, store.crystals, append=log.append, ids=log.ids, clock=clock)
+        self._teachings = TeachingBook(event_log, crystals, append=log.append, ids=log.ids, clock=clock)
         self._crystallizer = Crystallizer(
-            store,
+            log=event_log,
+            chains=chains,
+            texts=texts,
+            crystals=crystals,
             append=log.append,
             ids=log.ids,
             clock=clock,
@@ -201,7 +210,7 @@ class Crystals:
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
         check_reason(reason)
         self._log.check_asserted(reason)
-        if event.name == MARK and not await self._store.texts.read([event.position or 0], neighbours=0):
+        if event.name == MARK and not await self._texts.read([event.position or 0], neighbours=0):
             state = "was only recalled" if event.origin == "recalled" else "is retracted already"
             raise InvalidInput(f"mark {event.number} {state}")
         self._log.notify_withdrawn()
@@ -229,8 +238,8 @@ class Crystals:
         await self._log.stored()
         criteria = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
         if not query:
-            return await self._store.crystals.query(criteria)
-        return rank_by_relevance(await read_matching(self._store.crystals, terms(query), criteria), query)[:limit]
+            return await self._crystals.query(criteria)
+        return rank_by_relevance(await read_matching(self._crystals, terms(query), criteria), query)[:limit]
 
     async def context(
         self,
@@ -252,9 +261,9 @@ class Crystals:
         await self._log.stored()
         latest = CrystalQuery(is_stale=False, limit=CONTEXT_CRYSTALS_MAX)
         crystals = await (
-            read_matching(self._store.crystals, terms(query), latest) if query else self._store.crystals.query(latest)
+            read_matching(self._crystals, terms(query), latest) if query else self._crystals.query(latest)
         )
-        above = await self._store.crystals.above([crystal.position or 0 for crystal in crystals]) if crystals else {}
+        above = await self._crystals.above([crystal.position or 0 for crystal in crystals]) if crystals else {}
         return select_within(
             crystals,
             above,
@@ -285,7 +294,7 @@ class Crystals:
     async def expand(self, reference: Reference) -> builtins.list[Mark] | builtins.list[Crystal]:
         """Return the sources of a crystal: marks, or crystals of the level below."""
         crystal = await self.get(reference)
-        events = await self._store.log.get_many(crystal.sources)
+        events = await self._event_log.get_many(crystal.sources)
         if crystal.level == "session":
             return [mark_of(event) for event in events if event.name == MARK]
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -293,7 +302,9 @@ class Crystals:
     async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
         """Return the latest tasks, questions and problems that no later mark fulfills, oldest first."""
         await self._log.stored()
-        return await find_unfulfilled(self._store, limit=limit)
+        return await find_unfulfilled(
+            log=self._event_log, chains=self._chains, texts=self._texts, crystals=self._crystals, limit=limit
+        )
 
     # -- Teachings
 

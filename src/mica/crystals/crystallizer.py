@@ -58,7 +58,7 @@ from mica.model.mark import Mark, mark_of
 from mica.redact import redact
 from mica.settings import Tier
 from mica.store.priority import Pause, never_give_way, never_pause
-from mica.store.protocol import Store
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 
 Due: TypeAlias = DuePeriod[Mark] | DuePeriod[Crystal] | Waiting
 MARKS_AT_ONCE = 50_000  # waiting marks per run; the others follow when these are covered
@@ -111,8 +111,11 @@ class Crystallizer:
 
     def __init__(
         self,
-        store: Store,
         *,
+        log: EventLog,
+        chains: ChainIndex,
+        texts: TextIndex,
+        crystals: CrystalIndex,
         append: Callable[[Sequence[Event]], Awaitable[Appended]],
         ids: Iterator[EventId],
         clock: Clock,
@@ -121,7 +124,10 @@ class Crystallizer:
         give_way: Callable[[], Awaitable[None]] = never_give_way,
         pause: Pause = never_pause,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._chains = chains
+        self._texts = texts
+        self._crystals = crystals
         self._append = append
         self._ids = ids
         self._clock = clock
@@ -183,8 +189,8 @@ class Crystallizer:
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
         """Return the period and sources of every retracted crystal, so that none is made again."""
-        retractions = await self._store.log.query(EventQuery(names=(RETRACTED,), limit=None))
-        events = await self._store.log.get_many([retraction_target(each) for each in retractions])
+        retractions = await self._log.query(EventQuery(names=(RETRACTED,), limit=None))
+        events = await self._log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
         return {(crystal.period, frozenset(crystal.sources)) for crystal in crystals}
 
@@ -203,7 +209,7 @@ class Crystallizer:
         check_period(level, period)
         if not 0 <= confidence <= 1:
             raise InvalidInput(f"a confidence of {confidence!r} is not possible; give a number from 0 to 1")
-        events = await self._store.log.get_many(sources)
+        events = await self._log.get_many(sources)
         facts = [(event, fact) for event in events if (fact := source_fact(event)) is not None]
         if len(facts) < len(sources) or not facts:
             known = {event.id for event, _ in facts}
@@ -215,7 +221,7 @@ class Crystallizer:
                     f"{mark.id} is a mark of session {mark.session!r} and cannot be a source of {period}; "
                     f"leave it out, or commit it to {periods.session_period(mark.session or '')}"
                 )
-        before = [each for each in await self._store.crystals.query(CrystalQuery(period=period)) if each.level == level]
+        before = [each for each in await self._crystals.query(CrystalQuery(period=period)) if each.level == level]
         insight, significance, principles = (
             tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
             for part in (written.insight, written.significance, written.principles)
@@ -252,10 +258,10 @@ class Crystallizer:
     async def of_session(self, session: str) -> tuple[str, list[EventId]]:
         """Return the period and the marks for a session's crystal: those of its present crystal and uncovered ones."""
         period = periods.session_period(session)
-        before = await self._store.crystals.query(CrystalQuery(period=period))
-        covered = await self._store.log.get_many([each for crystal in before for each in crystal.sources])
+        before = await self._crystals.query(CrystalQuery(period=period))
+        covered = await self._log.get_many([each for crystal in before for each in crystal.sources])
         fresh = [mark async for mark in self._unsealed(session)]
-        return period, [mark.id for mark in await live_marks(self._store.texts, [*covered, *fresh])]
+        return period, [mark.id for mark in await live_marks(self._texts, [*covered, *fresh])]
 
     # -- Due periods --------------------------------------------------------------------------------------------
 
@@ -264,16 +270,14 @@ class Crystallizer:
         now = self._clock()
         if level == "session":
             return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
-        below = await self._store.crystals.query(
+        below = await self._crystals.query(
             CrystalQuery(level=LEVELS[LEVELS.index(level) - 1], is_sealed=False, since=request.since, limit=None)
         )
         hierarchy = [crystal for crystal in below if not crystal.is_tree]
         if level == "epoch":
             milestones = await self._milestones(hierarchy)
-            live = {
-                each.period: each for each in await self._store.crystals.query(CrystalQuery(level=level, limit=None))
-            }
-            surviving = await Survivors.of(self._store.log, self._store.crystals)
+            live = {each.period: each for each in await self._crystals.query(CrystalQuery(level=level, limit=None))}
+            surviving = await Survivors.of(self._log, self._crystals)
             due: list[Due] = list(
                 periods.epochs(
                     hierarchy,
@@ -307,7 +311,7 @@ class Crystallizer:
         if not marks:
             return []
         oldest = periods.days_before(min(mark.at for mark in marks), days=2)
-        ended = await self._store.log.query(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
+        ended = await self._log.query(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
         latest = {mark.session: mark.at for mark in sorted(marks, key=lambda mark: mark.at)}
         # A session with marks after its end is not over.
         over = {
@@ -338,12 +342,12 @@ class Crystallizer:
         Each session is read separately, because half an hour may hold a million events.
         """
         last_at: dict[str, datetime] = {}
-        if not await self._store.log.query(EventQuery(since=since, limit=1)):
+        if not await self._log.query(EventQuery(since=since, limit=1)):
             return last_at
         for session, at in latest.items():
             if session is not None and at <= since:
                 await self._give_way()
-                for event in await self._store.log.query(EventQuery(session=session, since=since, limit=1)):
+                for event in await self._log.query(EventQuery(session=session, since=since, limit=1)):
                     last_at[session] = event.at
         return last_at
 
@@ -352,7 +356,7 @@ class Crystallizer:
         count, last = 0, 0
         while count < MARKS_AT_ONCE:
             await self._give_way()
-            page = await self._store.crystals.unsealed(limit=MARKS_PAGE, session=session, after=last)
+            page = await self._crystals.unsealed(limit=MARKS_PAGE, session=session, after=last)
             for event in page:
                 yield event
             if len(page) < MARKS_PAGE:
@@ -364,7 +368,7 @@ class Crystallizer:
         """Return the crystals that lost a source, as periods to be made again from the remaining sources."""
         if request.session is not None:
             return []
-        stale = await self._store.crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
+        stale = await self._crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
         return [
             DuePeriod[Crystal](level=level, period=each.period, sources=(), supersedes=(each,), label=each.label)
             for each in stale
@@ -382,20 +386,20 @@ class Crystallizer:
         return with_sources(of_crystals, await self._superseded_crystals(of_crystals))
 
     async def _live(self, level: Level, since: datetime) -> list[Crystal]:
-        crystals = await self._store.crystals.query(CrystalQuery(level=level, since=since, limit=None))
+        crystals = await self._crystals.query(CrystalQuery(level=level, since=since, limit=None))
         return [crystal for crystal in crystals if not crystal.is_tree]
 
     async def _superseded_marks(self, due_period: DuePeriod[Mark]) -> dict[EventId, Mark]:
         ids = [each for crystal in due_period.supersedes for each in crystal.sources]
-        events = await self._store.log.get_many(ids)
-        return {mark.id: mark for mark in await live_marks(self._store.texts, events)}
+        events = await self._log.get_many(ids)
+        return {mark.id: mark for mark in await live_marks(self._texts, events)}
 
     async def _superseded_crystals(self, due_period: DuePeriod[Crystal]) -> dict[EventId, Crystal]:
         ids = {each for crystal in due_period.supersedes for each in crystal.sources}
         if not ids:
             return {}
         level = LEVELS[LEVELS.index(due_period.level) - 1]
-        live = await self._store.crystals.query(CrystalQuery(level=level, limit=None))
+        live = await self._crystals.query(CrystalQuery(level=level, limit=None))
         return {crystal.id: crystal for crystal in live if crystal.id in ids}
 
     async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
@@ -404,7 +408,7 @@ class Crystallizer:
             return {}
         homes: dict[str, str] = {}
         for epoch in epochs:
-            beneath = await self._store.log.get_many(epoch.sources)
+            beneath = await self._log.get_many(epoch.sources)
             homes |= {crystal_of(event).period: epoch.period for event in beneath if event.name == CRYSTAL}
         return homes
 
@@ -412,9 +416,9 @@ class Crystallizer:
         if not crystals:
             return []
         since = min(crystal.start_at for crystal in crystals)
-        opened = await self._store.log.query(EventQuery(names=(EPOCH_OPENED,), since=since, limit=None))
-        events = [event for each in opened if (event := await self._store.log.get(EventId(str(each.data["mark"]))))]
-        return await live_marks(self._store.texts, events)
+        opened = await self._log.query(EventQuery(names=(EPOCH_OPENED,), since=since, limit=None))
+        events = [event for each in opened if (event := await self._log.get(EventId(str(each.data["mark"]))))]
+        return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
         """Return purged epochs as periods without sources, which ends them, or as waiting if marks of theirs wait."""
@@ -423,7 +427,7 @@ class Crystallizer:
         waits = [mark_of(event) async for event in self._unsealed(None)]
         began = [(mark.id, mark.at) for mark in waits]
         for level in ("session", "day"):
-            crystals = await self._store.crystals.query(CrystalQuery(level=level, is_sealed=False, limit=None))
+            crystals = await self._crystals.query(CrystalQuery(level=level, is_sealed=False, limit=None))
             began += [(crystal.id, crystal.start_at) for crystal in crystals if not crystal.is_tree]
         open_weeks = {self._calendar.week(self._calendar.day(at)) for each, at in began if each not in spent}
         due: list[Due] = []
@@ -442,9 +446,9 @@ class Crystallizer:
         if request.session is not None or request.since is not None:
             return []
         due: list[Due] = []
-        for each in (await Survivors.of(self._store.log, self._store.crystals)).pending:
+        for each in (await Survivors.of(self._log, self._crystals)).pending:
             root = EventId(each.period.removeprefix(TREE))
-            if not each.is_tree or not is_id(root) or await self._store.log.get(root) is None:
+            if not each.is_tree or not is_id(root) or await self._log.get(root) is None:
                 continue  # no tree, or one of another space, from whose log only the record was imported
             marks = await self._marks_of(root)
             due.append(DuePeriod(level="session", period=each.period, sources=marks, label=each.label, survivor=each))
@@ -452,20 +456,20 @@ class Crystallizer:
 
     async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
         """Return the live marks among an event and its descendants. Raises UnknownEvent."""
-        event = await self._store.log.get(root)
+        event = await self._log.get(root)
         if event is None:
             raise UnknownEvent(root)
-        return tuple(await live_marks(self._store.texts, [event, *await self._store.chains.descendants(root)]))
+        return tuple(await live_marks(self._texts, [event, *await self._chains.descendants(root)]))
 
     async def _make_tree(self, root: EventId, request: CrystalScope, context: Context) -> Crystallized:
         marks = await self._marks_of(root)
         if not marks:
             raise InvalidInput(f"there is no mark at or below {root}; a tree is crystallized from its marks")
         period = f"{TREE}{root}"
-        before = await self._store.crystals.query(CrystalQuery(period=period))
+        before = await self._crystals.query(CrystalQuery(period=period))
         if before and before[-1].sources == tuple(mark.id for mark in marks):
             return Crystallized()
-        pending = (await Survivors.of(self._store.log, self._store.crystals)).pending
+        pending = (await Survivors.of(self._log, self._crystals)).pending
         survivor = next((each for each in pending if each.period == period), None)
         due_period = DuePeriod(
             level="session",
@@ -533,7 +537,7 @@ class Crystallizer:
             return None
         known = {each for crystal in written for each in crystal.sources}
         if due_period.level != "session":
-            facts = map(source_fact, await self._store.log.get_many(list(known)))
+            facts = map(source_fact, await self._log.get_many(list(known)))
             known = {each for fact in facts if fact is not None for each in fact.cites}
         fresh = made_of.besides(known)
         added, method = Digest(), ""
@@ -553,7 +557,7 @@ class Crystallizer:
         events: list[Event] = []
         for crystal in crystals:
             await self._give_way()
-            events += await self._store.log.get_many(crystal.sources)
+            events += await self._log.get_many(crystal.sources)
         marks = [mark_of(event) for event in events if event.name == MARK]
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
@@ -565,8 +569,9 @@ class Crystallizer:
                 open_ids += source.open
             elif OPEN_TAGS.intersection(source.tags):
                 open_ids.append(source.id)
-        chains, texts = self._store.chains, self._store.texts
-        return tuple([each for each in dict.fromkeys(open_ids) if not await is_fulfilled(chains, texts, each)])
+        return tuple(
+            [each for each in dict.fromkeys(open_ids) if not await is_fulfilled(self._chains, self._texts, each)]
+        )
 
     async def _withdraw(
         self, crystals: Sequence[EventId], reason: str, request: CrystalScope, context: Context
@@ -582,7 +587,7 @@ class Crystallizer:
     async def _record(self, draft: CrystalDraft, context: Context) -> Crystal:
         event = self._event(draft, context)
         await self._append([event])
-        stored = await self._store.log.get(event.id) or event
+        stored = await self._log.get(event.id) or event
         if is_tombstone(stored):
             raise LawBroken("provenance", "its text was purged while it was made; make it again")
         return crystal_of(stored)

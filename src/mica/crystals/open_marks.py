@@ -7,24 +7,26 @@ from collections.abc import Iterable
 from mica.model.crystal import CrystalQuery
 from mica.model.event import MARK, Event, EventId
 from mica.model.mark import Mark, mark_of
-from mica.store.protocol import LATEST_MARKS, ChainIndex, Store, TextIndex
+from mica.store.protocol import LATEST_MARKS, ChainIndex, CrystalIndex, EventLog, TextIndex
 
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that can be fulfilled
 
 CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were left open on purpose
 
 
-async def find_unfulfilled(store: Store, *, limit: int) -> list[Mark]:
+async def find_unfulfilled(
+    *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex, limit: int
+) -> list[Mark]:
     """Return the latest open marks that no mark fulfills, at most `limit`, in order of time."""
-    crystals = await store.crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
-    ids = dict.fromkeys(mark for crystal in crystals for mark in crystal.open)
-    fresh = await store.crystals.unsealed(limit=LATEST_MARKS, latest=True)
+    latest = await crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
+    ids = dict.fromkeys(mark for crystal in latest for mark in crystal.open)
+    fresh = await crystals.unsealed(limit=LATEST_MARKS, latest=True)
     ids |= dict.fromkeys(event.id for event in fresh if OPEN_TAGS.intersection(mark_of(event).tags))
     marks: list[Mark] = []
-    for mark in reversed(await live_marks(store.texts, await store.log.get_many(list(ids)))):
+    for mark in reversed(await live_marks(texts, await log.get_many(list(ids)))):
         if len(marks) == limit:
             break
-        if not await is_fulfilled(store.chains, store.texts, mark.id):
+        if not await is_fulfilled(chains, texts, mark.id):
             marks.append(mark)
     return marks[::-1]
 

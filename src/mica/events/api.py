@@ -26,7 +26,7 @@ from mica.events.working_tree import WorkingTrees
 from mica.format.documents import FULL, Fields, event_line
 from mica.model.event import Appended, Clock, Event, EventQuery
 from mica.model.walk import STARTED
-from mica.store.protocol import Store
+from mica.store.protocol import AppendNotices, ChainIndex, EventLog
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 
@@ -37,9 +37,22 @@ class Events:
     Every method includes all events that were emitted before the call. A reference is an event, an id or a position.
     """
 
-    def __init__(self, store: Store, log: Log, *, clock: Clock, trees: WorkingTrees) -> None:
-        self._store = store
+    def __init__(
+        self,
+        log: Log,
+        *,
+        event_log: EventLog,
+        chains: ChainIndex,
+        notices: AppendNotices,
+        location: str,
+        clock: Clock,
+        trees: WorkingTrees,
+    ) -> None:
         self._log = log
+        self._event_log = event_log
+        self._chains = chains
+        self._notices = notices
+        self._location = location
         self._clock = clock
         self._trees = trees
 
@@ -95,9 +108,9 @@ class Events:
         """
         check_number("after", after)
         await self._log.stored()
-        log, query = self._store.log, query or EventQuery()
+        log, query = self._event_log, query or EventQuery()
         events = (
-            history_with_ancestors(log, query, chains=self._store.chains, after=after)
+            history_with_ancestors(log, query, chains=self._chains, after=after)
             if with_ancestors
             else history(log, query, after=after)
         )
@@ -117,7 +130,7 @@ class Events:
     async def position(self) -> int:
         """The position of the last event, or 0. A follower that starts there receives only later events."""
         await self._log.stored()
-        return await self._store.log.last_position()
+        return await self._event_log.last_position()
 
     def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Follower:
         """Iterate over every matching event as soon as it is stored: in commit order, each event exactly once.
@@ -133,15 +146,15 @@ class Events:
             check_number("after", after)
 
         async def begin() -> int:
-            if after is not None and after <= await self._store.log.last_position():
+            if after is not None and after <= await self._event_log.last_position():
                 return after
             last = await self.position()
             return last if after is None else min(after, last)
 
         return Follower(
-            self._store.log,
+            self._event_log,
             query or EventQuery(),
-            notices=self._store.notices,
+            notices=self._notices,
             begin=begin,
             bell=self._log.bell,
             is_closed=lambda: self._log.is_closed,
@@ -241,7 +254,7 @@ class Events:
         """
         here = self._trees.current()
         started = await self.query(EventQuery(names=(STARTED,), limit=1))
-        if str(here.file) == self._store.location:
+        if str(here.file) == self._location:
             return here.root
         if not started:
             return here.root if self._trees.is_readable(here.root) else None
@@ -267,7 +280,7 @@ class Events:
         await self._log.stored()
         return await import_log(
             file,
-            stored=self._store.log,
+            stored=self._event_log,
             append=self._log.append,
             now=self._clock(),
             format=format,

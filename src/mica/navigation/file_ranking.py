@@ -20,7 +20,7 @@ from mica.navigation.navigator import Navigator, boost_named_files
 from mica.navigation.places import Places, RankedFile, RankFiles
 from mica.navigation.precomputed import PrecomputedRanking
 from mica.search.search import Reorder
-from mica.store.protocol import EventLog, Store
+from mica.store.protocol import EventLog, TrailTable
 
 PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # every text that names a file matches; 3.5 does not
 
@@ -30,9 +30,12 @@ class FileRanking:
 
     def __init__(
         self,
-        store: Store,
         log: Log,
         *,
+        event_log: EventLog,
+        trails: TrailTable,
+        space: str,
+        location: str,
         trees: WorkingTrees,
         directory: Callable[[], Awaitable[Path | None]],
         clock: Clock,
@@ -45,18 +48,21 @@ class FileRanking:
         With `reads_ahead`, a request may start to read the log in the background for the next request. A short-lived
         command should not do so, since it would have to wait for the read before it exits.
         """
-        self._store = store
         self._log = log
+        self._event_log = event_log
+        self._trails = trails
+        self._space = space
+        self._location = location
         self._trees = trees
         self._directory = directory
         self._clock = clock
         self._home = home
         self._navigators: dict[Path, Navigator] = {}
         self._ranking = PrecomputedRanking(
-            store.log,
-            store.trails,
+            event_log,
+            trails,
             navigator=self.navigator,
-            space=store.space,
+            space=space,
             spools=spools,
             home=home,
             clock=clock,
@@ -71,7 +77,7 @@ class FileRanking:
         session = self._log.here.context.session if session is None else session
         folder = await self._directory() if root is None else self._trees.around(root)
         if folder is None:
-            return Places(missing={"files": f"the directory of {self._store.location} is not on this machine"})
+            return Places(missing={"files": f"the directory of {self._location} is not on this machine"})
         places = await self.navigator(folder).places(task, limit=limit, session=session, now=self._clock())
         with suppress(MicaError, OSError):  # the answer does not depend on it
             await self._ranking.save(folder)
@@ -80,9 +86,7 @@ class FileRanking:
     def navigator(self, root: Path) -> Navigator:
         """The cached navigator of one working tree."""
         if root not in self._navigators:
-            self._navigators[root] = Navigator(
-                self._store.log, self._store.trails, root, space=self._store.space, home=self._home
-            )
+            self._navigators[root] = Navigator(self._event_log, self._trails, root, space=self._space, home=self._home)
         return self._navigators[root]
 
     async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
@@ -90,7 +94,7 @@ class FileRanking:
 
         None if there is no such tree, or if the ranking is not ready within `within_s` seconds.
         """
-        return await self._rank_by(self._ranking, self._store.log, task, within_s)
+        return await self._rank_by(self._ranking, self._event_log, task, within_s)
 
     async def _rank_by(
         self, ranking: PrecomputedRanking, log: EventLog, task: str, within_s: float | None
@@ -101,27 +105,27 @@ class FileRanking:
         return await ranking.rank(task, root=root, session=self._log.here.context.session, within_s=within_s)
 
     @asynccontextmanager
-    async def at(self, past: Store, at: datetime) -> AsyncIterator[RankFiles]:
-        """Yield a function like `rank` that uses only the history in the store `past`, as of the time `at`.
+    async def at(self, log: EventLog, trails: TrailTable, at: datetime) -> AsyncIterator[RankFiles]:
+        """Yield a function like `rank` that uses only this log and these trails, as of the time `at`.
 
         Nothing learned since then is used. The files are those of the current working tree.
         """
 
         @cache
         def navigator(root: Path) -> Navigator:
-            return Navigator(past.log, past.trails, root, space=past.space, home=None)
+            return Navigator(log, trails, root, space=self._space, home=None)
 
         ranking = PrecomputedRanking(
-            past.log,
-            past.trails,
+            log,
+            trails,
             navigator=navigator,
-            space=past.space,
+            space=self._space,
             spools=None,
             home=None,
             clock=lambda: at,
         )
         try:
-            yield partial(self._rank_by, ranking, past.log)
+            yield partial(self._rank_by, ranking, log)
         finally:
             await ranking.close()
 
@@ -130,7 +134,7 @@ class FileRanking:
 
         None if the query is empty or there is no working tree.
         """
-        root = self._trees.latest(await self._store.log.query(EventQuery(names=(STARTED,), limit=1)))
+        root = self._trees.latest(await self._event_log.query(EventQuery(names=(STARTED,), limit=1)))
         if root is None or not query.strip():
             return None
 

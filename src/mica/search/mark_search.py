@@ -16,7 +16,7 @@ from mica.search.dates import Period
 from mica.search.ranker import NEIGHBOURS, SHORTLIST, ParsedQuery, parse, rank, shortlist
 from mica.search.second_query import CLASS, PINNED, broaden, join_hits, select_pinned
 from mica.search.vectors import NEAREST
-from mica.store.protocol import EventLog, Store, TextIndex
+from mica.store.protocol import ChainIndex, EventLog, TextIndex
 
 CANDIDATES = 500  # marks whose words are weighed; measured: 300 find what 4,000 do
 FEW, SHORTLIST_OF_FEW = 20, 100  # if at most 20 hits are shown, a longer shortlist changes almost nothing
@@ -67,9 +67,11 @@ async def no_likeness(_: ParsedQuery) -> None:
 
 
 async def search(
-    store: Store,
     query: str,
     *,
+    log: EventLog,
+    chains: ChainIndex,
+    texts: TextIndex,
     limit: int,
     now: datetime,
     zone: tzinfo | None = None,
@@ -83,13 +85,11 @@ async def search(
     Fewer candidates are read if only the first `shown` hits will be used. `on_partial` receives two early results:
     first the marks that share the most words with the query, then all hits of the first query.
     """
-    parsed = parse(query, now=now, zone=zone, speakers=await store.chains.agents())
+    parsed = parse(query, now=now, zone=zone, speakers=await chains.agents())
     near = await likeness(parsed)
     shown = limit if shown is None else shown
     read = SHORTLIST if shown > FEW else SHORTLIST_OF_FEW
-    marks = MarkQuery(
-        store.texts, limit=max(limit, read), read=read, filters=filters, likeness=near, on_partial=on_partial
-    )
+    marks = MarkQuery(texts, limit=max(limit, read), read=read, filters=filters, likeness=near, on_partial=on_partial)
     first = await marks.rank(parsed, limit=max(CLASS, limit) if parsed.is_bare or shown <= PINNED else CLASS)
     hits = Hits()
     if len(select_pinned(first)) < shown and first:
@@ -101,7 +101,7 @@ async def search(
         hits.extend(put_corrections_first(raise_latest_repeats(first)[:limit]))
     hits.query, hits.statistics = parsed, marks.postings
     if not parsed.all_terms and parsed.periods:
-        hits.extend(await _read_periods(store.log, store.texts, parsed.periods, filters, limit))
+        hits.extend(await _read_periods(log, texts, parsed.periods, filters, limit))
     return hits
 
 

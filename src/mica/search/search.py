@@ -31,7 +31,7 @@ from mica.search.ranker import (
     score_postings,
     time_factors,
 )
-from mica.store.protocol import CrystalIndex, Store
+from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import words
 
 CRYSTALS_MAX = 2_000  # the latest that are searched: years of one person's sessions, days and weeks
@@ -98,9 +98,12 @@ def parse_filters(
 
 
 async def find(
-    store: Store,
     query: str,
     *,
+    log: EventLog,
+    chains: ChainIndex,
+    texts: TextIndex,
+    crystals: CrystalIndex,
     limit: int,
     now: datetime,
     zone: tzinfo | None = None,
@@ -115,8 +118,10 @@ async def find(
     that it covers passes. `reorder` may change the order of the best hits: REORDERED times the limit.
     """
     marks = await search(
-        store,
         query,
+        log=log,
+        chains=chains,
+        texts=texts,
         limit=max(limit, SHORTLIST if limit > FEW else SHORTLIST_OF_FEW),
         now=now,
         zone=zone,
@@ -124,12 +129,12 @@ async def find(
         likeness=likeness,
         shown=limit,
     )
-    crystals = [] if scope.level == "mark" else await _search_crystals(store.crystals, marks, filters, scope)
-    above = await store.crystals.above([hit.position for hit in (*marks, *crystals)]) if crystals else {}
+    crystal_hits = [] if scope.level == "mark" else await _search_crystals(crystals, marks, filters, scope)
+    above = await crystals.above([hit.position for hit in (*marks, *crystal_hits)]) if crystal_hits else {}
     if filters.needs_text:
         fitting = frozenset[int]().union(*(above[hit.position] for hit in marks)) if above else frozenset[int]()
-        crystals = [hit for hit in crystals if hit.position in fitting]
-    ranking = merge_rankings(() if scope.level in LEVELS else marks, crystals, above, scope=scope)
+        crystal_hits = [hit for hit in crystal_hits if hit.position in fitting]
+    ranking = merge_rankings(() if scope.level in LEVELS else marks, crystal_hits, above, scope=scope)
     if reorder is not None:
         ranking = await reorder(ranking[: REORDERED * limit])
     results = SearchResults(ranking[:limit])

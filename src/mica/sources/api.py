@@ -65,7 +65,7 @@ from mica.sources.registry import (
 )
 from mica.sources.replies import Replies
 from mica.sources.threads import Pool
-from mica.store.protocol import Store
+from mica.store.protocol import EventLog, PurgeLog, ReplyTable, TrailTable
 
 if TYPE_CHECKING:
     from mica.sources.drivers.tables import SourceQueryPreview
@@ -86,10 +86,13 @@ class Sources:
 
     def __init__(
         self,
-        store: Store,
         log: Log,
         registry: SourceRegistry,
         *,
+        event_log: EventLog,
+        trails: TrailTable,
+        replies: ReplyTable,
+        purges: PurgeLog,
         own: Sequence[Source],
         flush: SourceFlush,
         clock: Clock,
@@ -100,11 +103,11 @@ class Sources:
         self._registry = registry
         self._clock = clock
         self._settings = settings
-        self._own: list[Source] = [JudgmentSource(store.log, stored=flush), *own]
+        self._own: list[Source] = [JudgmentSource(event_log, stored=flush), *own]
         self._sparse = [each for each in self._own if isinstance(each, SparseSource)]
-        self._replies = Replies(store.replies, store.purges, own=lambda: log.journal.writer)
+        self._replies = Replies(replies, purges, own=lambda: log.journal.writer)
         self._changes = Changes(
-            store.log,
+            event_log,
             unfolded=lambda: log.unfolded,
             is_wanted=lambda name: name == STARTED or self._replies.is_wanted(name) or self._may_fill(name),
             of_others=GATHERED_NAMES,
@@ -112,10 +115,10 @@ class Sources:
             lost=self._forget,
         )
         self._replies.changes = self._changes
-        self._disagreements = Disagreements(store.log)
+        self._disagreements = Disagreements(event_log)
         pool = Pool()
-        self._fan_out = FanOut(store.purges, replies=self._replies, changes=self._changes, pool=pool, clock=clock)
-        self._pipeline = Pipeline(self._fan_out, purges=store.purges, trails=store.trails, purged=self._replies.forget)
+        self._fan_out = FanOut(purges, replies=self._replies, changes=self._changes, pool=pool, clock=clock)
+        self._pipeline = Pipeline(self._fan_out, purges=purges, trails=trails, purged=self._replies.forget)
         self._waiting: dict[str, None] = {}  # concepts to gather again, in order; "" for the latest judgments
         self._gathering: asyncio.Task[None] | None = None
 

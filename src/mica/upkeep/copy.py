@@ -11,7 +11,7 @@ import msgspec
 from mica.errors import InvalidInput, StoreError
 from mica.format.lines import plural
 from mica.model.event import Event, EventId, Tombstone, is_tombstone, tombstone_of
-from mica.store.protocol import PurgeLog, Store
+from mica.store.protocol import EventLog, PurgeLog, Store
 from mica.store.purges import steps
 from mica.store.space import is_address
 
@@ -46,8 +46,8 @@ async def copy(
     for purge in await source.purges.all():
         await target.purges.add(purge)
     until = await source.log.last_position()  # events written meanwhile are left for the next copy
-    first = await _pass(source, target, on_progress, until=until)
-    second = await _pass(source, target, lambda _: None, until=until)
+    first = await _pass(source.log, target.log, on_progress, purges=target.purges, until=until)
+    second = await _pass(source.log, target.log, lambda _: None, purges=target.purges, until=until)
     if second.stored:
         were = "was" if second.stored == 1 else "were"
         missing = f"{plural(second.stored, 'event')} {were} missing in {target.location}"
@@ -79,18 +79,20 @@ def _is_one_place(one: str, other: str) -> bool:
     return one == other or (Path(one).exists() and Path(other).exists() and Path(one).samefile(other))
 
 
-async def _pass(source: Store, target: Store, on_progress: Callable[[int], None], *, until: int) -> CopyResult:
+async def _pass(
+    source: EventLog, target: EventLog, on_progress: Callable[[int], None], *, purges: PurgeLog, until: int
+) -> CopyResult:
     after = events = stored = repeated = buried = 0
-    while after < until and (batch := await source.log.read(after, limit=min(BATCH_EVENTS, until - after))):
-        appended = await target.log.append([msgspec.structs.replace(event, position=None) for event in batch])
-        buried += await _bury(target.purges, batch)
+    while after < until and (batch := await source.read(after, limit=min(BATCH_EVENTS, until - after))):
+        appended = await target.append([msgspec.structs.replace(event, position=None) for event in batch])
+        buried += await _bury(purges, batch)
         after = batch[-1].position or 0
         events += len(batch)
         stored += appended.stored
         repeated += appended.repeated
         on_progress(events)
     if buried:
-        await target.purges.scrub()
+        await purges.scrub()
     return CopyResult(events=events, stored=stored, repeated=repeated)
 
 
