@@ -109,16 +109,17 @@ class SourceRegistry:
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
         self._sources: dict[str, Source] = {}
+        self._driven: dict[str, DriverSource] = {}  # the sources of drivers; testing for the protocol is slow
         self._loaded: set[Concept] = set()  # concepts whose drivers are loaded
         if settings.sources:
-            opened = drivers().open_declared(
+            for source in drivers().open_declared(
                 settings.sources,
                 pool=self._pool,
                 folder=self._folder,
                 variables=settings.variables,
                 file=settings.file,
-            )
-            self._sources = {each.declared.name: each for each in opened}
+            ):
+                self._put(source)
 
     def __iter__(self) -> Iterator[Source]:
         return iter(list(self._sources.values()))
@@ -143,8 +144,13 @@ class SourceRegistry:
         check_name(source.declared.name)
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
-        self._sources[source.declared.name] = source
+        self._put(source)
         self._loaded.clear()
+
+    def _put(self, source: Source) -> None:
+        self._sources[source.declared.name] = source
+        if isinstance(source, DriverSource):
+            self._driven[source.declared.name] = source
 
     def register(
         self,
@@ -180,13 +186,14 @@ class SourceRegistry:
             raise InvalidInput(f"source {name!r}: {error}") from error
         assert isinstance(source, LiveSource)
         source.hold(thing)
-        self._sources[name] = source
+        self._put(source)
 
     def unregister(self, name: str) -> None:
         """Remove a registered object. Raises InvalidInput if there is none of this name."""
         if not isinstance(self[name], LiveSource):
             raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
         del self._sources[name]
+        self._driven.pop(name, None)
 
     def hanging(self, name: str) -> int:
         """Return how many calls to a source are still running although their callers stopped waiting."""
@@ -234,8 +241,8 @@ class SourceRegistry:
 
     def _covering(self, concepts: Collection[Concept]) -> list[DriverSource]:
         """Return the driver sources that can be asked about any of these concepts."""
-        covering = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
-        return [each for each in covering if isinstance(each, DriverSource)]
+        driven = self._driven.values()
+        return [each for each in driven if any(each.declared.knows(concept) for concept in concepts)]
 
     async def health(self, *, timeout_s: float = 3.0) -> list[SourceHealth]:
         """Check all sources at once, each for at most `timeout_s`, and return their states."""
