@@ -1,1 +1,1 @@
-"""Coding agents (clients): one package for each, and their shell parser, hook spool, importer and installer."""
+"""Support for coding agents (clients): a package for each, and what all share (importer, hooks, installer)."""

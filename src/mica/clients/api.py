@@ -17,10 +17,10 @@ from mica.store.protocol import EventLog
 
 
 class Clients:
-    """The coding agents of a space: `await memory.clients.import_transcripts(paths)`, `.unread`, `.ingest`.
+    """Stores what coding agents did in a space: `await memory.clients.import_transcripts(paths)`.
 
-    `spools` is the folder that hooks write to; None if the space has no hooks. `render_answers` is called after an
-    ingest to write the texts that hooks print next.
+    `spools` is the folder that hooks write to; None if the space has no hooks. `render_answers` is called after each
+    `ingest`, to write the texts that hooks show to agents next.
     """
 
     def __init__(
@@ -56,31 +56,32 @@ class Clients:
         root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
-        """Store the new part of these transcripts as events of this space, in the order given.
+        """Store the new records of these transcripts as events of this space, one transcript after another.
 
-        `root` is the folder that file paths are relative to, one for all or one for each transcript; for None it is the
-        first folder that the session worked in. Unreadable files are listed in the result. If a session may still run,
-        its last turn is left for an import half an hour later.
+        `root` is the folder that stored file paths are relative to: one folder for all transcripts, or a mapping from
+        transcript to folder. None means the first folder that the session worked in. A transcript that cannot be
+        read is listed in the result, and the others are imported. The last turn of a session that may still be running
+        is completed by an import at least half an hour after the transcript's last change.
         """
         await self._log.stored()
         return await self._importer.transcripts(paths, root=root, on_progress=on_progress)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """The transcripts among these with something new to import. A missing file has nothing new."""
+        """Return the transcripts in `paths` that have something new to import. Missing files are left out."""
         return await self._importer.unread(paths)
 
     async def append_new(self, events: Sequence[Event]) -> Appended:
-        """Store events whose ids are derived from their content; events that are stored already stay unchanged.
+        """Store the events whose ids are not stored yet. Events that are stored already stay unchanged.
 
-        Raises InvalidEvent if an event cannot be stored.
+        Raises InvalidEvent if an event cannot be stored; then none is stored.
         """
         return await self._importer.append_new(events)
 
     async def ingest(self) -> Ingested:
-        """Store the lines that hooks have written as events, and write the texts that hooks print next.
+        """Store the lines that hooks have written as events, and write the texts that hooks show next.
 
-        Any read of the space stores these lines too, but writes no such texts. Raises InvalidInput if the space has no
-        hooks.
+        Every read of the space also stores these lines, but does not write the texts. Raises InvalidInput if the space
+        has no hooks.
         """
         if self._ingester is None or self.spools is None:
             raise InvalidInput(f"no hooks write for {self._location}; they write beside the file of a space")
@@ -90,6 +91,6 @@ class Clients:
         return done
 
     async def collect(self) -> None:
-        """Store the lines that hooks have written as events, without writing the texts that hooks print next."""
+        """Store the lines that hooks have written as events. The texts that hooks show next are not written."""
         if self._ingester is not None:
             await self._ingester.ingest()

@@ -18,7 +18,7 @@ HookPayload: TypeAlias = dict[str, object]
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """One coding agent, described by its own package and listed in `mica.clients.registry`."""
+    """Everything mica knows about one coding agent. `mica.clients.registry` lists all clients."""
 
     name: str  # in commands, settings and events
     title: str  # for people
@@ -41,5 +41,5 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hook(self) -> str:
-        """The name of the client in hook commands and spool files."""
+        """The name that this client has in hook commands and in spooled lines."""
         return self.hook_name or self.name

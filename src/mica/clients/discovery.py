@@ -18,7 +18,7 @@ from mica.store.space import file_of, space_of_transcript_directory
 
 
 class TranscriptFolder(msgspec.Struct, frozen=True):
-    """A folder or file with transcripts, of the named client or, without a name, of any client."""
+    """A folder or file with transcripts. If `client` is None, they may be of any client."""
 
     path: Path
     client: str | None = None
@@ -38,7 +38,7 @@ class ImportPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientTranscripts(msgspec.Struct, kw_only=True):
-    """The number, total size and folders of one client's transcripts."""
+    """Statistics of one client's transcripts: how many there are, their total size, and their folders."""
 
     transcripts: int = 0
     size_bytes: int = 0
@@ -46,7 +46,7 @@ class ClientTranscripts(msgspec.Struct, kw_only=True):
 
 
 class Plans(msgspec.Struct, frozen=True, kw_only=True):
-    """All imports to make, ordered by newest transcript, and the files that cannot be imported."""
+    """All imports to make, the space with the newest transcript first, and the files that cannot be imported."""
 
     plans: list[ImportPlan] = []
     clients: dict[str, ClientTranscripts] = {}
@@ -65,7 +65,7 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usual_places(settings: Settings, user: UserHome) -> list[TranscriptFolder]:
-    """Return where each client keeps its transcripts on this machine, whether or not any exist.
+    """Return the folder or database in which each client keeps its transcripts. It need not exist.
 
     Raises InvalidSettings if a setting names a client whose transcripts mica cannot read.
     """
@@ -79,7 +79,11 @@ def usual_places(settings: Settings, user: UserHome) -> list[TranscriptFolder]:
 
 
 def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
-    """Plan the import of each transcript into the space of its working directory, or of all into the store `into`."""
+    """Plan an import of all transcripts in `places`.
+
+    Each transcript goes into the space of its working directory. If `into` names a store, all go there instead. Files
+    that cannot be read and files that are not transcripts are listed in the result.
+    """
     strange: list[Path] = []
     unreadable: dict[str, str] = {}
     clients: dict[str, ClientTranscripts] = {}

@@ -1,8 +1,8 @@
 """Builds the events of a coding agent's session: prompts, and under each its tool calls and answers.
 
-Transcripts and hooks use the same `EventBuilder`. An event's id is derived from the client's own name for a session,
-prompt, call or answer. So a hook and a transcript that report the same call make one event, and reading a file twice,
-in pieces or in another order gives the same ids. The names:
+Transcripts and hooks use the same `EventBuilder`. The id of an event is derived from its name, which the client gives
+to a session, prompt, call or answer. So a hook and a transcript that report the same call make one event, and reading a
+file twice, in pieces or in another order gives the same ids. `nth` makes a name if the client gives none. The names:
 
 | client | prompt | call | closing words |
 | --- | --- | --- | --- |
@@ -45,7 +45,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _PendingEvent(msgspec.Struct, frozen=True):
-    """An event that is not made yet, because the next record may still change or cancel it."""
+    """An event that is held back, because a later record may still change or cancel it."""
 
     key: str
     text: str
@@ -63,10 +63,11 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class EventBuilder:
-    """Makes the events of a session. Between records it remembers ids and lengths of files, but no texts.
+    """Makes the events of a session from its records.
 
-    `place` sets the session and folder of the following events; `at`, `number` and `tally` belong to the current
-    record. `made` collects the events of the record, each once.
+    `place` sets the session and folder of the events that follow. `at`, `number` and `tally` belong to the current
+    record, and `made` collects its events, each once. From earlier records the builder keeps only names of events, the
+    number of lines of each file, and events that are held back.
     """
 
     def __init__(
@@ -94,13 +95,14 @@ class EventBuilder:
     # -- Records
 
     def begin(self, number: int, tally: ImportTally) -> None:
-        """Start the record with this number: forget the events made so far, and count problems in this tally."""
+        """Start the next record: set its number and the tally that counts its problems, and empty `made`."""
         self.number, self.tally, self.made = number, tally, []
 
     def is_dated(self, at: datetime | None = None) -> bool:
-        """Set the time of the record; True if it or an earlier record has one.
+        """Set the time of the current record to `at`, and return True if it has a time.
 
-        Otherwise the record is counted as broken.
+        A record without a time gets the time of the record before it. If no record before it has a time either, it is
+        counted as broken, and the result is False.
         """
         self.at = at or self.at
         if self.at is NEVER:
@@ -110,22 +112,25 @@ class EventBuilder:
     # -- Names
 
     def key(self, kind: str, name: str) -> str:
-        """The key of an event: its kind (`prompt`, `call`, `answer`, `closing`, `compacted`) and its name."""
+        """Return the key from which the id of an event is derived, such as `call:<session>:<name>`.
+
+        `kind` is `prompt`, `call`, `answer`, `closing` or `compacted`.
+        """
         return f"{kind}:{name}" if self.has_unique_names else f"{kind}:{self.session}:{name}"
 
     def nth(self, value: object) -> str:
-        """A name for a value that the client does not name: its digest, and how often it occurred in this session."""
+        """Return a name for a value without one: its hash, and how often the value has occurred in the session."""
         name = digest(value)
         self._met[f"{self.session}:{name}"] += 1
         return f"{name}:{self._met[f'{self.session}:{name}']}"
 
     @property
     def parent(self) -> Ref:
-        """A reference to the parent of the next event: the prompt of the turn, else the start of the session."""
+        """The parent of the next event: the prompt of the current turn, or the start of the session before any turn."""
         return self.turn or self.root(f"session:{self.session}")
 
     def root(self, key: str) -> Ref:
-        """A reference to the event with this key, which begins a chain. The event need not exist yet."""
+        """Return a reference to the event with this key, which has no parent. The event need not exist yet."""
         reference = self._roots.get(key)
         if reference is None:
             if len(self._roots) >= ROOTS_MAX:
@@ -136,9 +141,9 @@ class EventBuilder:
     # -- Sessions
 
     def place(self, session: str | None, *, agent: str | None = None, branch: str | None, cwd: str | None) -> None:
-        """Set the session, agent and branch of the following events.
+        """Set the session, agent and branch of the events that follow.
 
-        `cwd` becomes the root of paths if there is none yet.
+        The first `cwd` becomes the root that file paths are relative to, if the builder was created without a root.
         """
         self.session = session or self.session
         place = label(self.session), label(agent or self.client), label(branch)
@@ -155,13 +160,13 @@ class EventBuilder:
         self.make(f"session:{self.session}", "session.started", fields, parent=None, origin="tool")
 
     def compact(self, name: str, *, trigger: str | None, before: int | None = None, after: int | None = None) -> None:
-        """Record that the agent compacted its context window."""
+        """Record that the agent compacted its context window, with the tokens in it before and after."""
         fields: dict[str, object] = {"trigger": trigger, "before_tokens": before, "after_tokens": after}
         parent = self.root(f"session:{self.session}")
         self.make(self.key("compacted", name), "session.compacted", fields, parent=parent, origin="tool")
 
     def end(self, reason: str | None) -> None:
-        """Record the end of the session. If the session is resumed, later ends are ignored."""
+        """Record the end of the session, once. If the session is resumed and ends again, the later end is ignored."""
         parent = self.root(f"session:{self.session}")
         self.make(f"ended:{self.session}", "session.ended", {"reason": reason}, parent=parent, origin="tool")
 
@@ -173,11 +178,10 @@ class EventBuilder:
         self.make_prompt(text, key=self.key("prompt", name), parent=None)
 
     def add_prompt(self, name: str, text: str) -> None:
-        """Add a prompt to the current turn, because it was typed while the agent worked."""
+        """Add a prompt to the current turn. The person typed it while the agent was working."""
         self.make_prompt(text, key=self.key("prompt", name), parent=self.parent)
 
     def make_prompt(self, text: str, *, key: str, parent: Ref | None) -> None:
-        """Make the event of a prompt, with this key and parent."""
         fields: dict[str, object] = {"text": verbatim(text, limit=TEXT_CHARACTERS_MAX), "tags": ["prompt"]}
         self.make(key, MARK, fields, parent=parent, origin="user")
 
@@ -187,7 +191,6 @@ class EventBuilder:
         self.make_command(command, args, key=self.key("prompt", name), parent=None)
 
     def make_command(self, command: str, args: str, *, key: str, parent: Ref | None) -> None:
-        """Make the event of a slash command, with this key and parent."""
         arguments = verbatim(args, limit=TEXT_CHARACTERS_MAX)
         fields: dict[str, object] = {"name": command, "args": arguments}
         if arguments:
@@ -201,7 +204,7 @@ class EventBuilder:
     # -- Tool calls and answers
 
     def call(self, name: str, drafts: Iterable[EventDraft]) -> None:
-        """Make the events of a tool call from their drafts."""
+        """Make the events of a tool call. Drafts marked `inner` become children of the call's first event."""
         turn = self.parent
         first = None
         for index, draft in enumerate(drafts):
@@ -211,9 +214,9 @@ class EventBuilder:
             first = first or made
 
     def hold_answer(self, name: str, fields: dict[str, object]) -> None:
-        """Hold back the event of a model's answer until the next answer or the end of the turn.
+        """Hold back the event of a model's answer until the next answer begins or the turn ends.
 
-        Until then later records may complete it.
+        Until then, another call with the same `name` replaces `fields`.
         """
         key = self.key("answer", name)
         held = self._hold(key, fields)
@@ -224,29 +227,32 @@ class EventBuilder:
         self.answer = held
 
     def hold_closing(self, name: str, text: str) -> None:
-        """Hold back the mark of the turn's last words. If more words follow, those replace it."""
+        """Hold back the mark of the last words so far in this turn. Later words of the turn replace them."""
         self.closing = self._hold(self.key("closing", name), {"tags": ["closing"]}, text=text)
 
     def closing_name(self, text: str) -> str:
-        """A name for closing words, made of turn and text; for clients whose hooks and transcripts share no name."""
+        """Return a name for closing words: the turn and a hash of the text.
+
+        It is used for clients whose hooks and transcripts have no common name for closing words.
+        """
         return f"{self.parent.sequence:x}:{digest(text)}"
 
     def _hold(self, key: str, fields: dict[str, object], *, text: str = "") -> _PendingEvent:
         return _PendingEvent(key, text, fields, self.at, self.context, self.parent)
 
     def release(self) -> None:
-        """Make the events that were held back, at the end of a turn."""
+        """Make the events that are held back, because the turn has ended."""
         self.release_answer()
         self.release_closing()
 
     def release_answer(self) -> None:
-        """Make the event of the answer that was held back, if any."""
+        """Make the event of the answer that is held back, if any."""
         held, self.answer = self.answer, None
         if held is not None:
             self._make_held(held, "model.answer", held.fields)
 
     def release_closing(self) -> None:
-        """Make the mark of the closing words that were held back, if any."""
+        """Make the mark of the closing words that are held back, if any."""
         held, self.closing = self.closing, None
         if held is not None:
             self._make_held(held, MARK, {"text": verbatim(held.text, limit=TEXT_CHARACTERS_MAX), **held.fields})
@@ -257,7 +263,7 @@ class EventBuilder:
         return self.answer is None and self.closing is None
 
     def settle(self) -> list[Event]:
-        """Make and return the events that are still held back at the end of the file."""
+        """Make the events that are still held back at the end of the transcript, and return them."""
         self.made = []
         self.release()
         return self.made
@@ -279,7 +285,10 @@ class EventBuilder:
         at: datetime | None = None,
         context: Context | None = None,
     ) -> Ref:
-        """Make the event with this key, unless it was made before; returns a reference to it."""
+        """Make the event with this key and return a reference to it. An event with the same key is made only once.
+
+        If the event is not valid, it is not made but counted in the tally; the reference is returned as well.
+        """
         sequence = sequence_named(key)
         identifier = event_id(self.writer, sequence)
         place = Ref(self.writer, sequence, descent_from(parent) if parent else ROOT)
@@ -305,7 +314,6 @@ class EventBuilder:
 
 
 def _without_nul(value: object) -> object:
-    """The value with NUL characters replaced, because PostgreSQL refuses them."""
     return value.replace("\0", "�") if isinstance(value, str) and "\0" in value else value
 
 
@@ -315,12 +323,12 @@ def _context(client: str, session: str, agent: str, branch: str) -> Context:
 
 
 def label(value: str | None) -> str:
-    """The value as a label of a context: cut to the allowed length, with NUL characters replaced."""
+    """Return the value as a label of a context: cut to the allowed length, with NUL characters replaced."""
     return (value or "")[:LABEL_CHARACTERS_MAX].replace("\0", "�")
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """The time in UTC; a time without a zone counts as UTC. None if it cannot be represented in UTC."""
+    """Convert a time to UTC; a time without a zone is taken as UTC. None if the result would be out of range."""
     if moment is None:
         return None
     try:
@@ -330,7 +338,7 @@ def utc(moment: datetime | None) -> datetime | None:
 
 
 def moment(milliseconds: float | None) -> datetime | None:
-    """The UTC time of milliseconds since 1970; None if a datetime cannot represent it."""
+    """Convert milliseconds since 1970 to a time in UTC; None if the result would be out of range."""
     if milliseconds is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Turns the lines that `mica-hook` spooled into events, for every client.
+"""Turns the lines that `mica-hook` wrote to a spool file into events, for every client.
 
-Events get the same names as from transcripts. So a call that a hook and a transcript both report, or two hooks of one
-client, becomes one event. Fields that are missing or of another type are left out; unknown events are counted.
+Events get the same names as from transcripts. So a call becomes one event, even if a hook and a transcript or two hooks
+report it. Fields that are missing or of another type are left out, and hook events of unknown types are counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HookReader:
         self._builders: dict[str, EventBuilder] = {}
 
     def read(self, line: SpoolLine, *, tally: ImportTally, number: int = 0) -> list[Event]:
-        """The events that this spooled line reports."""
+        """Return the events that a spooled line reports. A line of an unknown type is counted in `tally`."""
         client = BY_HOOK.get(line.client)
         event, payload = line.event, line.payload
         if client is not None and client.unwrap is not None:
@@ -88,7 +88,7 @@ class HookReader:
         return builder.made
 
     def state(self) -> SessionState:
-        """The state of the session that the next ingest needs."""
+        """Return what the next ingest needs to know about the session."""
         state = self._state
         for builder in self._builders.values():
             state.lengths = dict(list(builder.files.lengths().items())[-REMEMBERED_MAX:])
@@ -156,9 +156,10 @@ class HookReader:
         builder.release()
 
     def _offer(self, builder: EventBuilder, line: SpoolLine, offered: Mapping[str, object]) -> None:
-        """Record the files or brief that a hook showed to the agent.
+        """Record what a hook showed to the agent: file suggestions or a brief.
 
-        In a held-out session it was not shown, and that is recorded. The origin is `recalled`, so it is never evidence.
+        The agents of held-out sessions are shown nothing, to measure the effect; the record has `held_out` then. Its
+        origin is `recalled`, so it is never evidence.
         """
         is_held_out = offered.get("held_out") is True
         fields: dict[str, object] = {"receipt": _text(offered, "receipt")} | ({"held_out": True} if is_held_out else {})
@@ -196,10 +197,10 @@ class HookReader:
         builder.call(name, client.drafts(call, builder.files, builder.tally))
 
     def _nth(self, payload: Mapping[str, object], value: object) -> str:
-        """A name for a value that the client does not name, like `EventBuilder.nth`, but counted for each kind of hook.
+        """Return a name for a prompt or call that has no name of the client, as `EventBuilder.nth` does.
 
-        A client that runs its own hooks and those of a plugin reports everything twice. Counted apart, both reports get
-        the same name.
+        Occurrences are counted separately for the client's own hooks and for a plugin's hooks. If a client runs both,
+        each call is reported twice, and both reports get the same name.
         """
         name = digest(value)
         kind = "plugin" if "hook_event_name" in payload else "own"
@@ -215,7 +216,6 @@ class HookReader:
 
 
 def _prompt_of(client: Client, event: str, payload: Mapping[str, object]) -> Prompt | None:
-    """The prompt that a person typed; None if the client wrote it."""
     if event in _COMMANDS:
         name = _text(payload, "command")
         return SlashCommand(name, _text(payload, "arguments") or "") if name else None
@@ -226,14 +226,13 @@ def _prompt_of(client: Client, event: str, payload: Mapping[str, object]) -> Pro
 
 
 def _is_failure(result: object) -> bool:
-    """True if the result of a tool call itself reports a failure, as some clients have no event for it."""
+    """Return True if the result of a tool call says that the call failed. Some clients have no other sign of it."""
     if not isinstance(result, Mapping):
         return False
     return _text(result, "resultType", "result_type") not in (None, "success") or result.get("error") is not None
 
 
 def _message_text(output: object) -> str | None:
-    """The text of a message, without parts that a plugin added; None if there is none."""
     parts = output.get("parts") if isinstance(output, dict) else None
     if not isinstance(parts, list):
         return None
@@ -248,7 +247,6 @@ def _turn_name(payload: Mapping[str, object]) -> str | None:
 
 
 def _text(fields: object, *names: str) -> str | None:
-    """The first of these fields that holds a non-empty text; None if none does."""
     if not isinstance(fields, Mapping):
         return None
     return next((value for name in names if isinstance(value := fields.get(name), str) and value), None)

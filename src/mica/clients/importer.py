@@ -1,4 +1,4 @@
-"""Imports transcripts into a space, each from the place where an earlier import stopped."""
+"""Imports transcripts into a space. Each import continues where the previous one stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TORN_BYTES_MAX = 2**20  # of a line that is still being written; a longer rest i
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of an import: files, bytes and events so far."""
+    """How far an import has come: files, bytes and events."""
 
     files: int
     bytes: int
@@ -35,7 +35,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, kw_only=True):
-    """The result of an import: counts of what was stored and of everything that was skipped."""
+    """The result of an import: how much was stored, and everything that was skipped."""
 
     files: int = 0
     unchanged: int = 0  # files with nothing new
@@ -48,8 +48,8 @@ class Imported(msgspec.Struct, kw_only=True):
 class Importer:
     """Imports transcripts into one event log.
 
-    How far each file was read is recorded as an event, with the next id of `ids`. A session without changes for the
-    time `idle` counts as ended.
+    Each import records as an event how far it has read each file; `ids` provides the ids of these events. A session
+    whose transcript has not changed for the time `idle` counts as ended.
     """
 
     def __init__(
@@ -74,10 +74,7 @@ class Importer:
         root: Path | Mapping[Path, Path | None] | None,
         on_progress: Callable[[Progress], None],
     ) -> Imported:
-        """Import these transcripts in order.
-
-        A file that cannot be read is listed in the result, and the import goes on.
-        """
+        """Import these transcripts in order. Files that cannot be read are listed in the result."""
         done = Imported()
         places = await self._offsets()
         files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
@@ -110,9 +107,9 @@ class Importer:
         return done
 
     async def append_new(self, events: Sequence[Event]) -> Appended:
-        """Store events whose ids are derived from their content; events that are stored already stay unchanged.
+        """Store the events whose ids are not stored yet. Events that are stored already stay unchanged.
 
-        Raises InvalidEvent if an event cannot be stored.
+        Raises InvalidEvent if an event cannot be stored; then none is stored.
         """
         fresh, refused = await split_storable(self._log, events)
         if refused:
@@ -121,7 +118,7 @@ class Importer:
         return Appended(stored=appended.stored, repeated=len(events) - appended.stored)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """The transcripts among these with something new to import. A missing file has nothing new."""
+        """Return the transcripts in `paths` that have something new to import. Missing files are left out."""
         places = await self._offsets()
         unread = []
         for path in paths:
@@ -132,7 +129,7 @@ class Importer:
         return unread
 
     def _state(self, path: Path, places: Mapping[TranscriptFile, TranscriptOffset]) -> ImportState:
-        """Which part of a transcript is not imported yet. Raises OSError if the file cannot be read."""
+        """Return which part of a transcript is not imported yet. Raises OSError if the file cannot be read."""
         reader = reader_of(path)
         extent = reader.extent(path)
         known = places.get(TranscriptFile(str(path), extent.fingerprint))
@@ -146,9 +143,9 @@ class Importer:
     async def _append_chunk(
         self, chunk: TranscriptChunk, *, path: Path, state: ImportState, tally: ImportTally
     ) -> Appended:
-        """Store the events of a chunk together with the offset that it reaches: both or neither.
+        """Store the events of a chunk together with a record of how far the transcript was read: both or neither.
 
-        An event that the store refuses is counted in the tally; the others are stored.
+        If the store refuses some of the events, they are counted in the tally, and the others are stored.
         """
         fingerprint = state.extent.fingerprint
         place = TranscriptOffset(
@@ -173,7 +170,6 @@ class Importer:
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
     async def _offsets(self) -> dict[TranscriptFile, TranscriptOffset]:
-        """The offset that each transcript was imported up to, from the recorded events."""
         places: dict[TranscriptFile, TranscriptOffset] = {}
         for event in await self._log.query(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
             with contextlib.suppress(msgspec.ValidationError):  # another program emitted an event of this name
@@ -183,10 +179,10 @@ class Importer:
 
 
 async def split_storable(log: EventLog, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
-    """The events that can be stored, and the reasons why others cannot, by id.
+    """Split events into those to store and those that cannot be stored, with the reasons by id.
 
-    Events that are stored already are in neither, even if their content differs, because a hook or an earlier mica made
-    it.
+    Events whose id is stored already are in neither group. Their content may differ, because a hook or an older mica
+    made them.
     """
     fresh: dict[EventId, Event] = {}
     refused: dict[EventId, str] = {}
@@ -207,14 +203,14 @@ async def split_storable(log: EventLog, events: Iterable[Event]) -> tuple[list[E
 
 
 class TranscriptFile(msgspec.Struct, frozen=True):
-    """The identity of a transcript: its path and a hash of its beginning."""
+    """The identity of a transcript: its path and a hash of its first bytes."""
 
     path: str
     fingerprint: str  # a replaced file is another transcript
 
 
 class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorded offset up to which a transcript was imported."""
+    """The record of how far a transcript was imported: `bytes` is a place as `Reader` defines it."""
 
     transcript: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -223,7 +219,7 @@ class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportState(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a transcript that is not imported yet, and whether its last turn has ended."""
+    """Which part of a transcript is not imported yet: what lies after the place `start`."""
 
     reader: Reader
     extent: Extent
@@ -233,12 +229,12 @@ class ImportState(msgspec.Struct, frozen=True, kw_only=True):
     is_read: bool  # nothing is new
 
     def share(self, place: int, size_bytes: int) -> int:
-        """The bytes out of `size_bytes` that are done when the import has reached this place."""
+        """Return how many bytes are done when the import has reached `place`, as a part of `size_bytes`."""
         return min(size_bytes, size_bytes * place // self.extent.end) if self.extent.end else size_bytes
 
 
 class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to a few thousand events of a transcript, and the offset after them."""
+    """Up to a few thousand events of a transcript, and the place that the import reaches with them."""
 
     place: int
     events: list[Event]
@@ -249,13 +245,12 @@ class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
 def _rooted(
     paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
 ) -> Iterator[tuple[Path, Path | None]]:
-    """Yield each transcript with the folder that its file paths are relative to."""
     for path in paths:
         yield path, root.get(path) if isinstance(root, Mapping) else root
 
 
 def _is_torn(path: Path, state: ImportState) -> bool:
-    """True if the only new part of the file is an unfinished line, which an import would not read."""
+    """Return True if only an unfinished line is new in the file. An import would not read this line."""
     if path.suffix != ".jsonl" or state.start >= state.extent.end or state.is_due:
         return False
     with path.open("rb") as file:
@@ -271,7 +266,7 @@ def _is_torn(path: Path, state: ImportState) -> bool:
 
 
 def _size(path: Path) -> int:
-    """The size of a transcript in bytes, to show progress; 0 if it cannot be read."""
+    """Return the size of a transcript in bytes, for the progress; 0 if it cannot be read."""
     try:
         return reader_of(path).extent(path).size_bytes
     except OSError:
@@ -279,7 +274,7 @@ def _size(path: Path) -> int:
 
 
 def _chunks(path: Path, state: ImportState, *, root: Path | None, tally: ImportTally) -> Iterator[TranscriptChunk]:
-    """Yield the new events of a transcript in chunks. Only the last chunk can end with a finished turn."""
+    """Yield the new events of a transcript in chunks. The last chunk is `settled` if the last turn has ended."""
     events: list[Event] = []
     ends: list[int] = []
     place = state.start
@@ -296,7 +291,6 @@ def _chunks(path: Path, state: ImportState, *, root: Path | None, tally: ImportT
 def _complaints(
     path: Path, chunk: TranscriptChunk, refused: Mapping[EventId, str], reader: Reader
 ) -> list[tuple[int, str]]:
-    """For each refused event of a chunk: the number of its record in the transcript, and the reason."""
     if not refused:
         return []
     ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))

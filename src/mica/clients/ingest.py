@@ -1,4 +1,4 @@
-"""Stores the lines that hooks spooled as events of their space."""
+"""Stores the lines that hooks wrote to the spool files of a space as events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mica.store.space import root_of
 
 
 class Ingested(msgspec.Struct, kw_only=True):
-    """The result of an ingest: counts of what was stored and of everything that was skipped."""
+    """The result of an ingest: how much was stored, and everything that was skipped."""
 
     sessions: int = 0
     lines: int = 0
@@ -30,7 +30,7 @@ class Ingested(msgspec.Struct, kw_only=True):
 
 
 class Ingester:
-    """Stores the spooled lines of one space. If another process is doing it, `ingest` returns at once."""
+    """Stores the spooled lines of one space as events."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Ingester:
         self._excluded = excluded
 
     async def ingest(self) -> Ingested:
-        """Store the spooled lines as events, each once and in the order of its session.
+        """Store the spooled lines as events, each once and in the order of their session.
 
-        Errors of the store are raised.
+        If another process is already storing them, returns at once with `is_busy`. Errors of the store are raised.
         """
         done = Ingested()
         if not await asyncio.to_thread(self._spools.has_news):
@@ -84,7 +84,6 @@ class Ingester:
         await asyncio.to_thread(self._spools.remove_finished, session, cursor, is_over=is_over)
 
     async def _store_events(self, events: list[Event], done: Ingested) -> None:
-        """Store events. Events that are stored already stay unchanged; refused ones are counted in the tally."""
         if not events:
             return
         try:

@@ -20,13 +20,13 @@ class UserHome(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
     def folder(self, variable: str, *default: str) -> Path:
-        """Return the folder in an environment variable, or else the default path inside the home folder."""
+        """Return the folder that an environment variable names; if it is not set, `default` inside the home folder."""
         value = self.environment.get(variable)
         return Path(value) if value else self.path.joinpath(*default)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's home, and the location and version of the installed mica."""
+    """What an installation depends on: the user's home, where mica is installed, and its version."""
 
     user: UserHome
     data: Path  # mica's own folder
@@ -37,16 +37,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def launcher(self) -> Path:
-        """The path of the program that hooks run; `mica.clients.installer.write_launcher` writes it."""
+        """The program that hooks run. `mica.clients.installer.write_launcher` creates it."""
         return self.data / "bin" / "mica-hook"
 
     @property
     def plugin(self) -> Path:
-        """The folder that Claude Code and Copilot CLI load the plugin from."""
+        """The folder from which Claude Code and Copilot CLI load mica's plugin."""
         return self.data / "plugin"
 
     def hook_command(self, *words: str) -> str:
-        """Build the shell command of a hook. It works in every shell, and exits 0 if mica or Python was removed."""
+        """Return the shell command of a hook. It works in every shell, and exits with 0 if mica or Python is gone."""
         python, hook, launcher = (shlex.quote(str(each)) for each in (self.python, self.hook, self.launcher))
         exists = f"[ -x {python} ] && [ -f {hook} ] && [ -f {launcher} ]"
         variable = f"MICA_HOME={shlex.quote(str(self.data))} " if self.user.environment.get("MICA_HOME") else ""
@@ -59,21 +59,24 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> dict[str, object]:
-        """The MCP server in the JSON form that most clients use in their settings."""
+        """The command that starts mica's MCP server, in the JSON form that most clients use in their settings."""
         command, *words = self.server_words
         server: dict[str, object] = {"command": command, "args": words}
         return server | {"env": {"MICA_HOME": str(self.data)}} if self.user.environment.get("MICA_HOME") else server
 
 
 class OwnedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that mica alone owns: it is written, updated and removed by mica."""
+    """A file that mica creates and updates, and removes when it is uninstalled."""
 
     path: Path
     content: str
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that mica adds to a user's settings file: a value under nested keys, or an item of the list there."""
+    """An entry that mica adds to a settings file of the user.
+
+    `keys` are nested keys. The entry is the value under them, or an item of the list under them.
+    """
 
     path: Path
     keys: tuple[str, ...]

@@ -1,8 +1,9 @@
 """Connects mica to coding agents and disconnects it again. Changes are planned first, shown, and then written.
 
-Files of mica are written, updated and removed; a file that was edited by hand stays and is reported. Entries are added
-to the user's settings files. Uninstalling restores such a file byte for byte if it has not changed since, and otherwise
-removes only mica's entries. A record in mica's data folder lists everything that was written.
+Two kinds of files are involved. Files that mica creates are updated and removed by mica; one that was edited by hand is
+left unchanged and reported. In settings files of the user, mica adds entries. Uninstalling restores such a file byte
+for byte if it was not changed after mica wrote it; otherwise only mica's entries are removed. A record in mica's data
+folder lists everything that was written.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ main()
 
 
 class WrittenEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A settings entry that was written, and how many of its nested keys existed before."""
+    """A settings entry that mica wrote. `known` is how many of its nested keys existed before, from the outermost."""
 
     entry: ConfigEntry
     known: int
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """The backup of a user's file before mica first changed it, and the digest of the file as mica left it."""
+    """How to restore a user's file: a backup from before mica's first change, and a digest of mica's last version."""
 
     backup: str | None  # None: the file did not exist
     left: str  # the digest of the file as mica last wrote it; empty if another program changed it in between
@@ -78,7 +79,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff, for display."""
+        """The change as a unified diff, to show to the user."""
         old, new = (_lines(side) for side in (self.before, self.after))
         old_name, new_name = (os.devnull if side is None else str(self.path) for side in (self.before, self.after))
         lines = difflib.unified_diff(old, new, old_name, new_name)
@@ -96,7 +97,7 @@ class InstallPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_record(data: Path) -> InstallRecord:
-    """Read the record of what is installed; empty if nothing is. Raises InvalidInput if it cannot be read."""
+    """Return the record of what mica has written; empty if nothing is installed. Raises InvalidInput if unreadable."""
     path = data / RECORD
     try:
         return msgspec.json.decode(path.read_bytes(), type=InstallRecord, dec_hook=_as_path)
@@ -107,7 +108,7 @@ def read_record(data: Path) -> InstallRecord:
 
 
 def install(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
-    """Plan to connect these clients to mica, or to update what was written for them."""
+    """Plan to connect these clients to mica, or to update their files and entries. Nothing is written yet."""
     builder = _PlanBuilder(record, data)
     for client in clients:
         builder.attempt(builder.put, client)
@@ -115,7 +116,7 @@ def install(clients: Iterable[Installation], record: InstallRecord, *, data: Pat
 
 
 def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: Path) -> InstallPlan:
-    """Plan to remove everything that was written for these clients."""
+    """Plan to remove everything that mica wrote for these clients. Nothing is written yet."""
     builder = _PlanBuilder(record, data)
     for client in clients:
         builder.attempt(builder.remove, client)
@@ -123,9 +124,9 @@ def uninstall(clients: Iterable[Installation], record: InstallRecord, *, data: P
 
 
 def apply(plan: InstallPlan, *, data: Path) -> None:
-    """Write the changes of a plan, with backups of the user's files; remove backups that are no longer needed.
+    """Write the changes of a plan, with backups of the user's files, and remove backups that are no longer needed.
 
-    Raises InvalidInput, before writing anything, if a file has changed since it was planned.
+    Raises InvalidInput if a file has changed since it was planned; then nothing is written.
     """
     for change in plan.changes:
         if _read(change.path) != change.before:
@@ -153,10 +154,10 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
 
 
 def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
-    """Write `mica-hook` and the modules it imports into a folder; returns the path of `mica-hook`.
+    """Write the program `mica-hook` and the modules it imports into a folder; returns the path of `mica-hook`.
 
-    It runs without importing mica. Python compiles a program at every start but a module only once, so this halves the
-    time of a hook.
+    The program does not import mica itself. Most of its code is in modules, because Python compiles a module only once
+    but a program at every start; this halves the time of a hook.
     """
     folder = folder.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,8 +195,6 @@ def backup_name(path: Path, content: bytes) -> str:
 
 
 class _PlanBuilder:
-    """Collects the changes of a plan, one client at a time."""
-
     def __init__(self, record: InstallRecord, data: Path) -> None:
         self._record = _copy(record)
         self._data = data
@@ -206,7 +205,7 @@ class _PlanBuilder:
         self._problems: dict[str, str] = {}
 
     def attempt(self, step: Callable[[Installation], None], client: Installation) -> None:
-        """Add all changes of a client, or none of them and the reason if one is impossible."""
+        """Plan all changes of a client. If one of them is impossible, plan none, and note the reason as a problem."""
         after, record, kept = dict(self._after), _copy(self._record), list(self._kept)
         try:
             step(client)
@@ -257,14 +256,13 @@ class _PlanBuilder:
         )
 
     def _is_as_left(self, path: Path, content: bytes) -> bool:
-        """True if this is the content that mica wrote last; the user's own is in an earlier backup."""
         original = self._record.originals.get(str(path))
         return original is not None and original.left == _digest(content)
 
     def _remember(self, change: FileChange) -> str | None:
-        """Record how to restore a user's file, as long as only mica changes it.
+        """Update the record of how to restore a user's file after this change.
 
-        Returns the backup that the change restores, if it does.
+        Returns the file's backup if the change restores it and no entry of mica remains in the file, else None.
         """
         path, originals = str(change.path), self._record.originals
         entries = (put.entry for parts in self._record.clients.values() for put in parts.entries)
@@ -368,7 +366,10 @@ class _PlanBuilder:
         return self._after.get(path, self._before[path])
 
     def _text(self, path: Path) -> str | None:
-        """Return the text of a user's file. Raises InvalidInput if it is not valid JSON or TOML, by its suffix."""
+        """Return the text of a user's file as planned so far; None if there is no such file.
+
+        Raises InvalidInput if the text is not valid TOML (for the suffix `.toml`) or JSON.
+        """
         self._edited.add(path)
         found = self._planned_content(path)
         if found is None:
@@ -393,7 +394,7 @@ def _is_same_place(one: ConfigEntry, other: ConfigEntry) -> bool:
 
 
 def _value(text: str | None, entry: ConfigEntry) -> object:
-    """Return the current value under an entry's keys, or MISSING; for a list item, the item if it is in the list."""
+    """Return the value, or the list item, that is now in the place of an entry; MISSING if there is none."""
     if not text or not text.strip():
         return jsonc.MISSING
     if entry.format == "toml":
@@ -440,7 +441,6 @@ def _read(path: Path) -> bytes | None:
 
 
 def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) -> None:
-    """Add the folders that the changes create to the record."""
     known = set(record.folders)
     for change in changes:
         if change.after is not None:
@@ -452,7 +452,7 @@ def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) ->
 
 
 def _write(path: Path, content: bytes, *, record: InstallRecord | None) -> None:
-    """Write a file atomically. An existing file keeps its permissions, and a link is followed."""
+    """Write a file atomically. An existing file keeps its permissions. For a symbolic link, its target is written."""
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)

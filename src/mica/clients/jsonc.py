@@ -1,4 +1,4 @@
-"""Edits JSON settings files of other programs and preserves comments, order, indents and line ends. No I/O.
+"""Edits JSON settings files of other programs. Comments, order, indents and line ends are preserved. No I/O.
 
 Comments and trailing commas are accepted, as editors and agents write them. Adding a value and removing it again
 restores the text.
@@ -24,7 +24,7 @@ _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
 class JsonNode(msgspec.Struct):
-    """A parsed value and its position in the text; an object or array also has its members as `slots`."""
+    """A parsed value with its start and end in the text. For an object or array, `slots` are its members."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ def depth_of(text: str, keys: Sequence[str]) -> int:
 
 
 def with_value(text: str, keys: Sequence[str], value: object) -> str:
-    """Return the text with the value set under nested keys; a new key is added after all others."""
+    """Return `text` with `value` set under nested keys. Keys that do not exist are added at the end of their object."""
     text = text if text.strip("\ufeff \t\r\n") else "{}\n"
     known = depth_of(text, keys)
     node = _walk(text, keys[:known])
@@ -80,16 +80,16 @@ def with_value(text: str, keys: Sequence[str], value: object) -> str:
 
 
 def with_item(text: str, keys: Sequence[str], value: object) -> str:
-    """Return the text with the value appended to the array under nested keys."""
+    """Return `text` with `value` appended to the array under nested keys. The array is created if necessary."""
     if value_at(text, keys) is MISSING if text.strip() else True:
         return with_value(text, keys, [value])
     return _put(text, _walk(text, keys), value, key=None, unit=_unit(text))
 
 
 def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
-    """Return the text without the value under nested keys, and without parent objects that become empty.
+    """Return `text` without the value under nested keys, and without parent objects that become empty.
 
-    The outermost `known` keys are never removed.
+    The first `known` keys existed before mica wrote the value: their objects stay, even if they become empty.
     """
     for count in range(len(keys), 0, -1):
         parent = _walk(text, keys[: count - 1])
@@ -101,9 +101,9 @@ def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
 
 
 def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 0) -> str:
-    """Return the text without an item of the array under nested keys.
+    """Return `text` without the item `value` of the array under nested keys, and without an array that becomes empty.
 
-    If the array becomes empty, it is removed too, except when `known` includes its key.
+    The first `known` keys existed before mica wrote the item: what is under them stays, even if it becomes empty.
     """
     array = _walk(text, keys)
     text = _cut(text, array, next(number for number, slot in enumerate(array.slots) if slot.node.value == value))
@@ -116,7 +116,6 @@ def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 
 
 
 def _put(text: str, container: JsonNode, value: object, *, key: str | None, unit: str) -> str:
-    """Return the text with a new last member or item in an object or array."""
     if not container.is_container or (key is None) != (text[container.start] == "["):
         raise InvalidInput("a value of another kind is in the place of the entry")
     name = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
@@ -143,7 +142,6 @@ def _put(text: str, container: JsonNode, value: object, *, key: str | None, unit
 
 
 def _cut(text: str, container: JsonNode, index: int) -> str:
-    """Return the text without one member or item of an object or array."""
     slot = container.slots[index]
     begin = len(text[: slot.start].rstrip())
     comma = _comma(text, slot.end)
@@ -170,7 +168,6 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return the indent of one level in this file."""
     found = _INDENT.search(text)
     return found[1] if found else "  "
 
@@ -181,7 +178,6 @@ def _indent_at(text: str, place: int) -> str:
 
 
 def _comma(text: str, place: int) -> int | None:
-    """Return the position after the comma that follows at this place, or None if there is none."""
     after = _skip(text, place)
     return after + 1 if text[after : after + 1] == "," else None
 
@@ -190,7 +186,7 @@ def _comma(text: str, place: int) -> int | None:
 
 
 def parse(text: str) -> JsonNode:
-    """Parse the whole text as one value. Raises InvalidInput naming the line that is not JSON."""
+    """Parse the whole text as one value. If it is not JSON, raises InvalidInput with the line number."""
     node = _value(text, _skip(text, 0), 0)
     rest = _skip(text, node.end)
     if rest != len(text):

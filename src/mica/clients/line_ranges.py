@@ -1,4 +1,4 @@
-"""Computes which lines of a file a tool showed or changed. Lines count from 1, and ranges include both ends."""
+"""Computes which lines of a file a tool showed or changed. Lines are numbered from 1, and ranges include both ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A part of a file that a tool returned; unknown fields are None."""
+    """The part of a file that a tool showed: its first and last line, and its text. Unknown fields are None."""
 
     start: int | None = None
     end: int | None = None
@@ -24,9 +24,10 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Excerpt:
-    """Build an excerpt from counts that include the empty line after a final line end, as Claude's and Gemini's do.
+    """Build an excerpt from the line counts that Claude Code and Gemini CLI report.
 
-    Whether a file has this empty line is only known from an excerpt that reaches the end; otherwise it is assumed.
+    If a file ends with a line end, they count one more, empty line; it is subtracted. If the excerpt does not reach the
+    end of the file, it is assumed that the file ends with a line end, as most files do.
     """
     if not text:
         return Excerpt(total=max(0, total - 1), text=text)
@@ -39,9 +40,10 @@ def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Exc
 
 
 def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
-    """Build an excerpt from lines that begin with their numbers (`10<tab>text`); None if the first line does not.
+    """Build an excerpt from lines that begin with their numbers (`10<tab>text`); None if the first line has none.
 
-    `limit` is the requested number of lines. An empty last line before that limit is the end of the file.
+    `limit` is the number of lines that was requested. Fewer lines, with an empty last one, mean that the file ends
+    there.
     """
     found: list[str] = []
     start = 0
@@ -63,8 +65,8 @@ def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
 def changed_range(lines: Iterable[str], *, start: int) -> Range | None:
     """Return the range of lines that a diff hunk changed, numbered as in the new file; None if it changed none.
 
-    `start` is the number of the hunk's first line in the new file. For removed lines, the range has the line that is
-    now in their place.
+    `start` is the number of the hunk's first line in the new file. Where lines were removed, the range includes the
+    line that is now in their place.
     """
     first = last = None
     number = start
@@ -80,14 +82,14 @@ def changed_range(lines: Iterable[str], *, start: int) -> Range | None:
 
 
 def count_lines(text: str) -> int:
-    """Return the number of lines of a text; a final line end does not begin another line."""
+    """Return the number of lines of a text. A line end at the end of the text does not begin another line."""
     return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
-    """Return the path relative to `root` if it is inside, else absolute; always with forward slashes.
+    """Return a path relative to `root` if it is inside `root`, else absolute; always with forward slashes.
 
-    A path that cannot be resolved (one in `~`, or a relative one without `cwd` or `root`) is only normalized.
+    A path in `~` is only normalized, and so is a relative path if `cwd` and `root` are None.
     """
     path, root, cwd = with_slashes(path), root and with_slashes(root), cwd and with_slashes(cwd)
     if not path.startswith(("/", "~")) and not _DRIVE.match(path):

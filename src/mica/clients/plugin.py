@@ -1,4 +1,4 @@
-"""The plugin in Claude's format, which Claude Code, Codex and Copilot CLI load, and the texts of its skills."""
+"""The plugin that Claude Code, Codex and Copilot CLI load, in Claude's plugin format, and the texts of its skills."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def marketplace(machine: Machine) -> tuple[OwnedFile, ...]:
 
 
 def declare(machine: Machine, settings: Path) -> tuple[ConfigEntry, ...]:
-    """Return the two settings entries by which Claude Code and Copilot CLI find the marketplace and the plugin."""
+    """Return the two settings entries by which Claude Code and Copilot CLI find the plugin: marketplace and plugin."""
     source = {"source": {"source": "directory", "path": str(machine.plugin)}}
     return (
         ConfigEntry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
@@ -78,7 +78,7 @@ def declare(machine: Machine, settings: Path) -> tuple[ConfigEntry, ...]:
 
 
 def plugin_files(machine: Machine, folder: Path, *, server: dict[str, object]) -> tuple[OwnedFile, ...]:
-    """Return the files of the plugin, to be written into `folder`; `server` is its MCP server."""
+    """Return the files of the plugin, to be written into `folder`. `server` is its MCP server entry."""
     manifest = {
         "name": NAME,
         "displayName": "mica",
@@ -115,5 +115,5 @@ def hooks(machine: Machine) -> dict[str, object]:
 
 
 def skill(name: str, description: str, text: str) -> str:
-    """Return the text of a skill file. Only the user can start the skill, so it costs no tokens until then."""
+    """Return the text of a skill file. Only the user can start the skill; until then it uses no tokens of the model."""
     return f"---\nname: {name}\ndescription: {description}\ndisable-model-invocation: true\n---\n\n{text}\n"

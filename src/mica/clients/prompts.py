@@ -1,7 +1,7 @@
 """Separates the words that a person typed from text that programs added to the same prompt.
 
-Text from hooks, instruction files, commands or mica itself is not evidence of what the person wants (TC-11): if text
-that mica recalled were imported as a prompt, it would confirm itself.
+Text from hooks, instruction files, commands or mica itself is not evidence of what the person wants. If text that mica
+put into a prompt were imported as words of the person, mica would confirm its own statements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def text_of_prompt(prompt: Prompt) -> str:
 
 
 class PromptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes what one client adds to prompts, and removes it to find the words that a person typed."""
+    """What one client adds to prompts; removes it, so that only the words that a person typed remain."""
 
     injected: tuple[str, ...] = ()  # names of the elements that the client and its hooks insert
     openings: tuple[str, ...] = ()  # a prompt that begins like this was written by the client
@@ -52,20 +52,20 @@ class PromptFilter(msgspec.Struct, frozen=True, kw_only=True):
         return parse_command(text) if self.has_commands else TypedPrompt(text)
 
     def strip(self, text: str) -> str:
-        """Return the text without elements that the client inserted and without memory that mica inserted."""
+        """Return the text without elements that the client inserted and without text that mica inserted."""
         for tag in self.injected:
             text = remove_element(text, tag)
         return _remove_between(text, *_MEMORY).strip()
 
 
 def parse_command(text: str) -> Prompt:
-    """Parse a prompt as a slash command if it is one, else as a typed prompt."""
+    """Return a `SlashCommand` if the text is a slash command, else a `TypedPrompt`."""
     command = _COMMAND.match(text)
     return SlashCommand(command[1], (command[2] or "").strip()) if command else TypedPrompt(text)
 
 
 def remove_element(text: str, tag: str) -> str:
-    """Remove all elements `<tag>…</tag>`. One that is never closed stays, because a person must have typed it."""
+    """Remove all elements `<tag>…</tag>`. A `<tag>` without an end stays, because a person must have typed it."""
     return _remove_between(text, f"<{tag}>", f"</{tag}>")
 
 
@@ -75,7 +75,6 @@ def join_texts(texts: Iterable[str | None]) -> str:
 
 
 def _remove_between(text: str, opening: str, closing: str) -> str:
-    """Remove each part from `opening` to `closing`, in one pass because a prompt may have megabytes."""
     parts: list[str] = []
     place = 0
     while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:

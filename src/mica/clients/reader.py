@@ -1,4 +1,4 @@
-"""`Reader`, the interface of each client's transcript module, and functions for transcripts with a record per line."""
+"""`Reader`, the interface of each client's transcript module, and functions for transcripts that are files of lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TranscriptHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The current size and identity of a transcript, to detect new records."""
+    """The current size and identity of a transcript, from which an import sees whether it has new records."""
 
     end: int  # the place after its last record, see `Reader`
     size_bytes: int
@@ -44,15 +44,19 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """Reads one client's transcripts. A "place" is an offset in a file, or a record number in a database."""
+    """Reads the transcripts of one client.
+
+    A "place" is how far a transcript was read: a number of bytes in a file, or a number of records in a database.
+    """
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - a module's constant
 
     def find(self, root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-        """Return the transcripts in a folder, newest first; if `root` is a file, only that file.
+        """Return the transcripts in a folder, newest first. If `root` is a file, return only this file.
 
-        Unreadable files are added to `unreadable`; without it, the first one raises OSError.
+        Files that cannot be read are added to `unreadable` with the reason. If it is None, the first one raises
+        OSError.
         """
 
     def head(self, path: Path) -> TranscriptHead | None:
@@ -62,25 +66,25 @@ class Reader(Protocol):
         """Return the current size and fingerprint of a transcript. Raises OSError."""
 
     def numbers(self, path: Path, places: Collection[int]) -> dict[int, int]:
-        """Return, for each place, the number of the record that ends there, for messages. Raises OSError."""
+        """Return, for each place, the number of the record that ends there, to show in messages. Raises OSError."""
 
     def read(
         self, path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
     ) -> Iterator[tuple[int, list[Event]]]:
-        """Yield the events of each record that ends after `start`, with the place after it. Raises OSError.
+        """Yield the new events of a transcript: pairs of a place and the events of the record that ends there.
 
-        Records before `start` are read too, because later ones refer to them. The last pair has the place after the
-        last record that was read, even without events; a torn record is left for the next time. Paths are relative to
-        `root`, by default the first folder the session worked in. `closed` means that the session has ended: the last
-        turn is then complete even if no record says so. If the session may continue, such a turn is counted as
-        unsettled; to complete it later, read again from the last place.
+        Records before `start` are read too, because later records refer to them, but their events are not returned. The
+        last pair has the place that was reached, even if it has no events. A record that is only partly written is left
+        for the next call. File paths are relative to `root`, by default the first folder that the session worked in.
+        `closed` says that the session has ended, so its last turn is complete even if no record says so. If `closed` is
+        False, such a turn is counted as unsettled; a later call from the last place can complete it. Raises OSError.
         """
 
 
 class RecordReader(Protocol[R_contra]):
-    """Turns the records of one transcript into events, in order.
+    """Turns the records of one transcript into events. Records are passed in order.
 
-    `take` returns the events of a record, `settle` those of a last turn that no record ended.
+    `take` returns the events of a record. `settle` returns the events that are still held back after the last record.
     """
 
     def take(self, record: R_contra, *, number: int, tally: ImportTally) -> list[Event]: ...
@@ -95,9 +99,10 @@ class RecordReader(Protocol[R_contra]):
 
 
 def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[str, str] | None = None) -> list[Path]:
-    """Return the files below a folder whose names satisfy `is_one`, newest first; if `root` is a file, only that file.
+    """Return the files below a folder whose names satisfy `is_one`, newest first.
 
-    Unreadable files are added to `unreadable`; without it, the first one raises OSError.
+    If `root` is a file, return only this file. Files that cannot be read are added to `unreadable` with the reason. If
+    it is None, the first one raises OSError.
     """
     if root.is_file():
         return [root]
@@ -121,7 +126,7 @@ def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[st
 
 
 def status(path: Path) -> os.stat_result:
-    """Return the status of a regular file. Raises OSError for any other kind: reading a pipe would never end."""
+    """Return the status of a regular file. Raises OSError for other kinds: reading from a pipe might never end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -129,7 +134,7 @@ def status(path: Path) -> os.stat_result:
 
 
 def file_extent(path: Path) -> Extent:
-    """Return the extent of a file; its fingerprint is a hash of the beginning. Raises OSError."""
+    """Return the extent of a file. Its fingerprint is a hash of its first bytes. Raises OSError."""
     found = status(path)
     with path.open("rb") as file:
         fingerprint = blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
@@ -137,12 +142,12 @@ def file_extent(path: Path) -> Extent:
 
 
 def line_numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    """Return, for each offset, the number of the line that ends there. Raises OSError."""
+    """Return, for each byte offset in `places`, the number of the line that ends there. Raises OSError."""
     return {line.end: line.number for line in read_lines(path) if line.end in places}
 
 
 def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
-    """Yield the first lines of a file, except lines that are too long. Raises OSError."""
+    """Yield the first `limit` lines of a file without those that are too long. Raises OSError."""
     status(path)
     for line in read_lines(path):
         if not line.cut:
@@ -152,7 +157,7 @@ def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
 
 
 def is_broken(path: Path) -> bool:
-    """True if the first line of a file of lines is not JSON. A last line that is still being written does not count."""
+    """Return True if the first line of a `.jsonl` file is complete but not JSON. Other files are never broken."""
     if path.suffix != ".jsonl":
         return False
     for line in read_lines(path):
@@ -165,7 +170,7 @@ def is_broken(path: Path) -> bool:
 
 
 def first_records(path: Path, shape: Shape[R], *, limit: int) -> Iterator[R]:
-    """Yield the readable records among the first lines of a file. Raises OSError."""
+    """Yield the records in the first `limit` lines of a file, except those that cannot be decoded. Raises OSError."""
     for text in first_lines(path, limit=limit):
         with contextlib.suppress(ValueError):
             yield shape.read(text, ImportTally())
@@ -184,7 +189,8 @@ def read_records(
 ) -> Iterator[tuple[int, list[Event]]]:
     """Implement `Reader.read` for a file with one record per line.
 
-    `skip` returns True for lines that cannot have events; `rescue` finds a record in a broken line.
+    `skip` returns True for a line whose record results in no events. `rescue` may return a record from a line that
+    cannot be decoded.
     """
     done = end = 0
     for line in read_lines(path):

@@ -1,7 +1,7 @@
 """Decodes untrusted JSON records of other programs into small structs.
 
-A transcript is written by a program that may be running, crashing or newer than mica. A field of an unexpected type is
-left out, and a record that cannot be read is counted in a tally with the reason; other records are not affected.
+A transcript is written by a program that may be running, crashing or newer than mica. So a field of an unexpected type
+is left out, and a record that cannot be read is counted in a tally with the reason. Other records are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS_MAX = 100  # unknown record types that are counted by name; a file with mo
 
 
 class ImportTally(msgspec.Struct):
-    """Statistics of an import: lines read, and everything that was skipped or unreadable."""
+    """Counts of an import: lines read, and everything that was skipped or could not be read."""
 
     lines: int = 0
     broken: int = 0  # lines without a readable record, and events that cannot be stored
@@ -34,13 +34,13 @@ class ImportTally(msgspec.Struct):
     unsettled: int = 0  # last turns that may continue, so that their end is not recorded yet
 
     def complain(self, number: int, reason: str) -> None:
-        """Count a record that could not be read or stored, with the reason."""
+        """Count a record that could not be read or stored. `number` is its line number, shown with the reason."""
         self.broken += 1
         if len(self.complaints) < COMPLAINTS_MAX:
             self.complaints.append((number, reason[:200]))
 
     def add(self, other: ImportTally, *, name: str) -> None:
-        """Add the counts of another tally; its complaints are prefixed with `name`, the name of its file."""
+        """Add the counts of another tally. Its complaints get the file name `name` as a prefix."""
         self.lines += other.lines
         self.broken += other.broken
         room = COMPLAINTS_MAX - len(self.complaints)
@@ -77,7 +77,7 @@ def text_of(content: str | Sequence[_HasText] | None) -> str:
 
 
 class Shape(Generic[T]):
-    """A lenient JSON decoder for one type: if msgspec refuses a value, its fields are decoded one by one."""
+    """A lenient JSON decoder for one type. If msgspec cannot decode a value, its fields are decoded one by one."""
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
@@ -91,14 +91,17 @@ class Shape(Generic[T]):
         return inspect.type_info(self._kind)
 
     def read(self, encoded: bytes | msgspec.Raw, tally: ImportTally) -> T:
-        """Decode a value; fields of an unexpected type get their default. Raises ValueError if it cannot be read."""
+        """Decode a value. Fields of an unexpected type get their default and are counted in `tally`.
+
+        Raises ValueError if the value is not JSON, or not of the expected type itself.
+        """
         try:
             return self._decoder.decode(encoded)
         except (ValueError, RecursionError):
             return self._fit_encoded(bytes(encoded), tally)
 
     def fit(self, value: object, tally: ImportTally) -> T | None:
-        """Convert an already decoded JSON value, in the same way as `read`; None if its type does not match at all."""
+        """Convert a value that JSON was decoded to, with the same tolerance as `read`; None if it has another type."""
         try:
             fitted = _fit_one(_clean(value), self._info, tally)
         except RecursionError:
@@ -117,7 +120,7 @@ class Shape(Generic[T]):
 
 
 def value_of(encoded: bytes | msgspec.Raw) -> object:
-    """Decode any JSON value, repaired if possible; None if it cannot be read."""
+    """Decode any JSON value. Invalid characters are replaced. None if it is not JSON."""
     try:
         return msgspec.json.decode(encoded)
     except (ValueError, RecursionError):
@@ -132,7 +135,7 @@ _MISFIT = object()
 
 
 def _fit(value: object, info: inspect.Type, tally: ImportTally) -> object:
-    """Convert a value to a type as far as it fits; if it does not, count it and return _MISFIT."""
+    """Convert a value to the type `info`. If it has another type, count it as a misfit and return _MISFIT."""
     fitted = _fit_one(value, info, tally)
     if fitted is _MISFIT:
         tally.misfits += 1
@@ -182,7 +185,7 @@ def _moment(value: str) -> object:
 
 
 def _clean(value: object) -> object:
-    """Replace lone surrogates in all texts, because stores refuse them; adjacent surrogate halves are joined."""
+    """Replace lone surrogates in all texts, because stores refuse them. A pair of surrogates becomes one character."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

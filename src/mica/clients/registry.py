@@ -1,4 +1,4 @@
-"""The list of coding agents that mica supports, and the detection of the one that wrote a transcript."""
+"""The coding agents that mica supports, and the detection of the agent that wrote a transcript."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reader_named(client: str) -> Reader:
 
 
 def reader_of(path: Path) -> Reader:
-    """Choose the reader for a transcript by its first lines; Claude Code's if no other fits. Raises OSError."""
+    """Return the reader for a transcript, chosen by its first lines. The default is Claude Code's. Raises OSError."""
     if path.parent.suffix == ".db" and path.parent.is_file():
         in_database = [READERS[name] for name in READERS if CLIENTS[name].is_database]
         return next((reader for reader in in_database if reader.head(path) is not None), in_database[0])

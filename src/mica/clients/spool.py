@@ -1,8 +1,11 @@
-"""The files that `mica-hook` and mica share next to a space: a spool per session, answers, failures and two switches.
+"""The files that `mica-hook` and mica share, in a folder next to the file of a space.
+
+They are: the spool (lines that hooks have written, in a file for each session), the answers that hooks print, records
+of failures, and two switches.
 
 A hook appends whole lines to the spool and never waits for a lock. An ingest, which turns these lines into events,
-holds one lock for all spools of a space. A cursor file for each session has the offset read so far and is written after
-the events are stored, so an interrupted ingest reads the same lines again and creates the same events.
+holds one lock for all spools of a space. For each session it writes how far it has read to a cursor file, after the
+events are stored. So an interrupted ingest reads the same lines again and creates the same events.
 """
 
 from __future__ import annotations
@@ -37,12 +40,12 @@ def hooks_folder(file: Path) -> Path:
 
 
 def is_spooled(file: Path) -> bool:
-    """Return whether hooks have spooled lines for the space in this file, which need not exist yet."""
+    """Return True if hooks have written lines for the space in `file`. The file need not exist yet."""
     return bool(Spools(hooks_folder(file)).waiting())
 
 
 class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a spool: what a hook was called with."""
+    """One line of a spool: the call of a hook."""
 
     at: int  # microseconds since 1970
     client: str
@@ -54,7 +57,7 @@ class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """The state of a session that is saved between two ingests; it contains no texts."""
+    """What an ingest needs to know about the earlier lines of a session. It contains no texts."""
 
     started: bool = False
     root: str | None = None  # the folder that paths are relative to
@@ -69,14 +72,14 @@ _LINE = msgspec.json.Decoder(SpoolLine)
 
 
 class Cursor(msgspec.Struct, kw_only=True):
-    """The offsets up to which the spools of a session were read, and the state of the session."""
+    """How far the spool files of a session were read, and the state of the session at that point."""
 
     files: dict[str, tuple[str, int]] = {}  # each file's fingerprint and the offset reached
     remembered: SessionState = msgspec.field(default_factory=SessionState)
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch of lines read from a spool, and the offset after them."""
+    """A batch of lines from a spool file. `end` is the byte offset after them."""
 
     lines: list[SpoolLine]
     broken: list[str]  # reasons why other lines could not be read
@@ -114,7 +117,7 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spools:
-    """The spool folder of one space: reads spooled lines and writes what hooks answer with."""
+    """The folder of one space that hooks share with mica. Reads spooled lines, and writes what hooks answer with."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -122,7 +125,7 @@ class Spools:
         self._sizes_read: dict[str, int] = {}  # sizes of files that were read completely
 
     def waiting(self) -> dict[str, list[Path]]:
-        """Return the spool files by session, in reading order. Costs one directory listing."""
+        """Return the spool files of each session, in reading order. Takes one listing of a directory."""
         found: dict[str, list[Path]] = {}
         try:
             names = sorted(os.listdir(self._spool))  # noqa: PTH208 - every read looks
@@ -137,7 +140,7 @@ class Spools:
         }
 
     def has_news(self) -> bool:
-        """Return True if a spool has lines that were not read yet."""
+        """Return True if a spool file has lines that were not ingested yet."""
         for session, files in self.waiting().items():
             for file in files:
                 with suppress(OSError):
@@ -148,7 +151,7 @@ class Spools:
         return False
 
     def waiting_bytes(self) -> int:
-        """Return the number of bytes that are spooled but not stored yet."""
+        """Return how many bytes of the spool files were not ingested yet."""
         size = 0
         for session, files in self.waiting().items():
             cursor = self.cursor(session)
@@ -159,9 +162,9 @@ class Spools:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Try to lock the spools for the `with` block: yield True if it worked, False if another process has the lock.
+        """Try to lock the spools for the `with` block. Never waits.
 
-        Yields False as well if the lock file cannot be opened.
+        Yields True if the lock was obtained, and False if another process has it or the lock file cannot be opened.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,14 +183,14 @@ class Spools:
     # -- Reading
 
     def cursor(self, session: str) -> Cursor:
-        """Return the saved cursor of a session, or an empty one. Lines that are read twice are stored only once."""
+        """Return the cursor of a session; empty if there is none or it is damaged. The session is then read again."""
         try:
             return msgspec.json.decode((self._spool / f"{session}{CURSOR}").read_bytes(), type=Cursor)
         except (OSError, ValueError):
             return Cursor()
 
     def portions(self, cursor: Cursor, file: Path) -> Iterator[Portion]:
-        """Yield the unread lines of a file in batches. An unfinished last line is left for the next ingest."""
+        """Yield the lines of a file after the cursor, in batches. An incomplete last line is left for later."""
         try:
             with file.open("rb") as opened:
                 place = self._start(cursor, file)
@@ -203,7 +206,7 @@ class Spools:
         return offset if offset and fingerprint == _fingerprint(file) else 0
 
     def save_cursor(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
-        """Save that everything in the file up to this offset is stored. The cursor file is replaced atomically."""
+        """Save, atomically, that the events of everything in `file` up to the byte offset `end` are stored."""
         cursor.files[file.name] = (_fingerprint(file), end)
         path = self._spool / f"{session}{CURSOR}"
         new = path.with_suffix(".new")
@@ -213,7 +216,10 @@ class Spools:
         new.rename(path)
 
     def remove_finished(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
-        """Remove a session's completely read files, if the session is over or they have not grown for OLD_S seconds."""
+        """Remove those spool files of a session that were read completely.
+
+        If the session is not over, only files that have not grown for OLD_S seconds are removed.
+        """
         for file in self.waiting().get(session, []):
             with suppress(OSError), file.open("rb") as opened:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a hook that writes now starts a new file
@@ -223,12 +229,12 @@ class Spools:
                     file.unlink()
 
     def sweep(self) -> None:
-        """Remove all completely read files of all sessions."""
+        """Remove all spool files that were read completely."""
         for session in self.waiting():
             self.remove_finished(session, self.cursor(session), is_over=True)
 
     def forget_old(self) -> None:
-        """Remove the cursor and shown-lines files of sessions that are too old to be resumed."""
+        """Remove the cursors and shown lines of sessions that are too old to be resumed."""
         shown = self.folder / hook.SHOWN.decode()
         for path in [*self._spool.glob("*"), *shown.glob("*")]:
             with suppress(OSError):
@@ -239,16 +245,16 @@ class Spools:
 
     @property
     def is_on(self) -> bool:
-        """True unless recording by hooks is switched off for this space."""
+        """False if recording by hooks is switched off for this space."""
         return not (self.folder / hook.OFF.decode()).exists()
 
     @property
     def keeps_prompts(self) -> bool:
-        """True unless recording of prompts is switched off for this space."""
+        """False if recording of prompts is switched off for this space."""
         return not (self.folder / hook.NO_PROMPTS.decode()).exists()
 
     def switch(self, *, on: bool | None = None, prompts: bool | None = None) -> None:
-        """Switch recording of the space, or of its prompts, on or off. None leaves a switch as it is."""
+        """Switch recording of the space (`on`) or of its prompts (`prompts`) on or off. None leaves it unchanged."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, wanted in ((hook.OFF, on), (hook.NO_PROMPTS, prompts)):
             if wanted is True:
@@ -257,7 +263,7 @@ class Spools:
                 (self.folder / name.decode()).touch(mode=0o600)
 
     def write_answer(self, name: bytes, answer: SessionAnswer | PromptAnswer | None) -> None:
-        """Atomically replace the file that hooks answer from; None removes it."""
+        """Atomically replace the file `name`, from which hooks answer. None removes the file."""
         path = self.folder / name.decode()
         if answer is None:
             path.unlink(missing_ok=True)
@@ -269,7 +275,7 @@ class Spools:
         new.rename(path)
 
     def session_answer(self) -> SessionAnswer | None:
-        """Return what hooks currently answer at the start of a session; None if nothing."""
+        """Return what hooks print at the start of a session; None if they print nothing."""
         try:
             raw = (self.folder / hook.SESSION_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=SessionAnswer)
@@ -277,7 +283,7 @@ class Spools:
             return None
 
     def prompt_answer(self) -> PromptAnswer | None:
-        """Return what hooks currently use to answer prompts; None if nothing."""
+        """Return what hooks use to answer prompts; None if they do not answer."""
         try:
             raw = (self.folder / hook.PROMPT_ANSWER.decode()).read_bytes()
             return msgspec.json.decode(raw, type=PromptAnswer)
@@ -286,7 +292,7 @@ class Spools:
 
     @property
     def past(self) -> Path:
-        """The file in which the prompt engine looks up past work."""
+        """The file in which hooks look up past work when they answer a prompt."""
         return self.folder / "past"
 
     def failures(self) -> list[HookFailure]:
@@ -301,18 +307,18 @@ class Spools:
 
 
 def command_file(home: Path) -> Path:
-    """Return the file with the command with which hooks start an ingest."""
+    """Return the path of the file that holds the command with which hooks start an ingest."""
     return home / hook.COMMAND.decode()
 
 
 def is_registered(home: Path) -> bool:
-    """True if hooks start an ingest of this mica installation."""
+    """Return True if hooks start an ingest with this installation of mica, rather than with another one."""
     path = command_file(home)
     return path.exists() and path.read_text(encoding="utf-8") == _ingest_command()
 
 
 def register_command(home: Path) -> None:
-    """Write the command with which hooks start an ingest of this mica installation into the data folder."""
+    """Write the command with which hooks start an ingest by this installation of mica. Errors are ignored."""
     with suppress(OSError):
         if not is_registered(home):
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -339,7 +345,7 @@ def _portion(raw: list[bytes], place: int) -> Portion | None:
 
 
 def _decode(text: bytes) -> SpoolLine:
-    """Decode a line. If a torn line (after a full disk or a kill) precedes a whole one, decode the whole one."""
+    """Decode a line. If a torn line (after a full disk or a kill) comes before a whole one, decode the whole one."""
     try:
         return _LINE.decode(text)
     except ValueError:

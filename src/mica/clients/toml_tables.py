@@ -27,7 +27,7 @@ def table_at(text: str, keys: Sequence[str]) -> object:
 
 
 def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) -> str:
-    """Return the text with this table added at the end. Raises InvalidInput if its name is taken."""
+    """Return `text` with a table added at the end. Raises InvalidInput if another value has its name."""
     _parse(text)
     end = "\r\n" if "\r\n" in text else "\n"
     lines = [_header(keys), *(f"{_key(key)} = {_encode(value)}" for key, value in table.items())]
@@ -39,9 +39,9 @@ def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) 
 
 
 def without_table(text: str, keys: Sequence[str]) -> str:
-    """Return the text without this table and the empty line before it.
+    """Return `text` without the table of this name and the empty line before it.
 
-    Raises InvalidInput if there is no header of the form that `with_table` writes.
+    Raises InvalidInput if the text has no header in the form that `with_table` writes.
     """
     lines = text.splitlines(keepends=True)
     begin = next((number for number, line in enumerate(lines) if line.strip() == _header(keys)), None)

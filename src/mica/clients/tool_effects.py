@@ -1,7 +1,9 @@
-"""Builds the events of tool calls, named alike for all clients: `file.*`, `shell.run`, `tool.*` (A-12, TA-02).
+"""Builds the events of tool calls. They have the same names for all clients: `file.*`, `shell.run`, `tool.*`.
 
-Each client's `tools.drafts(call, files, tally)` finds the files and lines of a call and builds events with the
-functions here. A `ClientCall` can come from a transcript or from a hook, so both result in the same events.
+Each client's `tools.drafts(call, files, tally)` returns the drafts of a call's events, built with the functions here:
+one for each file access, in order. For a shell command, the command comes first, and its commits come last. A call that
+accessed no file results in `tool.run` or `tool.failed`. A `ClientCall` can come from a transcript or from a hook; both
+result in the same events.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventDraft(msgspec.Struct, frozen=True):
-    """An event that has no time, id or parent yet."""
+    """An event without time, id and parent, which `EventBuilder` adds."""
 
     name: str
     fields: dict[str, object]
@@ -55,30 +57,30 @@ class EventDraft(msgspec.Struct, frozen=True):
 
 
 class FileNames:
-    """Makes paths relative to a root folder, and remembers the length of each file when it was last seen."""
+    """Makes paths relative to a root folder, and remembers the last known number of lines of each file."""
 
     def __init__(self, root: str | None) -> None:
         self.root = root
         self._lengths: dict[str, int] = {}
 
     def name(self, path: str, cwd: str | None) -> str:
-        """Return a path relative to the root, or absolute if it is outside."""
+        """Return `path` relative to the root, or absolute if it is outside the root."""
         return relative_path(path.replace("\0", "�"), root=self.root, cwd=cwd)
 
     def absolute(self, folder: str, cwd: str | None) -> str:
-        """Return the absolute path of a folder that a call names."""
+        """Return the absolute path of a folder that a tool call names."""
         return relative_path(folder.replace("\0", "�"), root=None, cwd=cwd or self.root)
 
     def length(self, name: str) -> int | None:
-        """Return the number of lines a file had when last seen; None if unknown."""
+        """Return the last known number of lines of a file; None if unknown."""
         return self._lengths.get(name)
 
     def lengths(self) -> dict[str, int]:
-        """Return all known lengths by file name, the most recent last."""
+        """Return the last known number of lines of each file by name, the most recent last."""
         return dict(self._lengths)
 
     def learn(self, name: str, length: int | None) -> None:
-        """Remember the length of a file; None forgets it."""
+        """Remember the number of lines of a file. None means that it is unknown now."""
         self._lengths.pop(name, None)
         if length is not None:
             self._lengths[name] = length
@@ -87,20 +89,20 @@ class FileNames:
 
 
 class Hunk(msgspec.Struct, frozen=True):
-    """One hunk of a diff: by how many lines the file grows, and which lines of the new file changed."""
+    """One hunk of a diff: by how many lines it makes the file longer, and which lines of the new file it changed."""
 
     growth: int
     place: Range | None
 
 
 def verbatim(text: str, *, limit: int) -> str:
-    """Remove secrets and NUL (which PostgreSQL refuses) from a text, and cut it at the limit with a note."""
+    """Return a text without secrets and NUL, cut to `limit` characters; a note at the cut says how many are missing."""
     clean = redact(text[: limit + SECRET_CHARACTERS_MAX].replace("\0", "�"))  # so that no secret is cut in two
     return clean if len(text) <= limit else f"{clean[:limit]}… ({len(text) - limit:,} characters left out)"
 
 
 def tokens_of(text: str) -> int | None:
-    """Estimate the tokens of a text; None for an empty one."""
+    """Estimate the tokens of a text; None if the text is empty."""
     return about(text) if text else None
 
 
@@ -114,19 +116,19 @@ def digest(value: object) -> str:
 
 
 def run(call: ClientCall, **facts: str | None) -> EventDraft:
-    """Build the event of a call that accessed no file."""
+    """Return the draft of a call that accessed no file."""
     fields: dict[str, object] = {"tool": call.tool, "call": call.id}
     return EventDraft("tool.run", fields | {key: value for key, value in facts.items() if value})
 
 
 def failure(call: ClientCall, text: str) -> EventDraft:
-    """Build the event of a call that was refused or failed."""
+    """Return the draft of a call that was refused or failed. `text` is the error message."""
     error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
     return EventDraft("tool.failed", {"tool": call.tool, "call": call.id, "text": error}, error=True)
 
 
 def failed_read(call: ClientCall, path: str, files: FileNames, text: str) -> EventDraft:
-    """Build the event of a failed read, which still shows that the agent looked for this file."""
+    """Return the draft of a failed read. It names the file, because the agent looked for it."""
     error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
     return touch(call, "file.read", files.name(path, call.cwd), hashed=True, text=error, error=True)
 
@@ -146,7 +148,7 @@ def touch(
     inner: bool = False,
     **more: str | None,
 ) -> EventDraft:
-    """Build the event `name` of an access to a file; `path` is its name from `FileNames`."""
+    """Return the draft of a file access. `name` is the name of the event, `path` comes from `FileNames.name`."""
     fields: dict[str, object] = {
         "path": path,
         "start_line": seen.start,
@@ -167,7 +169,7 @@ def _hash(text: str) -> str:
 
 
 def read(call: ClientCall, path: str, files: FileNames, seen: Excerpt, *, text: str) -> EventDraft:
-    """Build the event of a read; `text` is what the model received."""
+    """Return the draft of a read. `text` is what the model received."""
     name = files.name(path, call.cwd)
     if seen.total is not None:
         files.learn(name, seen.total)
@@ -175,7 +177,7 @@ def read(call: ClientCall, path: str, files: FileNames, seen: Excerpt, *, text: 
 
 
 def create(call: ClientCall, path: str, files: FileNames, *, lines: int | None, text: str) -> EventDraft:
-    """Build the event of a new file with this number of lines."""
+    """Return the draft of a new file with this number of lines."""
     name = files.name(path, call.cwd)
     files.learn(name, lines)
     seen = Excerpt(1, lines, lines) if lines else Excerpt(total=lines)
@@ -185,9 +187,9 @@ def create(call: ClientCall, path: str, files: FileNames, *, lines: int | None, 
 def edit(
     call: ClientCall, path: str, files: FileNames, hunks: Sequence[Hunk], *, text: str, length: int | None = None
 ) -> list[EventDraft]:
-    """Build one event per changed range of a file, or a single one if the ranges are unknown.
+    """Return a draft for each changed range of a file, or a single draft if the ranges are unknown.
 
-    `length` is the new length of the file; by default it is computed from the last known length.
+    `length` is the new number of lines of the file. By default it is computed from the last known number.
     """
     name = files.name(path, call.cwd)
     known = files.length(name)
@@ -229,13 +231,13 @@ def hunks(diff: str) -> list[Hunk]:
 
 
 def listing(call: ClientCall, path: str | None, files: FileNames, *, pattern: str | None, text: str) -> EventDraft:
-    """Build the event of listing a folder."""
+    """Return the draft of listing a folder."""
     shown = verbatim(pattern or "", limit=ERROR_CHARACTERS_MAX) or None
     return touch(call, "file.list", files.name(path or ".", call.cwd), tokens=tokens_of(text), pattern=shown)
 
 
 def hits(call: ClientCall, found: Iterable[ShellStep], files: FileNames, *, text: str) -> list[EventDraft]:
-    """Build one event per hit of a search; the first has the tokens of the whole output."""
+    """Return a draft for each hit of a search. The first one has the tokens of the whole output."""
     made = [step(call, hit, files, inner=False) for hit in list(found)[:STEPS_MAX]]
     if made:
         made[0].fields["tokens"] = tokens_of(text)
@@ -255,9 +257,9 @@ def shell(
     exit_code: int | None,
     text: str | None = None,
 ) -> list[EventDraft]:
-    """Build the events of a shell command: the command itself, the files it accessed and the commits it made.
+    """Return the drafts of a shell command: the command itself, the files it accessed, and the commits it made.
 
-    `printed` is its output, or None if unknown. `text` is what the model received, if that is more.
+    `printed` is what it printed, or None if unknown. `text` is what the model received, if that differs from `printed`.
     """
     found = steps(
         command,
@@ -292,7 +294,7 @@ def shell(
 def step(
     call: ClientCall, access: ShellStep, files: FileNames, *, text: str | None = None, inner: bool = True
 ) -> EventDraft:
-    """Build the event of one file access by a shell command, or of one hit of a search."""
+    """Return the draft of one file access by a shell command, or of one hit of a search."""
     name = files.name(access.path, call.cwd)
     total = files.length(name) if access.revision is None else None
     start, end = access.start_line, access.end_line
@@ -317,7 +319,7 @@ def step(
 
 
 def _shares(found: Sequence[ShellStep], printed: str) -> list[str] | None:
-    """Split the output of a command among its reads; None unless their line counts add up to the whole output."""
+    """Return the part of the output that belongs to each read; None if the lengths of the reads do not add up to it."""
     counts = [_count(access) for access in found]
     texts = printed.removesuffix("\n").split("\n")
     if not found or None in counts or sum(count or 0 for count in counts) != len(texts):

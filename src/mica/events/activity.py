@@ -118,8 +118,8 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
 def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
     """Count the accesses to each file, in order of first access. Failed steps are ignored.
 
-    Each turn adds one vote to every file it used. A vote counts as the turn's weight (0 if the turn has none), or as 1
-    if there are no weights.
+    `votes` of a file is the sum of the weights of the turns that used it. `weights` maps the root event of a turn to
+    its weight; other turns have weight 0. Without `weights`, every turn has weight 1.
     """
     visits: dict[str, Visit] = {}
     votes: dict[str, dict[EventId, float]] = defaultdict(dict)
@@ -197,9 +197,9 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_sessions(recent: Iterable[Event]) -> list[OpenSession]:
-    """The sessions that have recent events and no later end event, the most recently active one last.
+    """Return the sessions without an end event, the most recently active one last.
 
-    The events must cover at least the last IDLE minutes.
+    `recent` must have all events of the last 30 minutes (IDLE). A session with earlier events only is not returned.
     """
     sessions: dict[str, OpenSession] = {}
     for event in sorted(recent, key=lambda event: event.sort_key):

@@ -89,7 +89,7 @@ class Events:
         return await self._log.get(reference)
 
     async def resolve(self, references: Iterable[Reference]) -> ResolvedEvents:
-        """Look up to 100 references at once: the events in the same order, and the references that do not exist."""
+        """Look up at most 100 references: the events in the same order, and the references that do not exist."""
         listed = as_list(references)
         reads = await self._log.reads()
         return match_references(listed, [await self._log.find(each, reads) for each in listed])
@@ -164,7 +164,10 @@ class Events:
     # -- Chains
 
     async def chain(self, event: Reference) -> list[Event]:
-        """All events of the chain that an event belongs to, oldest first. Raises UnknownEvent."""
+        """Return the chain of an event, oldest first. Raises UnknownEvent.
+
+        A chain is all events with the same correlation, or else with the same root.
+        """
         reads = await self._log.reads()
         return await reads.chains.chain((await self._event(event, reads)).correlation)
 
@@ -181,7 +184,7 @@ class Events:
         return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
 
     async def impact(self, event: Reference) -> chains.Impact:
-        """The later events of an event's chain, split into its descendants and merely correlated events."""
+        """Return the later events of an event's chain: its descendants, and those that are only correlated."""
         reads = await self._log.reads()
         start = await self._event(event, reads)
         chain = await reads.chains.chain(start.correlation)
@@ -210,8 +213,9 @@ class Events:
     ) -> AsyncIterator[Event]:
         """Yield an event and the later events of its chain: at once, or at a multiple of the recorded speed.
 
-        With a speed, each event is yielded when it is due according to `clock`, which counts seconds. Events are only
-        yielded; nothing is executed again. Raises UnknownEvent, and InvalidInput for an impossible speed.
+        With `speed`, each event is yielded at its recorded distance in time from the first one, divided by `speed`.
+        `clock` returns seconds. Events are only yielded; nothing is executed again. Raises UnknownEvent, and
+        InvalidInput for an impossible speed.
         """
         chains.check_speed(speed)
         reads = await self._log.reads()
@@ -246,10 +250,10 @@ class Events:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     async def directory(self) -> Path | None:
-        """The root of the working tree that this space is about.
+        """Return the root of the working tree that this space is about.
 
-        This is the working tree around the current directory if it uses this store, otherwise that of the latest
-        session. Without any session it is the current one. None if that directory is not on this machine or may not be
+        If the current directory uses this store, this is the working tree around it. Otherwise it is that of the latest
+        session, or without any session the current one. None if that directory is not on this machine or must not be
         read.
         """
         here = self._trees.current()

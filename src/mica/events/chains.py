@@ -1,4 +1,7 @@
-"""Analyse chains of events: the impact of an event, the causes of a failure, the first difference of two runs."""
+"""Analyse chains of events: the impact of an event, the causes of a failure, the first difference of two chains.
+
+A chain is all events with the same correlation, or else with the same root. It often records one run of a program.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A field whose values differ between two runs; a missing value is None."""
+    """A field whose values differ between two compared events; a missing value is None."""
 
     field: str
     left: object
@@ -36,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of comparing two runs: the number of equal steps, and the first step that differs."""
+    """The result of comparing two chains: the number of equal steps, and the first step that differs."""
 
     same: int  # equal steps from the beginning
     left: Event | None = None  # the first different event; None if this run ended there, or both are equal
@@ -49,7 +52,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]) -> Impact:
-    """Split the later events of an event's chain into its descendants and merely correlated events."""
+    """Split the later events of an event's chain into its descendants and those that are only correlated."""
     caused = {event.id, *(below.id for below in descendants)}
     later = tuple(other for other in chain if other.sort_key > event.sort_key and other.id not in caused)
     return Impact(descendants=tuple(descendants), correlated=later)

@@ -2,7 +2,7 @@
 
 One ContextVar holds an immutable chain of frames, one frame for each open `with` block. A frame belongs to one space,
 so that two memories in one task never see each other's context. Leaving a block removes only its own frame, at any
-position in the chain, so blocks of interleaved generators may close in any order.
+position in the chain, so blocks in generators that run alternately may be left in any order.
 
 A carrier transports the current context to another process or host in three W3C fields: `traceparent`, `tracestate`
 (with the exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
@@ -57,7 +57,7 @@ _set_frames = _frames.set
 
 
 def current(space: str) -> Here | None:
-    """The current context and parent in this space; None outside of every block."""
+    """Return the current context and parent in this space; None if no `with` block of this space is open."""
     frame = _frames.get()
     while frame is not None and frame.space != space:
         frame = frame.outer
@@ -65,7 +65,7 @@ def current(space: str) -> Here | None:
 
 
 def age_s(space: str) -> float | None:
-    """Seconds since the current block of this space was opened; None outside of every block."""
+    """Return the seconds since the current `with` block of this space was opened; None if no block is open."""
     frame = _frames.get()
     while frame is not None and frame.space != space:
         frame = frame.outer
@@ -194,9 +194,10 @@ def narrow(  # noqa: PLR0917 - positional for speed
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """The current context (`base` outside of every block) with fields replaced, labels added, or another parent.
+    """Return the current context with some fields replaced, labels added, or another parent.
 
-    Raises InvalidContext for an invalid value or parent.
+    `base` is used instead of the current context if no `with` block is open. Raises InvalidContext for an invalid value
+    or parent.
     """
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base
@@ -240,8 +241,8 @@ def environment(here: Here, *, space: str) -> dict[str, str]:
 def received(fields: Mapping[str, str], *, space: str) -> Here:
     """Decode the sender's context and parent from headers, `_meta` fields or environment variables.
 
-    Foreign or damaged fields are ignored. The parent is used only if the sender is in the same space. Otherwise the
-    trace id becomes the correlation, unless the baggage has one.
+    Foreign or damaged fields are ignored. If the sender is in the same space, its parent event is used. Otherwise the
+    trace id becomes the correlation, unless the baggage already has a correlation.
     """
     lowered = {name.lower(): value for name, value in fields.items()}
     context = _context_of(lowered.get("baggage", ""))

@@ -102,7 +102,7 @@ class Writer(Protocol):
         """Another writer for events that are emitted while an `emit` of the same thread is running."""
 
     def wake(self) -> None:
-        """Wake the background fold after the first event of an idle period."""
+        """Wake the fold, the background task that stores events, for the first event after an idle period."""
 
     emit: Emit
 
@@ -273,7 +273,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
-        """The shifted number of a context in this segment; a new context is first written to the segment."""
+        """Return a context's number in this segment, shifted by SCOPE_SHIFT; a new context is written first."""
         nonlocal scoped
         try:
             if (scope := scopes.get(context)) is None:

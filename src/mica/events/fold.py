@@ -1,4 +1,4 @@
-"""The fold: a background task that moves events from the journal into the store; reads trigger it too."""
+"""The fold: a background task that moves events from the journal into the store. A read may also start it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ CLOSE_S = 1.0  # time for events of dead writers on close; the next process that
 
 
 def _refusal(event: Event, reason: str) -> Event:
-    """The event that is stored instead of a refused one, with the refused event's name and data, and the reason."""
     data: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
     return make_event(event.id, REFUSED, data, at=event.at, context=event.context, error=True)
 
@@ -76,7 +75,7 @@ class JournalFold:
             self._loop.call_soon_threadsafe(self._wakeup.set)
 
     async def flush(self) -> None:
-        """Store everything emitted before. Raises the store's error, also for an event that was refused earlier."""
+        """Store every event emitted before. Raises the store's error, or an earlier one of the background task."""
         await self._claim()
         for leftover in list(self._leftovers):
             await self._fold(leftover)
@@ -94,19 +93,19 @@ class JournalFold:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """Pause folding inside the block. Yields the segment ranges that are not stored yet."""
+        """Pause storing inside the block. Yields the ranges of frames that are not stored yet."""
         await self._claim()  # may store some of it
         async with self._folding:
             yield self.unfolded
 
     async def waiting(self) -> list[Stretch]:
-        """The segment ranges that are not stored yet, of this process and of dead writers, which are claimed first."""
+        """Claim the segments of dead writers, and return all ranges of frames that are not stored yet."""
         await self._claim()
         return self.unfolded
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The segment ranges that are not stored yet, without looking for further dead writers."""
+        """The ranges of frames that are not stored yet, of this process and of the dead writers claimed so far."""
         own = self._journal.unfolded() if self._journal is not None else []
         return [stretch for leftover in self._leftovers for stretch in leftover.unfolded()] + own
 
@@ -132,10 +131,10 @@ class JournalFold:
                 self._release(leftover)
 
     async def _claim(self) -> None:
-        """Claim the segments of dead writers. It costs one listing of a folder, so every flush does it.
+        """Claim the segments of dead writers, so that this process stores their events.
 
-        Cancelling the caller does not stop it: claimed segments must be registered, or they could not be read. If there
-        are more than CLAIMED_MAX, the claimed ones are stored first.
+        The work continues if the caller is cancelled: claimed segments must be registered, or they could not be read.
+        At most CLAIMED_MAX segments are claimed at a time; these are stored before others are claimed.
         """
         stuck: set[str] = set()  # writers whose folders cannot be emptied, to skip them
         while True:
@@ -153,7 +152,7 @@ class JournalFold:
                 await self._fold(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
-        """Claim up to CLAIMED_MAX unclaimed segments; True if there may be more of them."""
+        """Claim segments until CLAIMED_MAX are claimed; True if there may be more of them."""
         unclaimed = leftovers(folder, known=known)
         while sum(leftover.open_segments for leftover in self._leftovers) < CLAIMED_MAX:
             if (leftover := await asyncio.to_thread(next, unclaimed, None)) is None:

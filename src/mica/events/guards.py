@@ -45,10 +45,11 @@ class GuardedMemory(Protocol):
 def requires(
     memory: GuardedMemory, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator that raises InvalidContext unless the function is called in a matching context.
+    """A decorator that checks the context before each call and raises InvalidContext if it does not match.
 
-    `fields` must be set: session, agent, user, task, correlation, `parent`, or names of labels. `max_age_s` is the
-    maximum age of the current context block. `min_depth` is the minimum depth of an event emitted in the call.
+    `fields` are the names that must be set: session, agent, user, task, correlation, `parent`, or labels. `max_age_s`
+    is the maximum age of the current `with` block in seconds. `min_depth` is the minimum depth that an event emitted in
+    the call would have.
     """
     if isinstance(fields, str):
         raise InvalidInput(f"fields is the string {fields!r}; pass a list of names")
@@ -167,8 +168,8 @@ def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Ca
     """A decorator that runs the function for a share of all chains, and returns None for the other chains.
 
     The decision is a hash of the correlation, else of the session, else of the root, so that a chain is sampled as a
-    whole, even across processes. Without any of them the function runs unless the rate is 0. Events emitted in the
-    call have the label `sample_rate`.
+    whole, even across processes. If none of the three is set, the function runs, except at rate 0. Events emitted in
+    the call have the label `sample_rate`.
     """
     if not (_is_number(rate) and 0 <= rate <= 1):
         raise InvalidInput(f"{rate!r} is not a share; use a number from 0 to 1")
@@ -198,7 +199,7 @@ def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Ca
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """True if the current chain is in the sample. All processes decide alike; a larger rate includes a smaller one."""
+    """True if the current chain is in the sample. This is equal in all processes, and true at every higher rate."""
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:

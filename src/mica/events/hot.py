@@ -1,8 +1,8 @@
-"""Read events that are still in segments, so that a reader need not wait until a long backlog is stored.
+"""Read events that are still in segments (the files of the journal) and not yet in the store.
 
-`Hot` reads the segments alone; `LogWithPending` merges them with a store. The segments are read first and the store
-second: an event that is stored in between is in both results, and the duplicate is recognized by its id. Purges in the
-store also apply to events in segments.
+A reader then need not wait until a long backlog is stored. `Hot` reads the segments alone; `LogWithPending` merges them
+with a store. The segments are read first and the store second: an event that is stored in between is in both results,
+and the duplicate is recognized by its id. Purges in the store also apply to events in segments.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class HotMatch(NamedTuple):
 
 
 class FrameChunk:
-    """Consecutive frames of a segment, decoded on demand, and the contexts whose events are selected."""
+    """Consecutive frames of a segment, decoded on demand, and the contexts whose events `matches` returns."""
 
     def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], selected: set[int] | None) -> None:
         self._segment = segment
@@ -226,7 +226,7 @@ class Hot:
             yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """Chunks with the events whose context matches, the latest chunk first."""
+        """Yield chunks with all events whose context `fits_context` accepts, the latest chunk first."""
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity

@@ -1,11 +1,10 @@
 """The journal: segment files that hold emitted events until they are folded into the store in batches.
 
 A writer owns a folder of segments. `emit` encodes an event once, copies the frame into the segment's heap and stores
-one word in its spine. The word is the commit: before it nothing has happened, after it the bytes are in the kernel's
-page cache and survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the events survive
-power loss. Folding reads committed frames back as events, appends them to the store, and removes a segment when all of
-it is stored. The append is idempotent, so a fold may be repeated, even by the next process that opens the space after a
-kill.
+one word in its spine. Storing the word commits the event: from then on its bytes are in the kernel's page cache and
+survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the events survive power loss.
+Folding reads committed frames back as events, appends them to the store, and removes a segment when all of it is
+stored. The append is idempotent, so a fold may be repeated, even by the next process that opens the space after a kill.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, about eight million ev
 
 
 class Journal:
-    """The segments of one writer; each process is a separate writer. Any thread may emit; one at a time may fold."""
+    """The segments of one writer (one process). Any thread may emit; only one at a time may read batches."""
 
     emit: Emit
 
@@ -79,9 +78,10 @@ class Journal:
         return sum(segment.events_in(first, last) for segment, first, last in self.unfolded())
 
     def sync(self) -> None:
-        """Sync to disk: after it, everything emitted before survives power loss. Concurrent callers share one sync.
+        """Write all events emitted before to disk, so that they survive power loss. Concurrent callers share one sync.
 
-        Raises StoreUnavailable if the disk fails or the folder was removed; the events are then safe only once stored.
+        Raises StoreUnavailable if the disk fails or the folder was removed. The events are then safe only after they
+        are stored.
         """
         with self._syncing:
             for segment in list(self._segments):
@@ -171,8 +171,9 @@ class Journal:
     def roll(self, frame_bytes: int, base: int) -> Segment:
         """Make a new segment with room for a frame of this size, starting at sequence number `base`.
 
-        Until `emit` switches to it, the previous one may still be written. Raises StoreUnavailable if the journal is
-        closed or the segment cannot be created, StoreFull if the disk is full, and Backlogged if too much is unstored.
+        Events may still be written to the previous segment until `emit` switches to the new one. Raises
+        StoreUnavailable if the journal is closed or the segment cannot be created, StoreFull if the disk is full, and
+        Backlogged if too many events wait for the store.
         """
         if self._is_closed:
             raise StoreUnavailable("this memory is closed; open it again")

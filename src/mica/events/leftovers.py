@@ -28,9 +28,10 @@ class WriterFolder:
 
     @classmethod
     def make(cls, path: Path) -> WriterFolder:
-        """Create and lock the folder of a new writer, or claim the folder if it exists. Raises StoreUnavailable.
+        """Create and lock the folder of a new writer, or claim the folder if it exists.
 
         A new folder gets its final name only after it is locked, so that it never looks like a dead writer's folder.
+        Raises StoreUnavailable if the folder cannot be written or another process uses it.
         """
         unnamed = path.with_name(f".{path.name}")
         try:
@@ -183,7 +184,6 @@ def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[L
 
 
 def _open_leftover(path: Path) -> Leftover | None:
-    """Claim the folder of a dead writer; None if the writer is alive. Raises OSError."""
     home = WriterFolder.claim(path)
     if home is None:
         return None
@@ -195,7 +195,7 @@ def _open_leftover(path: Path) -> Leftover | None:
 
 
 def has_others(folder: Path, *, known: Collection[str]) -> bool:
-    """True if a folder contains another writer's folder, apart from those in `known`; that writer may be alive."""
+    """True if `folder` contains the folder of a writer that is not in `known`. That writer may be alive."""
     try:
         return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
     except FileNotFoundError:
@@ -215,7 +215,7 @@ def damaged_in(folder: Path | None) -> list[str]:
 
 
 def closed_in(folder: Path | None) -> list[str]:
-    """One message for each writer's folder that cannot be opened, with the reason; its events stay there."""
+    """Return a message with the reason for each writer's folder that cannot be opened, so its events stay unstored."""
     problems = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith("."):
@@ -231,9 +231,9 @@ def closed_in(folder: Path | None) -> list[str]:
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
-    """The number of unstored events of all writers in a folder, and the total size of the segments that hold them.
+    """Return the number of unstored events of all writers in a folder, and the size of their segments in bytes.
 
-    A segment that cannot be read adds only its size.
+    Segments that are stored completely do not count. A segment that cannot be read adds only its size.
     """
     waiting = size = 0
     for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():

@@ -177,7 +177,7 @@ class Log:
         return appended
 
     async def durable(self) -> None:
-        """Sync the journal: after it, every event emitted before survives a power loss. Raises StoreUnavailable."""
+        """Write every event emitted before to disk, so that it survives power loss. Raises StoreUnavailable."""
         if self.journal.is_forked:  # its event loop and threads belong to the parent process
             self.journal.sync()
         else:
@@ -235,13 +235,13 @@ class Log:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """Pause storing inside the block. Yields the segment ranges that are not stored yet."""
+        """Pause storing inside the block. Yields the ranges of frames that are not stored yet."""
         async with self._folding.paused() as waiting:
             yield waiting
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The segment ranges that are not stored yet, without looking for further dead writers."""
+        """The ranges of frames that are not stored yet, of this process and of the dead writers claimed so far."""
         return self._folding.unfolded
 
     @property

@@ -94,7 +94,7 @@ class ExportLine(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:
-        """The event with the fields that a purge selects by; None if one of them was not exported."""
+        """Return an event with the fields by which a purge selects events; None if one of them was not exported."""
         if self.name is None or self.at is None or self.context is None or not bytes(self.data):
             return None
         fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
@@ -124,7 +124,7 @@ def rewrite(path: Path, find_tombstone: _TombstoneLookup) -> int:
 
 
 def _lines(path: Path, find_tombstone: _TombstoneLookup) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line with its replacement; the replacement is the same object unless the event was purged."""
+    """Yield each line with its replacement: a tombstone if the event was purged, otherwise the same object."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:

@@ -92,7 +92,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed entries of a file, with their event ids and lookups by their ids in the log."""
+    """The parsed entries of a file with their new event ids, and lookups by their original ids."""
 
     path: str
     format: Format
@@ -103,7 +103,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     reused: int  # number of entries whose key belongs to an earlier entry with other content
 
     def parent_id(self, entry: LogEntry) -> EventId | None:
-        """The event id of an entry's parent, which is in this file or should be in the space; None for a root."""
+        """Return the event id of an entry's parent, which may be unknown here; None for a root."""
         if entry.parent is None:
             return None
         inside = self.by_key.get(entry.parent, self.by_last.get(_last(entry.parent)))
@@ -112,7 +112,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
         return EventId(entry.parent) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.parent)))
 
     def outside(self) -> set[EventId]:
-        """The event ids of all parents that are not in the file."""
+        """Return the event ids of all parents that are not in this file."""
         own = set(self.ids)
         return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
 
@@ -189,7 +189,6 @@ async def import_log(
 
 
 async def _tombstones(stored: EventLog) -> set[EventId]:
-    """The ids of the events that were purged from this log."""
     return {stone.id for stone in await stored.query(EventQuery(names=(PURGED,), limit=None))}
 
 
@@ -521,7 +520,7 @@ def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
 
 
 def _last(key: str) -> str:
-    """The id of a record without its CloudEvents source."""
+    """Return the id of a record without its CloudEvents source."""
     return key.rpartition("\n")[2]
 
 
@@ -619,10 +618,11 @@ _READERS: Mapping[Format, _Reader] = {
 def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
     """Compute root and depth of every entry, and return the complete events.
 
-    `known` has the references of parents that are in the space. Raises InvalidInput naming the lines whose parent is
-    unknown or a descendant of the event, and exported lines whose root or depth does not fit their parent. With
-    `allow_orphans`, a foreign event without its parent becomes a root, with the parent's id in its data; an exported
-    event stays unchanged.
+    `known` has the references of the parents that are in the space. Raises InvalidInput naming the lines whose parent
+    is unknown or is a descendant of the event itself, and exported lines whose root or depth does not fit their parent.
+
+    With `allow_orphans`, an unknown parent is accepted. A foreign event then becomes a root, with the parent's id in
+    its data; an event of mica's own export stays unchanged.
     """
     places = dict(known) | {
         identifier: entry.ref for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.ref
@@ -688,7 +688,6 @@ def _event(log: LogFile, number: int, places: Mapping[EventId, Ref], *, is_cut: 
 
 
 def _describe_misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
-    """A message if the root or depth of an exported event does not fit its parent; None if both are right."""
     if event.parent_id is None:
         fits = event.root_id == event.id and event.depth == 0
     else:

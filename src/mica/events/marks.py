@@ -73,11 +73,11 @@ def check_parent(
     space: str,
     spaces: Mapping[WriterId, str],
 ) -> None:
-    """Raise if a mark made at this time cannot have this parent.
+    """Raise an error if a mark made at `marked_at` cannot have this parent.
 
     `times` has the times of the marks made in this process, by writer and sequence number; `spaces` has the space of
     each writer in this process. Raises InvalidEvent if the parent is not an event, and InvalidInput if it is later than
-    the mark or known to belong to another space.
+    the mark or is known to belong to another space.
     """
     if not isinstance(parent, Event | Ref):
         raise InvalidEvent(f"parent {parent!r} of a mark is not an event; pass the result of emit, mark or event")

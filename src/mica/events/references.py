@@ -12,7 +12,7 @@ from mica.events.hot import Reads
 from mica.model.event import Event, EventId, Ref
 from mica.store.protocol import EventLog
 
-REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
+REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 
 Reference: TypeAlias = str | int | Event | Ref
@@ -64,5 +64,4 @@ async def find_event(
 
 
 def _as_text(reference: Reference) -> str:
-    """A reference as text: an id, or the digits of a position."""
     return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")

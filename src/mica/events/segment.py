@@ -177,7 +177,7 @@ class Segment:
             return self.ready
 
     def _prepare_again(self, before: int) -> None:
-        """Make the pages after the last frame writable again after a sync, whose first frame began at `before`.
+        """Make the pages after the last frame writable again after a sync. `before` is the offset where the sync began.
 
         A sync write-protects its pages and those ahead, so that the next write to each page causes a page fault. In
         `emit` that would happen page by page; here it is one call, and no caller waits for it.
@@ -211,12 +211,12 @@ class Segment:
         return first
 
     def batch(self, limit: int, count: int) -> Batch:
-        """A batch of the events in the next `limit` unfolded frames. Raises one of UNREADABLE for a damaged frame."""
+        """Return the events of the next `limit` unstored frames. Raises one of UNREADABLE for a damaged frame."""
         last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
 
     def salvage(self, limit: int, count: int) -> Batch:
-        """Like `batch`, but an unreadable frame is replaced by a `REFUSED` event with the reason and its bytes."""
+        """Like `batch`, but an event named REFUSED, with the reason and the bytes, replaces each unreadable frame."""
         last = min(count, self.folded + limit)
         events: list[Event] = []
         for index in range(self.folded, last):
@@ -314,9 +314,9 @@ class Segment:
         return _ARRAY + (last - first).to_bytes(4) + self.area[start:end]
 
     def event(self, index: int, frame: SegmentFrame) -> Event:
-        """Convert a frame to its event; if JSON cannot hold its data, to a `REFUSED` event with the reason.
+        """Convert a frame to its event. Raises one of UNREADABLE for a damaged frame.
 
-        Raises one of UNREADABLE for a damaged frame.
+        If JSON cannot hold the data of the event, the result is an event named REFUSED with the reason.
         """
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
@@ -425,9 +425,9 @@ class Segment:
         return problem
 
     def cut(self) -> str:
-        """Drop the unreadable frames at the end of the segment. Returns a description of all damage.
+        """Drop the unreadable frames at the end of the segment, and return a description of all damage.
 
-        At least one frame must be unreadable.
+        Call it only if at least one frame is unreadable.
         """
         damaged: dict[int, Exception] = {}
         for index in range(self.folded, self.count):
@@ -460,7 +460,7 @@ class Segment:
 
 
 class Batch(NamedTuple):
-    """A batch of events for the store; `reached` is the number of folded frames once it is stored."""
+    """A batch of events for the store. After it is stored, `reached` frames of the segment are stored."""
 
     segment: Segment
     events: list[Event]
@@ -540,7 +540,6 @@ def load_segment(path: Path) -> Segment | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder to disk, so that the names of its files survive power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

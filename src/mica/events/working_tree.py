@@ -13,8 +13,8 @@ from mica.store.space import Space, space_of
 class WorkingTrees:
     """Finds the working trees of spaces and sessions on this machine.
 
-    `is_ours` returns True if files of a directory may be read; without it, every directory may be read. A server needs
-    it, because its clients must not read the server's own files.
+    `is_ours` returns True if the files of a directory may be read. If it is None, every directory may be read. A server
+    needs it, because its clients must not read the server's own files.
     """
 
     def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:

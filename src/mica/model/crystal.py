@@ -232,7 +232,7 @@ def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
 
 
 def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
-    """Raise LawBroken, naming the law, if a crystal breaks one. `facts` has the properties of its existing sources."""
+    """Raise LawBroken, with the law's name, if a crystal breaks one. `facts` describes its existing sources by id."""
     _check_provenance(crystal, facts)
     for identifier, fact in facts.items():
         if fact.level != crystal.number - 1:
@@ -293,7 +293,7 @@ def no_source(identifier: str) -> LawBroken:
 
 
 def overlap(crystal: CrystalDraft) -> LawBroken:
-    """Make the error for a source that already belongs to another live crystal (crystals of causal trees excepted)."""
+    """Make the error for a source that already belongs to another live crystal, apart from crystals of causal trees."""
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 
@@ -306,7 +306,7 @@ class _Retraction(msgspec.Struct):
 
 
 def retraction_target(event: Event) -> EventId:
-    """The id of the mark or crystal that a retraction event ends. Raises InvalidEvent if it has no valid id."""
+    """Return the id of the mark or crystal that an event retracts. Raises InvalidEvent if it has no valid id."""
     try:
         retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:

@@ -200,7 +200,6 @@ class Context(
 
 
 def _as_text(value: object) -> str:
-    """Convert an instance of a `str` subclass to plain `str`. Raises TypeError for anything else."""
     if isinstance(value, str):
         return str.__str__(value)
     raise TypeError(f"a {type(value).__name__} is not a string")
@@ -266,7 +265,7 @@ def _check_label(name: str, value: object) -> None:
 
 
 class Descent(msgspec.Struct, frozen=True, gc=False):
-    """The depth and root of an event in its tree. Siblings share one value."""
+    """The depth and root of an event in its tree. Sibling events share one `Descent` object."""
 
     depth: int = 0
     root_writer: WriterId | None = None  # None: the event itself is the root
@@ -367,7 +366,7 @@ def make_event(
     origin: Origin = "agent",
     error: bool = False,
 ) -> Event:
-    """Check the fields and build an event. Its data is a copy. Raises InvalidEvent."""
+    """Check the fields and build an event with a copy of the data. Raises InvalidEvent if a field is not valid."""
     split_id(identifier)
     check_name(name)
     check_time(name, at)
@@ -438,7 +437,6 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
 
 
 def _describe_bad_unicode(error: UnicodeEncodeError) -> str:
-    """Describe the character that cannot be encoded, with advice, for an error message."""
     code = ord(error.object[error.start])
     byte = f"the byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"half of a character, U+{code:04X},"
     return f"a text with {byte} at character {error.start + 1:,}, which is not UTF-8; decode it correctly first"
@@ -452,7 +450,7 @@ def check_keys(name: str, data: Mapping[str, object]) -> None:
 
 
 def check_encoded(name: str, data: Mapping[str, object], encoded: bytes) -> None:
-    """Raise InvalidEvent if encoded data lost a NaN or infinity, or is too large or too deeply nested."""
+    """Raise InvalidEvent if `data` has a NaN or infinity, or if it is too large or too deeply nested as JSON."""
     if b"null" in encoded and (path := not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
             f"data of event {name!r} has a number that JSON cannot hold at {path}; pass it as a string or leave it out"
@@ -599,7 +597,7 @@ def make_tombstone(event: Event, tombstone: Tombstone) -> Event:
 
 
 def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
-    """Add the ids that the event superseded or retracted to the tombstone's data; its other content is dropped."""
+    """Return `tombstone` with the ids of the events that `event` superseded or retracted."""
     ended = EndedData()
     if event.name in (CRYSTAL, RETRACTED, PURGED):
         with suppress(msgspec.DecodeError):  # an invalid event supersedes nothing
@@ -613,7 +611,7 @@ def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
 
 
 def tombstone_of(event: Event) -> Tombstone:
-    """Decode the data of a tombstone. Raises InvalidEvent if the event is not a tombstone, or has content."""
+    """Decode the data of a tombstone. Raises InvalidEvent for other events, and if it has a context or content."""
     try:
         tombstone = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:

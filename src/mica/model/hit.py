@@ -14,8 +14,8 @@ from mica.model.mark import Mark
 class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A mark that matches a search, with its score.
 
-    `parts` explains the score: it is the sum of `own`, `learned`, `neighbours`, `session` and `meaning`, multiplied by
-    all other parts.
+    `parts` explains the score: the score is the sum of the parts `own`, `learned`, `neighbours`, `session` and
+    `meaning`, multiplied by all other parts.
     """
 
     mark: Mark
@@ -42,7 +42,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal that matches a search, with its score: the sum of the parts `own` and `whole` times all other parts."""
+    """A crystal that matches a search. Its score is the sum of the parts `own` and `whole` times all other parts."""
 
     crystal: Crystal
     score: float

@@ -108,8 +108,6 @@ def searchable_text(event: Event) -> str | None:
 
 
 class _SearchableData(msgspec.Struct):
-    """The fields of an event's data that the full-text index covers."""
-
     text: object = None
     why: object = None
     principles: object = None
@@ -122,7 +120,7 @@ _searchable_decoder = msgspec.json.Decoder(_SearchableData)
 
 
 def _additional_texts(name: str, data: _SearchableData) -> list[str]:
-    """The further searchable texts: a mark's reason and principles, or all of a crystal except its insight."""
+    """Return the searchable texts besides `text`: a mark's reason and principles, or the parts of a crystal."""
     if name == MARK:
         if data.why is None and data.principles is None:
             return []

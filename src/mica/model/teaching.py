@@ -127,7 +127,7 @@ def resolve_teachings(
     retracted: frozenset[EventId] = frozenset(),
     successors: Mapping[EventId, EventId] | None = None,
 ) -> list[Teaching]:
-    """Fill in `ended` and `superseded_by` of each teaching.
+    """Return the teachings with the fields `ended` and `superseded_by` filled in.
 
     `retracted` are the ids of retracted marks and crystals; `successors` maps superseded crystals to their successors.
     """
@@ -176,9 +176,10 @@ def score_max(level: Level) -> float:
 
 
 def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
-    """The crystals that are good enough to be promoted, best first, except those with a (level, period) in `besides`.
+    """Return the crystals that are good enough to be promoted, best first, without those in `besides`.
 
-    All marks beneath a crystal count towards MARKS_MIN, not only direct sources, of which a week has at most seven.
+    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks; not only direct sources count, of which a week
+    has at most seven, but all marks beneath it.
     """
     known = set(besides)
     scored = [

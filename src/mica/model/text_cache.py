@@ -31,7 +31,7 @@ def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def clear_on_forget(clear: Callable[[], None]) -> None:
-    """Register the function that empties a cache of another kind; `forget_texts` calls it."""
+    """Register `clear`, which empties a cache made without `remember_texts`, to be called by `forget_texts`."""
     _clear.append(clear)
 
 

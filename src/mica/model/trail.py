@@ -58,7 +58,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured tokens of tasks with and without a trail, from a replay or a comparison of tasks (TA-05, TA-06)."""
+    """The measured tokens of tasks with and without a trail, from a replay or a comparison of tasks."""
 
     method: str
     sample: int  # number of tasks compared
@@ -120,7 +120,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def success(self) -> float | None:
-        """The share of successes among the runs with a known outcome; None without such runs (TA-09)."""
+        """The share of successes among the runs with a known outcome; None without such runs."""
         known = self.successes + self.failures
         return self.successes / known if known else None
 
@@ -140,7 +140,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnedUpTo(msgspec.Struct, frozen=True, kw_only=True):
-    """The log position and the number of purges up to which trails were learned."""
+    """The log position up to which trails were learned, and the number of purges at that time."""
 
     position: int = 0
     generation: int = 0
@@ -168,7 +168,7 @@ def key_of(paths: Iterable[str]) -> str:
 
 
 def exact_key(steps: Iterable[Step]) -> str:
-    """Hash the paths, line ranges and content hashes of steps; any change of them changes the result."""
+    """Hash the paths, line ranges and content hashes of steps. A change of one of them changes the result."""
     return _hash(
         f"{each.pattern or each.path}\t{each.start_line}\t{each.end_line}\t{each.content_hash}" for each in steps
     )
@@ -209,11 +209,12 @@ def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
 
 
 def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
-    """A cautious success rate: smoothed towards the suspension limit while few outcomes are known, 0 without outcomes.
+    """Return a cautious success rate; 0 without known outcomes.
 
-    A trail starts with `gates.runs` virtual tasks whose success rate is the suspension limit, and never exceeds the
-    observed rate. By default, 3 of 3 gives 0.90, which is just hot, 9 of 9 gives 0.95, and one failure among four is
-    below 0.80. A true 95 % bound would need 35 successes in a row before any trail is hot.
+    While few outcomes are known, the rate is pulled towards the suspension limit `gates.suspend`: it is computed as if
+    `gates.runs` more tasks had succeeded at that rate. It never exceeds the observed rate. By default, 3 successes of 3
+    give 0.90, which is just enough for the state hot; 9 of 9 give 0.95, and 3 of 4 less than 0.80. A true 95 % bound
+    would need 35 successes in a row before any trail is hot.
     """
     known = successes + failures
     if not known:
@@ -223,7 +224,7 @@ def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
 
 
 def trust(trail: Trail, gates: TrailSettings, *, agent: str | None = None) -> float:
-    """The success bound of a trail; for an agent with known outcomes, only its own runs count (K-09)."""
+    """Return `success_bound` of a trail. If outcomes of `agent` are known, only this agent's runs count."""
     own = trail.agents.get(agent) if agent is not None else None
     figures = own if own is not None and own.successes + own.failures else trail
     return success_bound(figures.successes, figures.failures, gates)

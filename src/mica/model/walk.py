@@ -1,7 +1,7 @@
 """Walks: the files that an agent opened, searched or changed for one prompt, in order of access.
 
 A walk is computed from the log and never stored. Trails, the training of `navigate` and replays all use walks, so they
-all work with the same steps (K-03).
+all work with the same steps.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     printed: dict[str, int] = {}  # tokens that each shell command showed, by call
     answers: tuple[ModelReply, ...] = ()
     offer: Offer | None = None
-    outcome: Outcome = "unknown"  # until it is reported (TA-09)
+    outcome: Outcome = "unknown"  # until it is reported
     committed: bool = False  # True if a commit followed
     subjects: tuple[str, ...] = ()  # of its commits
     task: str | None = None  # of the context, such as adw_build
@@ -140,7 +140,7 @@ def step_of(event: Event) -> Step | None:
 
 
 def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
-    """Convert a step to the event name, data and failure flag that record it. Raises InvalidInput for anything else."""
+    """Convert a step to the event name, data and failure flag that record it. Raises InvalidInput if it is invalid."""
     if isinstance(step, Step):
         step = {name: getattr(step, name) for name in _STEP_FIELDS}
     if not isinstance(step, Mapping):
@@ -213,7 +213,7 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
-    """The absolute working directory of the latest session, whether or not it still exists; None if it has none."""
+    """Return the absolute directory of the latest session, which may no longer exist; None if it is unknown."""
     latest = None
     for event in events:
         if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):

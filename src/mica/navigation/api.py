@@ -131,9 +131,9 @@ class Trails:
         with_archived: bool = False,
         limit: int | None = 20,
     ) -> ListOfTrails:
-        """The trails with this state or shape, highest score first.
+        """Return up to `limit` trails of this state and this shape (kind of task), highest score first.
 
-        Archived trails are included only with `with_archived`, or if their state is requested.
+        Archived trails are included only with `with_archived`, or if `state` is "archived".
         """
         await self._library.refresh()
         trails = [
@@ -167,9 +167,10 @@ class Trails:
     async def choose(
         self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
     ) -> Choices:
-        """The hot and crystallized trails that match a task, the most certain match first; empty if none matches.
+        """Return up to `limit` trails that match a task, the most certain match first; empty if none matches.
 
-        `paths` are the files that the task names or has touched, in order.
+        Only trails in the state hot or crystallized are considered. `paths` are the files that the task names or has
+        touched, in order.
         """
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
@@ -177,10 +178,10 @@ class Trails:
         return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
 
     async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
-        """The trails that lead to a path or match a task, best first, including those that are only observed.
+        """Return up to `limit` trails that lead to a path or match a task, best first.
 
-        The result is recorded as offered. If it is empty, search as usual: new trails are learned from the files that
-        are opened.
+        Unlike `choose`, it includes trails in every state, but no suspended ones. The result is recorded as offered. If
+        it is empty, search as usual: new trails are learned from the files that are opened.
         """
         await self._library.refresh()
         trails = [trail for trail in await self._library.trails() if trail.suspended is None]
@@ -204,11 +205,11 @@ class Trails:
         by: By = "user",
         root: Path | None = None,
     ) -> Trail:
-        """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths (K-03).
+        """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths.
 
         With a working tree at `root`, the files must exist there with these lines, so that the lines can be found again
-        after later changes. Raises InvalidInput if they do not exist, if the name is taken or invalid, if the same
-        files are already a crystallized trail, or if there are no steps or too many.
+        after later changes. Raises InvalidInput if they do not exist, if the name is taken, reserved or invalid, if the
+        same files are already a crystallized trail, or if there are no files or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
@@ -240,7 +241,7 @@ class Trails:
         return await self._library.get(slug)
 
     async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
-        """Give a trail a permanent name, or make its next version. The conditions of the rule are not checked.
+        """Give a trail a permanent name, or make its next version. It need not pass the gate for automatic names.
 
         Raises UnknownTrail, and InvalidInput if the name is invalid or taken.
         """
@@ -254,17 +255,20 @@ class Trails:
         return await self._library.get(trail.key)
 
     async def rename(self, reference: str, slug: str) -> Trail:
-        """Rename a crystallized trail. Raises UnknownTrail, and InvalidInput if the name is invalid or taken."""
+        """Rename a crystallized trail.
+
+        Raises UnknownTrail, and InvalidInput if the trail is not crystallized or the name is invalid or taken.
+        """
         trail = await self._crystallized(reference)
         await self._library.check_free(check_slug(slug))
         return await self._change(trail, RENAMED, {"slug": check_slug(slug)})
 
     async def suspend(self, reference: str, *, reason: str) -> Trail:
-        """Stop offering a crystallized trail until it is resumed."""
+        """Stop offering a trail until `resume`. Raises UnknownTrail, and InvalidInput if it is not crystallized."""
         return await self._change(await self._crystallized(reference), SUSPENDED, {"reason": redact(reason)})
 
     async def resume(self, reference: str) -> Trail:
-        """Offer a suspended trail again."""
+        """Offer a suspended trail again. Raises UnknownTrail, and InvalidInput if it is not crystallized."""
         return await self._change(await self._crystallized(reference), RESUMED, {})
 
     async def chosen_names(self) -> dict[str, str]:
@@ -274,7 +278,7 @@ class Trails:
         return {named.key: named.slug for named in named_trails(records) if named.is_chosen}
 
     async def restore_names(self, names: Mapping[str, str], *, without: str | None) -> None:
-        """Restore chosen names that trails lost in a purge, unless the name contains the purged text `without`."""
+        """Restore the chosen names (by trail key) that were lost in a purge, but no name that contains `without`."""
         await self.learn()
         trails = {trail.key: trail for trail in await self._library.trails()}
         used = {trail.slug for trail in trails.values() if trail.version}
@@ -290,7 +294,7 @@ class Trails:
     # -- Using
 
     def offer(self, choices: Iterable[Choice]) -> None:
-        """Record that these trails were shown (A-07)."""
+        """Record that these trails were shown to an agent."""
         for choice in choices:
             data = {"key": choice.trail.key, "match": choice.match, "score": choice.score}
             self._log.emit(OFFERED, data, origin="tool")
@@ -298,7 +302,7 @@ class Trails:
     async def load(
         self, reference: str, *, root: Path, budget_tokens: int = LOADED_TOKENS, outcome: Outcome = "unknown"
     ) -> LoadedTrail:
-        """Load the current text of a trail's line ranges, in order, within a token budget (A-16, TA-11, TA-13).
+        """Load the current text of a trail's line ranges, in order, within a token budget.
 
         The ranges are found again in the working tree at `root`. The result lists the ranges that have moved, and those
         that are omitted because they no longer exist or do not fit. The use of the trail is recorded.
@@ -312,7 +316,7 @@ class Trails:
     async def track(
         self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
     ) -> EventId:
-        """Record in the current context that a trail was used, with the task's outcome if known (A-07)."""
+        """Record in the current context that a trail was used, with the task's outcome if known."""
         _check_outcome(outcome)
         trail = reference.trail if isinstance(reference, Choice) else reference
         trail = await self.show(trail) if isinstance(trail, str) else trail
@@ -353,7 +357,7 @@ class Trails:
         return walk
 
     def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
-        """Record the outcome of a task. The latest record counts; without any record the outcome is unknown."""
+        """Record the outcome of the task that `walk` belongs to. If several are recorded, the latest one counts."""
         _check_outcome(outcome)
         data: dict[str, object] = {"outcome": outcome}
         if reason:
@@ -373,8 +377,8 @@ class Trails:
     ) -> str | None:
         """Record a walk, as `record` does, and return the key of its trail; None for fewer than two project files.
 
-        When trails are next learned, the walk counts as a run of a known trail or becomes a new one (A-11). The shape
-        of a workflow's trail is `adw_<workflow>` (A-20).
+        When trails are next learned, the walk counts as a use of a known trail or becomes a new trail. With `workflow`,
+        the shape (kind of task) of that trail is `adw_<workflow>`.
         """
         listed = tuple(map(_check_step, steps))
         kind = None if workflow is None else workflow_task(workflow)
@@ -406,8 +410,8 @@ class Trails:
     async def publish(self, destination: Destination, *, dry_run: bool = False) -> PublishedFiles:
         """Write crystallized trails as command and skill files for coding agents; `dry_run` only lists the changes.
 
-        The destination is recorded, so that a later purge also updates these files. Raises InvalidInput if it cannot be
-        written.
+        The destination is recorded, so that a later purge also updates these files. Raises InvalidInput if the
+        destination cannot be written.
         """
         trails = await self.list(with_archived=True, limit=None)
         return await self._library.publish(trails, destination, dry_run=dry_run)
@@ -424,8 +428,8 @@ class Trails:
     async def update_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> PublishedFiles:
         """Update all files published on this machine, and return the files that were written or removed.
 
-        The working tree at `root` becomes a destination once there is a trail, for the installed `clients`, unless the
-        setting `publish` is off. A folder that cannot be written is skipped.
+        The working tree at `root` is added as a destination for the coding agents in `clients`, if there is a trail to
+        offer and the setting `publish` is on. A folder that cannot be written is skipped.
         """
         trails = await self.list(with_archived=True, limit=None)
         places = [each.destination for each in await self.publications() if each.host == platform.node()]
@@ -447,7 +451,7 @@ class Trails:
     # -- Learning
 
     async def learn(self) -> int:
-        """Learn trails from the whole log; returns the number of trails. Repeating it changes nothing."""
+        """Learn trails from the whole log, and return the number of trails. Calling it again changes nothing."""
         return await self._library.learn()
 
     async def is_learning(self) -> bool:
@@ -455,7 +459,7 @@ class Trails:
         return await self._library.is_learning()
 
     async def switch(self, *, on: bool) -> None:
-        """Start or stop learning. Existing trails are kept (A-47)."""
+        """Start or stop learning. Existing trails are kept."""
         self._log.emit(LEARNING, {"on": on}, origin="user")
         await self._log.stored()
 
@@ -503,10 +507,12 @@ class Trails:
     async def evolve(self, *, root: Path | None = None) -> Evolution:
         """Do the daily work: learn, merge, crystallize the best trails, follow changed files, measure, publish.
 
-        In the working tree, by default that of the latest session, a crystallized trail whose lines moved or whose
-        files were renamed or deleted gets a new version; a trail without any remaining lines is suspended. After
-        `mica install`, trails become commands there, and published commands are updated. While learning is switched
-        off, no trail is changed. Repeating it changes nothing.
+        `root` is a working tree, by default that of the latest session. A crystallized trail gets a new version if its
+        lines moved there, or if its files were renamed or deleted. If none of its lines exist any more, it is
+        suspended. While learning is switched off, no trail is changed.
+
+        After `mica install`, the commands of trails are written into `root`, and commands published elsewhere are
+        updated. Calling it again changes nothing.
         """
         root = await self._latest_root() if root is None else root
         changes = await self._library.evolve(root) if await self.is_learning() else NO_CHANGES
@@ -541,9 +547,9 @@ class Trails:
     ) -> Replay:
         """Measure what offering paths would have saved or cost in this space's past tasks.
 
-        Each task is predicted only from what happened before it. With `latest`, only that many of the last tasks are
-        judged. Files are taken from the git history at `root`, by default the directory of the latest session. Without
-        a history, only files that were opened before can be offered; `missing` of the result reports that.
+        Each task is predicted only from what happened before it. `latest` limits the measurement to that many of the
+        last tasks. Files are taken from the git history at `root`, by default the directory of the latest session.
+        Without a git history, only files that were opened before can be offered; `missing` of the result reports that.
         """
         events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALK_EVENTS_MAX))
         where = self._trees.latest_directory(events) if root is None else root
@@ -554,8 +560,9 @@ class Trails:
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
         """Report on the agents' work in the day or week before `until` (by default now), and in the period before it.
 
-        The report also compares tasks with an offer of files and tasks whose offer was held out. That comparison covers
-        the last eight weeks, since a day has too few tasks. Raises InvalidInput for an unknown period.
+        The report also compares tasks with an offer of files and tasks whose offer was withheld at random. That
+        comparison covers the last eight weeks, since a day has too few tasks. Raises InvalidInput for an unknown
+        period.
         """
         if period not in LENGTHS:
             raise InvalidInput(f"there is no period {period!r}; use one of {', '.join(LENGTHS)}")

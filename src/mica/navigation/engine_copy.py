@@ -23,7 +23,7 @@ OLD_MAX = 3  # number of copies of other versions that are not deleted, because 
 
 
 def write_engine(home: Path) -> Path:
-    """Write the copy into the data folder unless it is there, and return the folder that hooks import it from."""
+    """Write the copy into the data folder `home` if it is missing, and return the folder that hooks import it from."""
     names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
     sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}
     sources[OLD_ENTRY] = f"from {answer.__module__} import {answer.__name__}\n".encode()
@@ -46,7 +46,6 @@ _PACKAGE = Path(mica.events.__file__).parent.parent
 
 
 def _write(folder: Path, sources: dict[str, bytes]) -> None:
-    """Write and compile the copy in a temporary folder, then move it into place."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = folder.with_name(f".{folder.name}.{id(sources):x}")
     shutil.rmtree(new, ignore_errors=True)

@@ -43,7 +43,7 @@ class FileRanking:
         spools: Spools | None,
         reads_ahead: bool,
     ) -> None:
-        """`directory` finds the working tree that the space is about; `home` is the data folder, None without one.
+        """`directory` finds the working tree that the space is about. `home` is the data folder; None if there is none.
 
         With `reads_ahead`, a request may start to read the log in the background for the next request. A short-lived
         command should not do so, since it would have to wait for the read before it exits.
@@ -90,9 +90,10 @@ class FileRanking:
         return self._navigators[root]
 
     async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
-        """The predicted files among those opened before, best first, for the working tree of the latest session.
+        """Return the files that the task probably needs and that were opened in the past, best first.
 
-        None if there is no such tree, or if the ranking is not ready within `within_s` seconds.
+        The working tree is that of the latest session. None if there is no such tree, or if the ranking is not ready
+        within `within_s` seconds.
         """
         return await self._rank_by(self._ranking, self._event_log, task, within_s)
 
@@ -108,7 +109,7 @@ class FileRanking:
     async def at(self, log: EventLog, trails: TrailTable, at: datetime) -> AsyncIterator[RankFiles]:
         """Yield a function like `rank` that uses only this log and these trails, as of the time `at`.
 
-        Nothing learned since then is used. The files are those of the current working tree.
+        Learned weights are not used, since they may be newer. The files are those of the current working tree.
         """
 
         @cache

@@ -43,7 +43,7 @@ TEXT_CHARACTERS_MAX = 20_000  # of a search result that are searched for file na
 
 
 class LogKnowledge(NamedTuple):
-    """The task history and walks read from the log, with the log's position and number of purges at that time."""
+    """The task history and walks read from the log, with the log's last position and number of purges at that time."""
 
     position: int
     generation: int
@@ -70,7 +70,7 @@ class Navigator:
         self._working: set[asyncio.Future[Any]] = set()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
-        """Predict up to `limit` files for a task, with the lines to read first. Raises InvalidInput for a bad limit."""
+        """Predict up to `limit` files for a task, with lines to read. Raises InvalidInput for an invalid limit."""
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         return await self._exclusively(partial(self._places, task, limit=limit, session=session, now=now))
@@ -121,17 +121,15 @@ class Navigator:
         self._past = None
 
     async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
-        """True if a history less than `fresh_s` seconds old is cached and nothing was purged since.
-
-        Newer events may be missing from it.
-        """
+        """True if a history younger than `fresh_s` seconds is cached and nothing was purged since it was read."""
         knowledge = await self._current_knowledge()
         return knowledge is not None and knowledge.is_fresh(now, timedelta(seconds=fresh_s))
 
     async def rank(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
-        """The predicted files among those opened before, best first; None if no history is cached.
+        """Return the files that the task probably needs and that were opened in the past, best first.
 
-        `walked` are the files of the session so far, prompt by prompt. The log is not read.
+        `walked` are the files of the session so far, prompt by prompt. The log is not read: if no history is cached,
+        the result is None.
         """
         return await self._exclusively(partial(self._rank, task, walked))
 
@@ -175,11 +173,11 @@ class Navigator:
         return knowledge if knowledge is not None and knowledge.generation == generation else None
 
     async def _generation(self) -> int:
-        """The current number of purges. It is read from the store; `purges.generation` dates from the last write."""
+        """Return the current number of purges from the store; the number in `purges.generation` may be older."""
         return (await self._trails.learned_up_to()).generation
 
     async def _history(self, now: datetime) -> LogKnowledge:
-        """The history up to `now`, read again if the log has changed, or after IDLE, when tasks may have ended."""
+        """Return the history up to `now`; a cached one if the log has not changed and it is younger than IDLE."""
         position, generation = await self._log.last_position(), await self._generation()
         knowledge = self._past
         if (
@@ -201,7 +199,8 @@ class Navigator:
     async def save(self, file: Path, *, now: datetime) -> Path | None:
         """Save the history into `file` and the tree into its index file, for hooks and other processes.
 
-        Cheap if neither the log nor the learned weights have changed. Returns the index file; None without data folder.
+        This is cheap if neither the log nor the learned weights have changed. Returns the path of the index file; None
+        if there is no data folder.
         """
         return await self._exclusively(partial(self._save, file, now))
 
@@ -247,8 +246,8 @@ def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, l
 def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, now: datetime) -> TaskHistory:
     """Build a task history from finished walks and commits, in the order in which they ended.
 
-    A task has ended when its session has had another prompt since, or after half an hour. Commits that were not
-    imported from git are taken from the events of the sessions.
+    A task has ended if its session has had another prompt since, or no event for half an hour. A commit that was not
+    imported from git is taken from the events of its session.
     """
     past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
@@ -286,7 +285,6 @@ def files_of_session(walks: Sequence[Walk], session: str | None) -> tuple[tuple[
 
 
 def _entries(past: TaskHistory, walks: Sequence[Walk], learned: LearnedModel) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the lookup-file entries that a hook reads (`mica.navigation.engine.prompt`)."""
     weights = learned.weights
     yield "offers", "worth", pack(learned.worth.by_kind)
     yield "offers", "weights", pack((weights.start, weights.slopes, weights.corrections))
@@ -305,13 +303,12 @@ def _entries(past: TaskHistory, walks: Sequence[Walk], learned: LearnedModel) ->
 
 
 def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
-    """The last step that read or changed each file."""
     steps = sorted((step for walk in walks for step in walk.steps if not step.failed), key=lambda step: step.at)
     return {step.path: step for step in steps if step.operation in TOUCHING}
 
 
 def _is_current(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
-    """True if a saved history has this state and generation and is less than IDLE old."""
+    """True if `file` has a history of this state and number of purges that is younger than IDLE."""
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -336,7 +333,7 @@ def past_file(home: Path, *, space: str) -> Path:
 
 
 def saved_at(file: Path, *, generation: int) -> float | None:
-    """The Unix time at which a history was saved; None if it cannot be read, or something was purged since."""
+    """Return the Unix time at which a history was saved; None if unreadable, or if something was purged since."""
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -368,8 +365,8 @@ def save_learned(file: Path, learned: LearnedModel) -> None:
 def boost_named_files(hits: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
     """Reorder search results so that results that name a likely file move up.
 
-    `likely` maps files to probabilities. The score of a corrected result is not raised, so that it stays behind its
-    correction.
+    `likely` maps files to probabilities. A result that another result corrects keeps its score, so that it stays behind
+    that result.
     """
     names = TreeNames(likely)
     boosted = [_boost(hit, names, likely) for hit in hits]

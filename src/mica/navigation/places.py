@@ -42,7 +42,7 @@ class Places(list[Place]):
 
 
 class RankedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted file that was opened before: lines to read first, a reason, and the event of its last access."""
+    """A predicted file that was opened before: the lines to read first, a reason, and the event of its last access."""
 
     path: str
     lines: tuple[tuple[int, int], ...]

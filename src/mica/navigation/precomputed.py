@@ -1,8 +1,9 @@
 """Predict files for callers that cannot wait, from saved files or from the caches of this process.
 
-A brief has a tenth of a second, and reading a log and a working tree takes longer. With hooks, every ingest saves the
-history and the tree. Otherwise the first request starts reading in the background, for the next one. A short-lived
-command does not read in the background; `mica navigate`, `mica upkeep tick` and servers save the files for it.
+A brief must be ready in a tenth of a second, and reading a log and a working tree takes longer. If hooks are installed,
+`mica ingest` saves the history and the tree. Otherwise the first request starts reading in the background, for the next
+request. A short-lived command does not read in the background; `mica navigate`, `mica upkeep tick` and servers save the
+files for it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CLOSE_S = 10.0  # to finish and save a read in progress
 
 
 class SavedFiles(NamedTuple):
-    """The paths of the saved index and history for a working tree, and whether they are recent."""
+    """The paths of the saved tree and history of a working tree, and whether they are recent."""
 
     tree: str
     past: str
@@ -68,9 +69,10 @@ class PrecomputedRanking:
     async def rank(
         self, task: str, *, root: Path, session: str | None, within_s: float | None
     ) -> list[RankedFile] | None:
-        """The predicted files among those opened before, best first; None if they are not ready within `within_s`.
+        """Return the files that the task probably needs and that were opened in the past, best first.
 
-        If `within_s` is None, the call waits as long as necessary.
+        None if they are not ready within `within_s` seconds. If `within_s` is None, the call waits as long as
+        necessary.
         """
         walked = await self._session_files(session)
         saved = await self._find_saved(root)
@@ -98,9 +100,9 @@ class PrecomputedRanking:
             return None
 
     async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
-        """The predicted files with their probabilities, from data that is cached or saved; empty if there is none.
+        """Return the predicted files with their probabilities, from cached or saved data; empty if there is none.
 
-        Returns an empty dictionary quickly if none of the texts names a file of the saved tree.
+        If none of `texts` names a file of the saved tree, the result is empty too, without a prediction.
         """
         saved = await self._find_saved(root)
         if saved is not None:
@@ -189,7 +191,7 @@ class PrecomputedRanking:
             self._past.unlink(missing_ok=True)
 
     async def close(self) -> None:
-        """Wait up to CLOSE_S for background reads that will be saved, then cancel the rest."""
+        """Wait up to CLOSE_S seconds for background reads whose results will be saved, then cancel the rest."""
         reading = [task for task in self._reading.values() if not task.done()]
         if reading:
             _, late = await asyncio.wait(reading, timeout=0 if self._past is None else CLOSE_S)
@@ -209,9 +211,9 @@ def _written_ns(file: str) -> int:
 def rank_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> list[RankedFile] | None:
-    """Rank files from a saved tree and history: the predicted files among those opened before, best first.
+    """Return the files that the task probably needs and that were opened in the past, best first.
 
-    None if the saved files cannot be read.
+    They are computed from a saved tree and history; None if these files cannot be read.
     """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     if prediction is None:
@@ -232,7 +234,7 @@ def rank_from_files(
 
 
 def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
-    """True if one of these texts names a file of the saved tree; False if the tree cannot be read."""
+    """True if a text names a file of the saved tree; False if the tree cannot be read."""
     try:
         with Path(tree).open("rb") as files:
             names = TreeNames(saved=LookupFile(files.fileno()))

@@ -44,7 +44,7 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """Register the end of a walk; returns its commit, if any, with all files its session changed since the last."""
+        """Register the end of a walk; returns its commit, if any, with all files changed since the session's last."""
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed
         if not walk.subjects or not changed:
@@ -55,7 +55,7 @@ class SessionFiles:
 
 
 def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
-    """The files that a walk had read or changed before a time, each once, in order."""
+    """Return the files that a walk had read or changed before the time `at`, each once, in order."""
     steps = (
         step for step in walk.steps if step.operation in ("read", "edit", "create") and not step.failed and step.at < at
     )
@@ -63,7 +63,7 @@ def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
 
 
 def add_lines(place: Place, text: str | None, task: str, prediction: Prediction) -> Place:
-    """Add the lines to read first to a place; without the file's text the place is unchanged."""
+    """Add the lines to read first to a place. If the text of the file is None, the place is returned unchanged."""
     if text is None:
         return place
     spans, total = find_lines(text, place.path, task, prediction)

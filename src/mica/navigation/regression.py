@@ -1,8 +1,9 @@
 """An online logistic regression over the features of files. It starts with a prior and learns one task at a time.
 
-After each task, the weights are set to their most probable values given the prior, all earlier tasks and this one; the
-more certain a weight is, the less it moves. Earlier tasks are summarized in one vector and one matrix, so learning
-costs the same after ten tasks and after ten thousand. It is plain Python: a task takes a few milliseconds.
+The prior is a model learned from a public history. After each task, the weights are set to their most probable values
+given the prior and all tasks so far; the more certain a weight is, the less it moves. Earlier tasks are summarized in
+one vector and one matrix, so learning costs the same after ten tasks and after ten thousand. It is plain Python: a task
+takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def solve(lower: Matrix, right: Vector) -> Vector:
 
 
 class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration counts for ten intervals of probability: number of predictions, their sum, and number of hits."""
+    """Calibration counts for ten intervals of probability: predictions, sum of probabilities, and hits."""
 
     counts: tuple[float, ...] = (0.0,) * TENTHS
     sums: tuple[float, ...] = (0.0,) * TENTHS
@@ -194,7 +195,7 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tokens that lists of paths would have saved so far, by kind of prompt, whether offered or not."""
+    """The tokens that lists of paths have saved or would have saved so far, by kind of prompt."""
 
     expected: dict[str, float] = {}  # sum of the probabilities of the best file of each list
     saved_tokens: dict[str, int] = {}

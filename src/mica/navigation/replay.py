@@ -58,7 +58,7 @@ class TaskPredictor(Protocol):
 
 
 class WalkCall(msgspec.Struct, kw_only=True):
-    """One tool call of a walk: the files it read, its tokens, and whether it searched or edited."""
+    """One tool call of a walk: the files it read, the tokens of its output, and whether it searched or edited."""
 
     at: datetime
     tokens: int = 0
@@ -180,10 +180,11 @@ def replay(
     judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task from earlier events only, and measure the effect of an offer. A task is learned when it ends.
+    """Predict every task from earlier events only, and measure the effect of an offer.
 
-    With `judged`, only the tasks with these ids are predicted; the others are only learned. `shape` returns the kind of
-    task for a prompt. `on_progress` is called with the number of finished walks.
+    A task is learned from when it ends. With `judged`, only the tasks with these ids are predicted; the others are only
+    learned from. `shape` returns the kind of task for a prompt. `on_progress` is called with the number of walks
+    processed so far.
     """
     rows: list[ReplayTask] = []
     guesses: list[tuple[float, bool]] = []
@@ -214,7 +215,7 @@ def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | 
 
 
 def combine(replays: Sequence[Replay]) -> Replay:
-    """Combine the replays of several projects, which were learned separately, into one."""
+    """Combine the replays of several projects into one. Each project was learned from separately."""
     if len(replays) == 1:
         return replays[0]
     rows = sorted((row for each in replays for row in each.rows), key=lambda row: (row.at, row.task))
@@ -308,7 +309,7 @@ def measure_effort(walk: Walk) -> Effort:
 
 
 def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
-    """Count what an offer would save before the first edit by the careful rule: tokens, and number of searches."""
+    """Return the tokens and the number of searches before the first edit that an offer saves (careful rule)."""
     names = frozenset(offered)
     seen: set[str] = set()
     tokens = count = 0

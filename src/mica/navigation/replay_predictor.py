@@ -56,7 +56,7 @@ class TreeChange(msgspec.Struct, frozen=True):
 
 
 class PastTrees:
-    """Reads the files of a git repository at increasing past times. Close it, or use it in a `with` block."""
+    """Reads the files of a git repository as they were at increasing past times. Close it, or use it in `with`."""
 
     def __init__(self, root: Path) -> None:
         """Read the list of commits. Raises OSError or SubprocessError without git or history."""
@@ -104,7 +104,7 @@ class PastTrees:
         return None if name is None else self._version(path, name).text
 
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
-        """The paths that changed up to a commit, with the names of their blobs, and the paths that were removed."""
+        """Return the changed paths with their blob names, and the removed paths, since the commit read last."""
         if self._here is None:
             listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
             rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
@@ -131,9 +131,10 @@ class PastTrees:
         )
 
     def _content(self, name: str) -> tuple[bytes | None, int]:
-        """Read the beginning of a blob and its size, through one long-running git process.
+        """Read the beginning of a blob (git's copy of a file version) through one long-running git process.
 
-        The content is None if the blob is too large or missing. Raises OSError if git stops.
+        Returns the content and the full size in bytes. The content is None if the blob is too large or missing. Raises
+        OSError if git stops.
         """
         if self._objects is None:
             self._objects = subprocess.Popen(
@@ -166,8 +167,8 @@ def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:
 class ReplayPredictor:
     """A `TaskPredictor` that uses the engine of `navigate` and learns task by task.
 
-    With past trees, the names and words of files are those at the time of each task. Without them, a file can be
-    predicted only after it was opened once.
+    With `trees`, the names and words of files are those at the time of each task. Without it, a file can be predicted
+    only after it was opened once.
     """
 
     def __init__(
@@ -233,7 +234,8 @@ def replay_events(
 ) -> Replay:
     """Replay all walks in these events, with the files of the repository at `root` at the time of each walk.
 
-    With `latest`, only that many of the last walks are judged. `missing` of the result reports missing files or git.
+    `latest` limits the measurement to that many of the last walks. If files or git are missing, `missing` of the result
+    gives the reason.
     """
     walks = walks_of(events)
     try:
@@ -264,9 +266,11 @@ def learn_from_events(
 ) -> tuple[LearnedModel, int]:
     """Train a model on the new tasks in these events; returns the model and the number of tasks it learned from.
 
-    A task is new if `before` has not learned it, even if it is older than tasks learned before: a transcript may be
-    imported late. Each task is predicted over the files at its time. Of more than `limit` new tasks, only the latest
-    are used, and the others are never learned. A task that may still be running is left for the next call.
+    A task is new if the model `before` has not learned from it. It may be older than tasks that were learned from,
+    since a transcript may be imported late. Each task is predicted from the files that existed at its time.
+
+    If there are more than `limit` new tasks, only the latest are used, and the others are never learned from. A task
+    that may still be running is used in a later call.
     """
     ended = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
     walks = [walk for walk in ended if walk.prompt and walk.touched]

@@ -1,7 +1,7 @@
 """Report on a day or a week of agents' work: its effort, the offers of files, and whether these offers helped.
 
-Whether offers help is measured by a controlled comparison: some offers are held out at random, and the report compares
-the effort before the first edit of tasks with and without an offer (TA-06).
+Whether offers help is measured by a controlled comparison: some offers are withheld at random ("held out"), and the
+report compares the effort before the first edit of tasks with and without an offer.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of one period, that of the period before it, and the comparison of offers with held-out offers."""
+    """The work of one period and of the period before it, and the comparison of tasks with and without an offer."""
 
     period: Period
     since: datetime
@@ -94,7 +94,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
-    """Make the report of the period before `until`. The events must be in order of time and cover the period before."""
+    """Make the report of the period before `until`. `events`, in order of time, must cover the one before it too."""
     since = until - LENGTHS[period]
     walks = walks_of(events)
     now = [walk for walk in walks if since <= walk.at < until]
@@ -215,7 +215,7 @@ def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
 
 
 def _sessions(arm: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
-    """For each session, the sum of its tasks' values and the number of its tasks."""
+    """Return, for each session, the sum of its tasks' values and the number of its tasks."""
     sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for session, value in arm:
         total, count = sums[session]

@@ -54,10 +54,10 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_files(root: Path) -> Listing:
-    """List every file that git tracks or does not ignore, sorted by path.
+    """List the files that git tracks or does not ignore, sorted by path, at most FILES_MAX.
 
-    Without git, list all files except those in folders that tools create. Links, submodules and special files are left
-    out.
+    Without git, list all files except those in folders that tools create, such as `node_modules`. Links, submodules and
+    special files are omitted.
     """
     missing: dict[str, str] = {}
     try:

@@ -31,7 +31,7 @@ class TreeIndex:
         self._is_loaded = False
 
     def refresh(self, *, within_s: float = READING_S) -> dict[str, str]:
-        """Update the index with changed files; returns what is missing from it, as messages by topic."""
+        """Update the index with changed files. Returns messages about what is missing from it, by topic."""
         if not self._is_loaded:
             self._load()
         listing = list_files(self._root)
@@ -86,7 +86,7 @@ class TreeIndex:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Replace a file atomically. If the folder is full or read-only, nothing happens."""
+    """Replace a file atomically. If it cannot be written, for example on a full disk, nothing happens."""
     draft = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,6 +1,6 @@
 """Import walks that an orchestrator or build workflow reports, one line of JSON per task.
 
-A line is identified by its `id`, or else by a hash of its content, so importing it again changes nothing.
+A line is identified by its `id`, or else by a hash of its content, so importing the line again changes nothing.
 """
 
 from __future__ import annotations

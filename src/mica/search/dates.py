@@ -1,7 +1,7 @@
 """Parses times in plain English: "last Tuesday", "in March", "two weeks ago", "2026-W45".
 
-They are relative to the user's clock and time zone. Days begin at midnight, weeks on Monday. A weekday, or a month
-without a year, means the latest one that has begun.
+Phrases are relative to the current time and the user's time zone. Days begin at midnight, weeks on Monday. A weekday,
+or a month without a year, means the latest one that has already begun.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mica.errors import InvalidInput
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A period of time that a text mentions, with the phrase that names it."""
+    """A period of time that a text names, with the phrase that names it."""
 
     start_at: datetime
     end_at: datetime  # exclusive
     words: str = ""  # the phrase that names it
 
     def describe(self, zone: tzinfo | None = None) -> str:
-        """Format the phrase with its start and end in a time zone, for display."""
+        """Return the phrase with the start and the end of the period in a time zone, for display."""
         start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
         return f"{self.words}: {start} to {end}{f' ({zone})' if zone else ''}"
 
 
 def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """Find the periods of time that a text mentions, in order. The default zone is that of this machine."""
+    """Return the periods of time that a text names, in order. The default zone is that of this machine."""
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -50,10 +50,11 @@ def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tup
 
 
 def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase, which means the start of its period.
+    """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase such as "last Tuesday".
 
-    A datetime with a time zone is returned as it is. Raises InvalidInput for one without a zone, and for a text that is
-    not exactly one time: with other words in it, it could mean another time.
+    A phrase that names a period, such as a day, means the start of the period. A datetime with a time zone is returned
+    as it is. Raises InvalidInput for a datetime without a time zone, and for a text that is not exactly one time: other
+    words in it could give it another meaning.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
@@ -84,7 +85,7 @@ def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None =
 
 
 def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
-    """Parse a text into the moment it names; a datetime or None is returned as it is.
+    """Return the time that a text names, as `parse_moment` does. A datetime or None is returned as it is.
 
     Raises InvalidInput for a datetime without a time zone, and for a text that names no time.
     """
@@ -96,9 +97,9 @@ def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo |
 
 
 def _is_whole_text(text: str, words: str) -> bool:
-    """Return True if a text is only this phrase, with at most words such as "since", "in" or "the" before it.
+    """Return True if a text is only this phrase. Words such as "since", "in" or "the" may precede the phrase.
 
-    False after "before" or "until".
+    Returns False if the text begins with "before" or "until".
     """
     sentence = text.lower().strip(" .,")
     if sentence.startswith(("before ", "until ", "till ")):
@@ -116,7 +117,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _midnight(day: date, zone: tzinfo | None) -> datetime:
-    """Return the start of a day in a time zone, converted to UTC."""
     return datetime.combine(day, time_of_day(), zone).astimezone(UTC)
 
 
@@ -124,7 +124,7 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """Return the period of a phrase, extended if "since", "after", "before" or "until" precedes it."""
+    """Return the period of a phrase. It is extended if "since", "after", "before" or "until" precedes the phrase."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -200,7 +200,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """Return the latest day with the named weekday: it may be today, unless the phrase says "last" or "past"."""
+    """Return the latest such weekday. It can be today, except if the phrase says "last" or "past"."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7
@@ -225,7 +225,6 @@ def _back(day: date, unit: str, count: int) -> date:
 
 
 def _unit_around(unit: str, day: date) -> Days:
-    """Return the whole day, week, weekend, month or year that contains this day; a weekend is that of its week."""
     match unit.lower():
         case "day":
             return day, day + timedelta(days=1)
@@ -242,7 +241,7 @@ def _unit_around(unit: str, day: date) -> Days:
 
 
 def _later(first: date, *, months: int) -> date:
-    """Return the first day of the month that is `months` months after that of `first`."""
+    """Return the first day of the month that is `months` months after the month of `first`."""
     number = first.year * 12 + first.month - 1 + months
     return date(number // 12, number % 12 + 1, 1)
 

@@ -26,7 +26,7 @@ CHOOSING_MAX = 4_000  # candidates that are read in all to apply filters
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on the time, agent and tags of a mark."""
+    """Conditions that a mark must meet: time, agent and tags."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -35,7 +35,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_text(self) -> bool:
-        """True if marks must be read to apply the filters; times alone are filtered in the index."""
+        """True if marks must be read to apply the filters. For times alone the index suffices."""
         return self.agent is not None or bool(self.tags)
 
     def fits(self, mark: Mark) -> bool:
@@ -51,7 +51,7 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The marks that match a query, best first, with the parsed query and statistics of its terms."""
+    """The marks that match a query, best first, with the parsed query and how many marks contain each term."""
 
     query: ParsedQuery
     statistics: Postings  # how many marks contain its terms
@@ -63,7 +63,7 @@ class Hits(list[Hit]):
 
 
 async def no_likeness(_: ParsedQuery) -> None:
-    """Return None, as the `likeness` of a search that has no embedding model to compare meanings with."""
+    """The `likeness` of a search without an embedding model: there is nothing to compare meanings with."""
 
 
 async def search(
@@ -80,10 +80,11 @@ async def search(
     shown: int | None = None,
     on_partial: Callable[[list[Hit]], None] | None = None,
 ) -> Hits:
-    """Return the marks that match the query and the filters, best first. `likeness` compares meanings.
+    """Return the marks that match the query and the filters, best first.
 
-    Fewer candidates are read if only the first `shown` hits will be used. `on_partial` receives two early results:
-    first the marks that share the most words with the query, then all hits of the first query.
+    `likeness` returns how similar in meaning marks are to the query. If only the first `shown` hits will be used, fewer
+    candidates are read. `on_partial` receives two early results: first the marks that share the most words with the
+    query, then all hits of the query before it is extended by related words.
     """
     parsed = parse(query, now=now, zone=zone, speakers=await chains.agents())
     near = await likeness(parsed)
@@ -108,7 +109,7 @@ async def search(
 async def _read_periods(
     log: EventLog, texts: TextIndex, periods: Sequence[Period], filters: Filters, limit: int
 ) -> list[Hit]:
-    """Return the latest marks of these periods as hits, for a query that has times but no other words."""
+    """Return the latest marks in these periods as hits. Used for a query that contains only times."""
     events = [
         event
         for period in periods
@@ -122,7 +123,7 @@ async def _read_periods(
 
 
 class MarkQuery:
-    """Ranks the marks of a text index for a first and a second query; marks read for the first stay candidates."""
+    """Ranks marks for a query, and again for the same query extended by related words, without reading marks twice."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class MarkQuery:
 
     @property
     def postings(self) -> Postings:
-        """The postings of the latest query: how often and in which marks each of its terms occurs."""
+        """The postings of the latest query: for each term, which marks contain it, and how often."""
         assert self._postings is not None, "`rank` was called"
         return self._postings
 
@@ -175,9 +176,9 @@ class MarkQuery:
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
     async def _find_in_periods(self, query: ParsedQuery) -> list[int]:
-        """Return positions of the best candidates within the periods that the query names.
+        """Return the positions of the best candidates in the periods that the query names.
 
-        They are looked up separately, because marks outside the periods could otherwise displace them.
+        They are read separately. Otherwise, better matches outside the periods could fill the list of candidates.
         """
         positions: list[int] = []
         for period in query.periods:
@@ -192,7 +193,7 @@ class MarkQuery:
         return positions
 
     async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
-        """Rank only these candidates and pass the hits to `on_partial`. Does so on the first call only."""
+        """On the first call, rank only the candidates in `chosen` and pass the hits to `on_partial`."""
         on_partial, self._on_partial = self._on_partial, None
         if on_partial is not None:
             texts = await self._index.read(chosen, neighbours=0)
@@ -200,7 +201,10 @@ class MarkQuery:
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """Add the postings of marks that were read but not listed, such as neighbours, and return all postings."""
+        """Return `postings` with those of all marks that were read.
+
+        `postings` has only the best marks for a frequent term. Marks next to them in a session are read as well.
+        """
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
             return postings
@@ -210,7 +214,7 @@ class MarkQuery:
         return postings.with_postings(postings.by_term | more)
 
     async def _find_fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
-        """Return positions of candidates that pass the filters: the best by words and the nearest by meaning."""
+        """Return the positions of candidates that pass the filters: the best by words, and the nearest by meaning."""
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
             return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
@@ -230,10 +234,10 @@ class MarkQuery:
 
 
 def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits, best first; of several hits with equal text the latest gets the best score among them.
+    """Return the hits, best first. Of hits with equal text, the latest one gets the best score among them.
 
-    A hit from a period that the query names counts as later than the others. `parts["again"]` is the factor by which a
-    score was raised.
+    If the query names a period, a hit in the period counts as later than hits outside it. `parts["again"]` is the
+    factor by which a score was raised.
     """
     alike: defaultdict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
@@ -259,10 +263,10 @@ CORRECTION = "correction"  # the tag of a mark that corrects its parent
 
 
 def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits, best first, with each correction above the mark that it corrects, regardless of their scores.
+    """Return the hits, best first, with each correction above the mark that it corrects.
 
-    Of several corrections of one mark the latest comes first; in the others, and in the corrected mark,
-    `corrected_by` is its id.
+    A correction is a mark that replaces an earlier mark. If there are several for one mark, the latest comes first. In
+    the other hits, `corrected_by` is the id of that latest correction.
     """
     if not any(CORRECTION in hit.mark.tags for hit in hits):
         return list(hits)
@@ -285,7 +289,7 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
-    """Follow a hit's corrections back; return the id of the original mark and the number of corrections after it.
+    """Return the id of the mark that a hit corrects, and how many corrections lead from it to the hit.
 
     A hit that corrects nothing is its own original.
     """

@@ -1,7 +1,7 @@
 """The ranker: orders marks by how well they match a query, in the same way for every store.
 
-A store returns postings (which marks contain a term, and how often) and texts; everything that decides the order is
-here. The formula in words, the values tried and the cases where it loses are in docs/ranking.md.
+A store returns postings (which marks contain a term, and how often) and texts. Everything that decides the order is in
+this module. docs/ranking.md has the formula in words, the values that were tried, and the cases in which it fails.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ GENERIC = frozenset(
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
-    """A term of a query, and its weight relative to 1 for an ordinary word."""
+    """A term of a query. Its weight is 1 for an ordinary word."""
 
     term: str
     weight: float
 
 
 class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query text, split into terms, periods of time and names of speakers."""
+    """A query, split into terms, periods of time and names of speakers."""
 
     text: str
     terms: tuple[QueryTerm, ...] = ()
@@ -87,15 +87,15 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_terms(self) -> list[str]:
-        """The terms to look up in a store, with those that the second query added."""
+        """The terms to look up in a store, with the related words that were added to the query."""
         return [term.term for term in (*self.terms, *self.learned)]
 
 
 def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> ParsedQuery:
-    """Parse a query; only its first QUERY_CHARACTERS_MAX characters are used.
+    """Parse a query. Only its first QUERY_CHARACTERS_MAX characters are used.
 
-    `speakers` are the agents that made marks: if a query names one, that agent's marks are preferred. Times are
-    relative to `now` in the user's time zone.
+    `speakers` are the agents that have made marks. If the query names one, the marks of this agent get better scores.
+    Times such as "yesterday" are relative to `now` in the user's time zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
     query_text = " ".join(words(query))
@@ -114,9 +114,9 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
 
 
 def is_recent_day(period: Period, now: datetime) -> bool:
-    """Return True if a period is a recent day with a relative name: "yesterday", "last Tuesday".
+    """Return True for a recent day that is named relative to now, as "yesterday" or "last Tuesday".
 
-    A query for such a day means the marks that were made on it.
+    A query with such a day asks for the marks that were made on that day.
     """
     is_day = period.end_at - period.start_at <= timedelta(hours=25)  # one day a year has 25
     return is_day and now - REMEMBERED <= period.start_at <= now and bool(_OF_LATE.search(period.words))
@@ -126,7 +126,7 @@ _OF_LATE = re.compile(r"\b(?:today|yesterday|last|past|ago)\b", re.IGNORECASE)
 
 
 def is_bare_list(query: str) -> bool:
-    """Return True if a query is a list of search words, without any stop word such as "the" or "of"."""
+    """Return True if a query is just a list of words to search for: it has no stop word such as "the" or "of"."""
     query_words = words(query)
     return len(terms_of(query_words)) == len(query_words)
 
@@ -139,10 +139,10 @@ def remove_times(query: str, times: Iterable[Period]) -> str:
 
 
 def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
-    """Return the distinct terms of a query with their weights; at most the TERMS_MAX most frequent terms.
+    """Return the distinct terms of a query with their weights, at most TERMS_MAX, the most frequent first.
 
-    Names in `without` are left out unless the query has no other word: a mark that says "Thanks, Tim" is not by Tim.
-    Generic words such as "kind" weigh less, except in a bare list of words.
+    Names of speakers (`without`) are left out if the query has other words: a mark that contains the name is rarely by
+    that speaker. Generic words such as "kind" get a lower weight, except in a bare list of words (`is_bare`).
     """
     generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
@@ -169,9 +169,10 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 
 def shortlist(query: ParsedQuery, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
-    """Return the positions of the `limit` best marks, by the query's words in them and their length, best first.
+    """Return the positions of the `limit` best marks, best first.
 
-    Of equal scores the latest comes first. Takes time linear in the number of postings.
+    Marks are compared by the words of the query in them, and by their length. Of marks with equal scores, the latest
+    comes first. Takes time linear in the number of postings.
     """
     factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
@@ -195,10 +196,10 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """Return hits for the marks that contain a term of the query, or are near one that does, best first.
+    """Return hits for the marks that contain a term of the query or have a neighbour that does, best first.
 
-    The texts must be in order of position. With `likeness`, a mapping from positions, a mark may also be found by its
-    meaning alone. Of equal scores the latest comes first.
+    `texts` must be in order of position. `likeness` maps positions to similarities in meaning; with it, a mark may also
+    be found by its meaning alone. Of marks with equal scores, the latest comes first.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -207,9 +208,10 @@ def rank(
 
 
 class Scoring:
-    """Computes the scores of texts for a query; the parts of a score are computed only for the texts that are shown.
+    """Computes the scores of texts for a query.
 
-    Its lists have one entry per text, in the order of the texts; a "place" is an index into them.
+    Its lists have one entry for each text, in the order of `texts`; a "place" is an index into them. The parts of a
+    score are computed only for the texts that are shown.
     """
 
     def __init__(
@@ -240,7 +242,7 @@ class Scoring:
                 self._besides[place][name] = factor
 
     def best(self, limit: int | None) -> list[tuple[int, float]]:
-        """Return the places and scores of the best texts, best first; of equal scores the latest comes first."""
+        """Return the places and scores of the best texts, best first. Of equal scores, the latest comes first."""
         factors = self._lengths[:]
         for place, besides in self._besides.items():
             for factor in besides.values():
@@ -258,7 +260,7 @@ class Scoring:
         return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
     def parts(self, place: int) -> dict[str, float]:
-        """Return the summands and factors that make up the score of the text at this place, by name."""
+        """Return the summands and factors of the score of the text at this place, by name."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
@@ -284,7 +286,7 @@ def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iter
 
 
 def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """Return the positions of marks that contain every term of a bare list of several words; else an empty set."""
+    """Return the positions of marks that contain all terms; empty if the query is not a bare list of words."""
     if not query.is_bare:
         return frozenset()
     places = [
@@ -298,9 +300,10 @@ def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) 
 def score_terms(
     query: ParsedQuery, texts: Sequence[Text], postings: Postings
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
-    """Return three BM25 scores: by place for the query's own terms, by place for its learned terms, and by session.
+    """Return three BM25 scores: two lists with an entry for each text, and a mapping from session to score.
 
-    For the score by session, all marks of a session count as one document.
+    The lists are for the terms of the query and for the related terms that were added to it. For the scores of
+    sessions, all marks of a session count as one text.
     """
     place_of = {text.position: place for place, text in enumerate(texts)}
     own, learned = [0.0] * len(texts), [0.0] * len(texts)
@@ -330,7 +333,7 @@ def score_terms(
 
 
 def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
-    """Yield factors that do not depend on terms: the name, the factor, and the places of the texts that get it."""
+    """Yield factors that do not depend on terms: name, value, and the places of the texts that get the factor."""
     marks = [text.mark for text in texts]
     if query.speakers and query.speaker_factor != 1:
         yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
@@ -349,9 +352,9 @@ def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str
 def score_neighbours(
     query: ParsedQuery, texts: Sequence[Text], own: Sequence[float], postings: Postings
 ) -> list[float]:
-    """Return, for each text, the score that it borrows from the marks before and after it in its session.
+    """Return, for each text, what it adds to its score from the scores of marks next to it in its session.
 
-    The longer a mark is, the less it lends. A question lends a larger share of its score to the next mark.
+    The longer a mark is, the less it gives to its neighbours. A question gives more to the mark after it.
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
@@ -380,7 +383,7 @@ def score_neighbours(
 
 
 def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """Return, for each text, how similar it and its neighbours are in meaning to the query; 1 for the most similar."""
+    """Return, for each text, how similar in meaning it and its neighbours are to the query; 1 for the most similar."""
     own = [max(0.0, each) for each in near]
     scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
@@ -388,9 +391,9 @@ def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[floa
 
 
 def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
-    """Return the time factors, by name, for a text from this span of time.
+    """Return the factors, by name, for a text that covers the time from `start_at` to `end_at`.
 
-    `date` applies near a period of the query, `period` within one.
+    `date` applies if this is near a period that the query names, `period` if it is within one.
     """
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
@@ -402,14 +405,14 @@ def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> di
 
 
 def unevenness(postings: Postings) -> float:
-    """Return how much the lengths of a space's marks differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
+    """Return how much the lengths of marks in a space differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
     return min(1.0, postings.length_spread)
 
 
 def length_factor(length: int, postings: Postings) -> float:
-    """Return the factor for a mark's length in words: below 1 if it is longer than the mean, above 1 if shorter.
+    """Return the factor for a mark of `length` words: below 1 if it is longer than the mean, else above 1.
 
-    The more the lengths of marks differ in a space, the stronger the factor is.
+    The more the lengths of marks in a space differ, the further the factor is from 1.
     """
     tokens, mean_tokens = TOKENS_PER_WORD * length, TOKENS_PER_WORD * postings.mean_length
     return float(((mean_tokens + LENGTH_OFFSET_TOKENS) / (tokens + LENGTH_OFFSET_TOKENS)) ** unevenness(postings))

@@ -1,4 +1,4 @@
-"""Searches marks and crystals in one ranking. Of a crystal and the marks it summarizes, only the best is shown.
+"""Searches marks and crystals in one ranking. Of a crystal and the marks it summarizes, only the best one is shown.
 
 A crystal is scored like a mark, by its own text. It usually ranks above its marks if it combines words of several of
 them, and below a mark that has all these words itself.
@@ -47,18 +47,18 @@ Reorder: TypeAlias = Callable[[list[Hit | CrystalHit]], Awaitable[list[Hit | Cry
 
 
 class SearchResults(list[Hit | CrystalHit]):
-    """The matching marks and crystals, best first; `periods` are the periods of time that the query names."""
+    """The matching marks and crystals, best first. `periods` are the periods of time that the query names."""
 
     periods: tuple[Period, ...] = ()
 
     @property
     def marks(self) -> list[Hit]:
-        """Only the hits that are marks, best first."""
+        """The hits that are marks, best first."""
         return [hit for hit in self if isinstance(hit, Hit)]
 
 
 class SearchScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a search covers marks, crystals or both, and which crystals."""
+    """What a search covers: marks, crystals, or both, and which crystals."""
 
     level: Depth | None = None  # None: marks and crystals of every level
     with_sources: bool = False  # show a crystal and its sources side by side
@@ -80,7 +80,7 @@ def parse_filters(
     now: datetime,
     zone: tzinfo | None,
 ) -> Filters:
-    """Check the arguments of a search and parse its filters. Raises InvalidInput if an argument is invalid."""
+    """Check the arguments of a search and return its filters. Raises InvalidInput for an invalid argument."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {query!r}")
     if not any(map(str.isalnum, query)):
@@ -114,8 +114,9 @@ async def find(
 ) -> SearchResults:
     """Return the marks and crystals that match the query and the filters, best first.
 
-    A crystal passes a time filter if its span overlaps it, and a filter by agent or tags if one of the matching marks
-    that it covers passes. `reorder` may change the order of the best hits: REORDERED times the limit.
+    A crystal passes a time filter if the time it covers overlaps that of the filter. It passes a filter by agent or
+    tags if it covers a matching mark that passes. `reorder` gets the best hits, REORDERED times `limit`, and may change
+    their order.
     """
     marks = await search(
         query,
@@ -176,9 +177,9 @@ async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, s
 def score_crystals(
     query: ParsedQuery, postings: Mapping[str, tuple[Posting, ...]], statistics: Postings
 ) -> dict[int, tuple[float, int]]:
-    """Return the BM25 score and the number of words of each crystal, by its position in the log.
+    """Return the BM25 score and the number of words of each crystal, by the position of the crystal in the log.
 
-    The rarity of a term is computed from the marks that contain it, as in the search for marks.
+    How rare a term is depends on the number of marks that contain it, as in the search for marks.
     """
     scores: dict[int, tuple[float, int]] = {}
     for posting, score in score_postings(query.terms, msgspec.structs.replace(statistics, by_term=dict(postings))):
@@ -190,10 +191,7 @@ def score_crystals(
 def make_crystal_hit(
     query: ParsedQuery, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
 ) -> CrystalHit:
-    """Build the hit of a crystal and compute its score from its text score `own`.
-
-    A mark's score has a part for its session; a crystal's has the part `whole` instead, a share of `own`.
-    """
+    """Return the hit of a crystal, with its total score. `own` is the BM25 score of its text, `length` its words."""
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
     factors |= time_factors(query, crystal.start_at, crystal.end_at)
@@ -209,9 +207,9 @@ def merge_rankings(
     *,
     scope: SearchScope = EVERYTHING,
 ) -> list[Hit | CrystalHit]:
-    """Merge marks and crystals into one list, best first. Of a crystal and the hits it covers, only the best remains.
+    """Merge marks and crystals into one list, best first. Of a crystal and what it covers, only the best hit stays.
 
-    `above` maps the position of a hit to the positions of the crystals that cover it.
+    `above` maps the position of each hit to the positions of the crystals that cover it.
     """
     every: list[Hit | CrystalHit] = [*marks, *crystals]
     ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # stable for equal scores
@@ -236,9 +234,9 @@ def merge_rankings(
 
 
 def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """Drop hits that repeat the words of an earlier one; return each remaining hit with its number of occurrences.
+    """Return the first hit of each text, and how many hits have this text.
 
-    Case, punctuation and blanks are ignored. The order stays.
+    Texts are compared without case, punctuation and blanks. The order of the hits is preserved.
     """
     first: dict[tuple[str, ...], Hit | CrystalHit] = {}
     times: Counter[tuple[str, ...]] = Counter()

@@ -1,9 +1,10 @@
-"""The second query (query expansion): the first query, extended by words of its best hits and by related words.
+"""The second query: the query extended by words of its best hits and by related words (query expansion).
 
 Related words are members of the kind that a question asks for: "dog" and "cat" for "which pets". The best hits of the
-first query keep their places, and so do hits that contain every word of a bare list; hits of the second query follow.
+first query keep their places, and so do hits that contain every word of a bare list. Hits of the second query follow.
+
 A question for several things ("which cities", "how many pets") has its answer in many sessions. For it, the second
-query prefers the named speaker, lets marks borrow less score from their neighbours, and lowers a hit's score for every
+query gives more weight to a named speaker and less to neighbouring marks. It also lowers the score of a hit for every
 better hit of the same session.
 """
 
@@ -50,7 +51,7 @@ def asks_for_several(query: str) -> bool:
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """Build the second query: the first query with terms added from its hits and from the kind it asks for."""
+    """Return the second query: the first one with terms from its hits, and with members of the kind it asks for."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -63,7 +64,7 @@ def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
 
 
 def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
-    """Return the terms that are more typical of the best hits than of all hits, with weights, best first.
+    """Return terms that are more typical of the best hits than of all hits, with weights, best first.
 
     Terms in `known`, names of speakers, generic words and numbers are left out.
     """
@@ -82,7 +83,7 @@ def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
 
 
 def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
-    """Return terms for members of the kind that a question asks for: "dog", "cat" and others for "which pets"."""
+    """Return members of the kind that a question asks for, as terms: "dog", "cat" and others for "which pets"."""
     query_words = words(query.text)
     near = {
         word
@@ -102,12 +103,12 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that keep their places: the first PINNED ones, and any with every word of a bare list."""
+    """Return the hits that keep their places: the first PINNED ones, and those with every word of a bare list."""
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
 def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Return the pinned hits of the first query, then the remaining hits of the second query, best first."""
+    """Return the hits that keep their places from the first query, then the other hits of the second query."""
     pinned = select_pinned(first)
     there = {hit.mark.position for hit in pinned}
     rest = [hit for hit in second if hit.mark.position not in there]
@@ -120,9 +121,9 @@ def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -
 
 
 def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """Reorder hits so that sessions alternate: each score is lowered for every better hit of its session.
+    """Return the hits in an order in which sessions alternate.
 
-    All hits in `before` count as better hits.
+    The score of a hit is lowered for every better hit of its session. All hits in `before` count as better.
     """
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []
@@ -204,7 +205,7 @@ editor client agent: claude codex cursor copilot gemini opencode vim emacs vscod
 
 @cache
 def members_by_kind() -> dict[str, tuple[str, ...]]:
-    """Return the members of each kind, as terms: "dog" and others under "pet"."""
+    """Return the members of each kind as terms, such as "dog" and others for the kind "pet"."""
     by_kind: dict[str, dict[str, None]] = defaultdict(dict)
     for line in KINDS.strip().replace("\n ", " ").splitlines():
         heads, _, member_terms = line.partition(":")

@@ -1,6 +1,6 @@
 """Search by meaning: the embedding vectors of a space's marks, cached in memory and kept up to date.
 
-Vectors of new marks are computed later, in batches and outside the event loop, so that storing a mark never waits for a
+Vectors of new marks are computed later, in batches and outside the event loop. So storing a mark never waits for a
 model.
 """
 
@@ -36,9 +36,9 @@ QUIET_S = 2.0  # without a new mark before vectors are computed or the model is 
 
 
 class MarkVectors:
-    """The embedding vectors of one space's marks, with a background task that computes missing ones.
+    """The embedding vectors of the marks in a space, with a background task that computes missing ones.
 
-    Computing runs in one thread, which exists until `close` is called.
+    Vectors are computed in one thread, which runs until `close` is called.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class MarkVectors:
         return self._encoder.model
 
     async def likeness(self, query: ParsedQuery) -> Mapping[int, float] | None:
-        """Return by position how much more similar each mark is to the query than a typical mark, most similar first.
+        """Return for each mark, by position, how much more similar it is to the query than a typical mark.
 
-        Marks that are not more similar are left out. None if no vectors are stored.
+        The most similar mark comes first. Marks that are not more similar than a typical mark are left out. None if no
+        vectors are stored.
         """
         await self._follow()
         if self._matrix is None:
@@ -89,13 +90,13 @@ class MarkVectors:
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 
     async def prepare(self) -> None:
-        """Load the vectors, and the model if there are vectors, so that a later search need not wait."""
+        """Load the stored vectors, and the model if there are any, so that a later search need not wait."""
         await self._follow()
         if self._matrix is not None:
             await self._run(lambda: self._encoder.encode([]))
 
     async def _follow(self) -> None:
-        """Load the vectors that were added to the store since the last call; if some were deleted, load all again."""
+        """Load the vectors that were stored since the last call. If some were deleted, load all of them again."""
         async with self._follow_lock:
             last = self._positions[-1] if self._positions else 0
             stored = await self._index.read(self.model, after=last, limit=VECTORS_MAX)
@@ -137,13 +138,12 @@ class MarkVectors:
             limit *= 2
 
     def _after(self, position: int) -> int:
-        """Return the number of loaded vectors of marks after this position."""
         return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Compute and store the missing vectors of the latest marks, newest first; returns their number.
+        """Compute and store the missing vectors of the latest marks, newest first; returns how many.
 
-        A search that starts meanwhile waits until the current text is encoded, not for the whole batch.
+        A search that starts meanwhile waits only until the current text is encoded.
         """
         total = 0
         before = (await self._index.read(self.model, limit=0)).count
@@ -174,7 +174,7 @@ class MarkVectors:
     def wake(self) -> None:
         """Notify the background task that a mark was stored.
 
-        The task computes vectors after QUIET_S seconds without a new mark.
+        It computes vectors once no mark has been stored for QUIET_S seconds.
         """
         self._appended.set()
 
@@ -201,7 +201,7 @@ class MarkVectors:
 
 
 def remove_speakers(query: ParsedQuery) -> str:
-    """Return a query's text without the names of speakers, because a rare name would outweigh all other words."""
+    """Return the text of a query without names of speakers, because a rare name would outweigh all other words."""
     text = query.text
     for name in sorted(query.speakers, key=len, reverse=True):
         text = re.sub(rf"\b{re.escape(name)}(?:'s)?\b", " ", text, flags=re.IGNORECASE)

@@ -1,7 +1,7 @@
-"""Rendering a gathered concept as text for an agent: compact, fenced as data, with conflicts and missing sources.
+"""Renders a gathered account (the merged answers of several sources about a concept) as text for an agent.
 
-The text is empty when there are no statements and no source failed. Each failed source takes one line. The text never
-exceeds its token budget.
+The text is compact and fenced as data. After the statements it lists conflicts, old replies and missing sources, with
+one line each. It never exceeds its token budget, and is empty if there are no statements and no source failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REASON_CHARACTERS_MAX = 120  # of the reason for a missing source
 
 
 class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The merged statements about a concept of all sources that answered in time, with the text for an agent."""
+    """The merged statements of all sources that answered in time about one concept, with the text for an agent."""
 
     concept: str
     injection: str  # the text for an agent; empty when nothing is known and nothing failed
@@ -51,7 +51,7 @@ class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_account(concept: Concept, collected: Collected, account: Coherent, *, budget_tokens: int) -> GatheredAccount:
-    """Render what was gathered about a concept, as text of at most 1/φ of the budget."""
+    """Return the gathered account of a concept. Its text takes at most 1/φ (about 62 %) of `budget_tokens`."""
     ceiling = int(budget_tokens * PHI_INV)
     lines = {id(each): line(each) for each in account.fragments}
     shown = account.fragments
@@ -79,7 +79,7 @@ def make_account(concept: Concept, collected: Collected, account: Coherent, *, b
 
 
 def receipt(answer: GatheredAccount) -> dict[str, object]:
-    """Return the data of the event that records a gather: its result and its cost."""
+    """Return the data of the event that records a gather: what was shown, what was missing, time and tokens."""
     return {
         "concept": answer.concept,
         "coherence": answer.coherence,
@@ -128,7 +128,7 @@ def receipt(answer: GatheredAccount) -> dict[str, object]:
 
 
 def line(stated: Stated) -> str:
-    """Render a statement as one line: its sources, key, text and confidence."""
+    """Return one line for a statement: its sources, key, text and confidence."""
     named = list(dict.fromkeys(origin.source for origin in stated.origins))
     more = f" +{len(named) - NAMED_MAX}" if len(named) > NAMED_MAX else ""
     before = f"- [{', '.join(name[:NAME_CHARACTERS_MAX] for name in named[:NAMED_MAX])}{more}] "
@@ -144,7 +144,7 @@ def line(stated: Stated) -> str:
 
 
 def conflict_line(conflict: Conflict) -> str:
-    """Render the statement that lost a conflict as one line."""
+    """Return one line for a statement that lost a conflict: its text, and the source that won."""
     text = shortened(one_line(conflict.text), LINE_TOKENS // 2)
     about = shortened(one_line(conflict.key), KEY_TOKENS)
     return f"- conflict on {about}: [{conflict.source}] says {text} (loses to [{conflict.against}]: {conflict.reason})"
@@ -160,7 +160,7 @@ def stale_line(degraded: Degraded) -> str:
 
 
 def age(seconds: float) -> str:
-    """Format a duration, rounded to its largest unit: "3 d", "5 h", "12 min" or "40 s"."""
+    """Format a duration in the largest unit of which it has at least two: "3 d", "5 h", "12 min" or "40 s"."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -168,12 +168,12 @@ def age(seconds: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, without markup that could end the fence around it."""
+    """Return the text on one line, without markup that could end the fence around the gathered text."""
     return " ".join(neutralize(text).split())
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Cut a text after the last whole word that fits the number of tokens; `…` marks the cut."""
+    """Cut a text at a word so that it has at most `tokens` tokens; `…` marks the cut."""
     if (text.isascii() and len(text) * 3 < tokens * 2) or bound_tokens(
         text
     ) <= tokens:  # no token is less than a character
@@ -190,7 +190,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """Cut a single long word to a number of tokens."""
+    """Cut a single long word to at most `tokens` tokens."""
     size = max(0, tokens)
     while size and bound_tokens(text[:size] + "…") > tokens:
         size //= 2
@@ -211,7 +211,7 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
 
 
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
-    """Choose the statements that fit into `ceiling` tokens, most confident first, and return them in account order."""
+    """Return the statements that fit into `ceiling` tokens, in their original order. The most confident are chosen."""
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:
         return account.fragments  # only the notes do not fit
@@ -230,12 +230,12 @@ def _statements(shown: Sequence[Stated], account: Coherent, lines: Mapping[int, 
 
 
 def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -> str:
-    """Join statements and notes into the fenced text; empty if there are none."""
+    """Return the text with the fence around statements and notes; empty if there are none."""
     return "\n".join([_opening(concept), *statements, *notes, CLOSING]) if statements or notes else ""
 
 
 def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """Join the statements and as many notes as fit into the fenced text."""
+    """Return the text with all statements and with as many notes as fit into `ceiling` tokens."""
     fitting: list[str] = []
     for note in notes:
         if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:
@@ -244,7 +244,7 @@ def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
-    """Return one line for each shown conflict, old reply and missing source."""
+    """Return the lines after the statements: the first conflicts, old replies that are shown, and missing sources."""
     listed = _listed_conflicts(shown, account.conflicts)
     notes = [conflict_line(each) for each in listed]
     if more := len(account.conflicts) - len(listed):
@@ -254,6 +254,6 @@ def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> 
 
 
 def _listed_conflicts(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """Return the conflicts that get a line: the first few about the shown statements."""
+    """Return the first few conflicts whose key a shown statement has. Each of them gets a line."""
     about = {each.key.casefold() for each in shown}
     return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

@@ -1,4 +1,4 @@
-"""`memory.sources`: gather the state of concepts from every source, and record judgments about them."""
+"""`memory.sources`: asks every source about a concept, and records judgments about concepts."""
 
 from __future__ import annotations
 
@@ -79,9 +79,10 @@ CHECK_S = 3.0  # for the health check of one source
 
 
 class Sources:
-    """The sources of a space: its own log, and the databases, files, servers and objects that were declared.
+    """The sources of a space: mica's own, and the databases, files, servers and objects that were declared.
 
-    `memory.sources["name"]`, iteration and `len` cover declared and registered sources; `all` includes mica's own.
+    `memory.sources["name"]`, iteration and `len` cover the sources that the settings declare or a program registered;
+    `all` has mica's own, too.
     """
 
     def __init__(
@@ -133,13 +134,14 @@ class Sources:
         now: datetime | None = None,
         is_preview: bool = False,
     ) -> GatheredAccount:
-        """Ask every source about a concept and merge the answers that arrive in time, with conflicts decided and shown.
+        """Ask every source about a concept and merge the answers into a gathered account.
 
-        It takes at most `deadline_s`, and its text at most 1/φ of `budget_tokens`; the defaults are those of `[brief]`.
-        The failure of a source is not raised: the source is listed in `missing`, or in `degraded` if an earlier reply
-        represents it. Each call records one event, unless it is a preview. The first call about a concept loads the
-        drivers of its sources before the deadline begins; `prepare` does so in advance. Raises InvalidInput for an
-        invalid concept, budget or deadline.
+        Answers that arrive within `deadline_s` are used. Of contradicting statements, the more trusted one is shown,
+        and the others are listed as conflicts. The text takes at most 1/φ (about 62 %) of `budget_tokens`. Deadline and
+        budget default to those of `[brief]`. If a source fails, nothing is raised: it is listed in `degraded` if an
+        earlier reply is shown instead, else in `missing`. Each call records one event, except with `is_preview`. The
+        first call about a concept also loads the drivers of its sources, before the deadline begins; `prepare` does
+        this in advance. Raises InvalidInput for an invalid concept, budget or deadline.
         """
         about = parse_concept(concept)
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
@@ -156,20 +158,20 @@ class Sources:
         return msgspec.structs.replace(answer, receipt=await self.record(answer, deadline_s=deadline_s))
 
     async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
-        """Ask all sources all questions at once, under one deadline; see `Pipeline.ask`."""
+        """Ask all sources all questions at once, under one deadline, and return an answer for each question."""
         self._use_all()
         return await self._pipeline.ask(questions, deadline_s=deadline_s)
 
     async def ask_only(self, sources: Iterable[Source], question: Question, *, deadline_s: float) -> Collected:
-        """Ask only these sources, without a check for purges; used for a snapshot of the past."""
+        """Ask these sources only, for a question about the past. Purges are not checked."""
         return await self._fan_out.collect(question, deadline_s=deadline_s, sources=sources)
 
     def account_for(
         self, concept: Concept, collected: Collected, *, budget_tokens: int, began: float, now: datetime
     ) -> tuple[GatheredAccount, Coherent]:
-        """Merge collected answers into an account; returns it with all merged statements.
+        """Merge collected answers; returns the gathered account, and all merged statements.
 
-        `began` is the event loop's time at which the question was asked, for the latency.
+        `began` is the event loop's time at which the question was asked, from which the latency is computed.
         """
         coherent = cohere(collected.fragments, ranks=collected.ranks, now=now)
         answer = make_account(concept, collected, coherent, budget_tokens=budget_tokens)
@@ -177,10 +179,11 @@ class Sources:
         return msgspec.structs.replace(answer, latency_ms=took_ms), coherent
 
     async def record(self, answer: GatheredAccount, *, deadline_s: float) -> EventId | None:
-        """Record an account as an event and return its id; None when nothing can be written.
+        """Record a gathered account as an event and return the event's id; None if nothing can be written.
 
-        The event has the origin "recalled", so it is never evidence. A new disagreement that involves cached replies is
-        recorded too, which makes these replies old, so that their sources are asked again.
+        The event has the origin "recalled", so it is never evidence. If the sources disagree in a new way and cached
+        replies are involved, the disagreement is recorded as well. This makes the cached replies old, so the sources
+        are asked again.
         """
         left_s = deadline_s - answer.latency_ms / 1000
         try:
@@ -197,10 +200,10 @@ class Sources:
         return recorded
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load drivers and connect to sources for these concepts and those of `[brief] concepts`, before any deadline.
+        """Load drivers and connect to the sources for these concepts, and for those of `[brief] concepts`.
 
-        Without this call, the first gather of a process spends part of its deadline on it. A source that cannot be
-        reached is reported when it is asked. Raises InvalidInput for an invalid concept.
+        Without this call, the first gather of a process spends a part of its deadline on connecting. A source that
+        cannot be reached is reported when it is asked. Raises InvalidInput for an invalid concept.
         """
         requested = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [parse_concept(each) for each in (*requested, *self._settings.brief.concepts)]
@@ -209,7 +212,7 @@ class Sources:
             await self._registry.prepare(concepts)
 
     async def load(self, concepts: Sequence[Concept]) -> None:
-        """Load the drivers of the sources for these concepts, so that no deadline includes it."""
+        """Import the drivers of the sources for these concepts, before a deadline begins."""
         if concepts and len(self._registry):
             await self._registry.load(concepts)
 
@@ -227,17 +230,17 @@ class Sources:
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record a decision about a concept, with confidence and reasons, redacted; returns a reference to the event.
+        """Record a decision about a concept and return a reference to the event. Secrets are removed.
 
-        Cached replies about the concept are old from then on, here and in other processes. Raises InvalidInput for an
-        invalid concept, verdict, confidence or reason.
+        From then on, cached replies about the concept are old, in this process and in others. Raises InvalidInput for
+        an invalid concept, verdict, confidence or reason.
         """
         data = judgment_data(parse_concept(concept), verdict, confidence=confidence, reasons=reasons)
         self._log.check_asserted(str(data["text"]))
         return self._log.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
-        """Return the latest judgments without retracted ones, about one concept or about all, oldest first."""
+        """Return the latest judgments, oldest first, without retracted ones. None as `concept` means all concepts."""
         about = None if concept is None else parse_concept(concept)
         return await judgments((await self._log.reads()).log, concept=about, limit=limit)
 
@@ -288,14 +291,15 @@ class Sources:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Make a live object, or a function that takes a concept, a source.
+        """Make an object of the program, or a function that takes a concept, a source.
 
-        An object is read for each question. A function returns rows, fragments or nothing, and runs in a thread unless
-        it is a coroutine function. `concepts` are patterns of the concepts it is asked about (`judgment:*`), `fragment`
-        maps columns of a row to fields of a fragment, and `where` selects the rows; `rank`, `ttl_s`, `is_live`,
-        `fragments_max`, `characters_max`, `timeout_s`, `time_share` and `invalidated_by` are as in the settings. If the
-        settings have a table of this name, give the object only. Registering again replaces the object. Raises
-        InvalidInput for an invalid keyword, or if another kind of source has the name.
+        An object is read for each question. A function returns rows, fragments or nothing; it runs in a thread, or on
+        the event loop if it is a coroutine function. `concepts` are patterns of the concepts that the source is asked
+        about (`judgment:*`). `fragment` maps columns of a row to fields of a fragment, and `where` selects the rows.
+        `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`, `timeout_s`, `time_share` and `invalidated_by`
+        are as in the settings. If the settings have a table of this name, give only the object. A second call with the
+        same name replaces the object. Raises InvalidInput for an invalid keyword, or if another kind of source has the
+        name.
         """
         self._registry.register(name, thing, concepts=concepts, fragment=fragment, where=where, **declared)
 
@@ -305,20 +309,20 @@ class Sources:
 
     @property
     def all(self) -> Mapping[str, Source]:
-        """All sources that `gather` asks, by name: mica's own first, then the declared and registered ones."""
+        """All sources that `gather` may ask, by name: mica's own first, then declared and registered ones."""
         self._use_all()
         return self._fan_out.sources
 
     def explain(self, concept: Concept | str) -> list[SourceQueryPreview]:
-        """Return the query that each declared source would run about a concept, ordered by rank."""
+        """Return the query that each declared source would run about a concept, ordered by rank. No query is run."""
         return self._registry.explain(parse_concept(concept))
 
     def hanging(self, name: str) -> int:
-        """Return how many calls to a source are still running although their callers stopped waiting."""
+        """Return how many calls to a source are still running although their callers have stopped waiting."""
         return self._registry.hanging(name)
 
     async def health(self, *, timeout_s: float = CHECK_S) -> list[SourceHealth]:
-        """Check each declared or registered source: whether it answers now, and how its latest calls went."""
+        """Return for each declared or registered source whether it answers now and how its latest calls went."""
         states = await self._registry.health(timeout_s=timeout_s)
         history = await self.history() if states else {}
         self._use_all()
@@ -331,14 +335,14 @@ class Sources:
         ]
 
     async def history(self) -> dict[str, SourceHistory]:
-        """Return how the latest calls of each source went, by name, from the records of gathers and tests."""
+        """Return how the latest calls to each source went, by name, counted from recorded gathers and tests."""
         return read_history(await self._log.query(EventQuery(names=(*GATHERED_NAMES, TESTED), limit=USED_MAX)))
 
     async def test(self, name: str, concept: Concept | str) -> ProbeResult:
         """Ask one source about a concept, without any cache, and record the outcome.
 
-        A failure is reported in `error` instead of raised; a success closes the source's circuit breaker. Raises
-        InvalidInput for an unknown source or an invalid concept.
+        If the source fails, nothing is raised: `error` has the reason. If it answers, it is called again even if
+        earlier failures had stopped calls to it. Raises InvalidInput for an unknown source or an invalid concept.
         """
         about = parse_concept(concept)
         tested = await ask_once(self.all.get(name) or self[name], about, now=self._clock())
@@ -357,13 +361,13 @@ class Sources:
     # -- Ahead of time
 
     async def warm(self, *, limit: int = WARM_MAX) -> list[GatheredAccount]:
-        """Gather in advance what the next agent may ask about: the concepts judged last and `[brief] concepts`."""
+        """Gather in advance what the next agent may ask about: the latest judged concepts, and `[brief] concepts`."""
         judged = [each.concept for each in reversed(await self.judgments(limit=limit * 4))]
         always = [Concept.parse(each) for each in self._settings.brief.concepts]
         return await asyncio.gather(*map(self._gather_ahead, dict.fromkeys([*dict.fromkeys(judged)][:limit] + always)))
 
     async def warm_most_used(self) -> int:
-        """Gather again the concepts asked about most in the last week, so that replies are fresh; returns how many."""
+        """Refresh the replies about the concepts asked about most often in the last week; returns how many concepts."""
         since = self._clock() - USED_SPAN
         gathers = await self._log.query(EventQuery(names=GATHERED_NAMES, since=since, limit=USED_MAX))
         counts = Counter(str(event.data.get("concept")) for event in gathers)
@@ -381,19 +385,19 @@ class Sources:
     # -- Changes of the log
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Mark cached replies as old because of events that this process is about to store."""
+        """Mark the cached replies as old that these events change. Called before this process stores the events."""
         self._changes.hear(events)
 
     def _use_all(self) -> None:
-        """Pass the current sources to the fan-out, including those registered meanwhile."""
+        """Pass mica's own and all registered sources to the fan-out, because a program may have registered more."""
         self._fan_out.use([*self._own, *self._registry])
 
     def _may_fill(self, name: str) -> bool:
-        """Return whether a source that is empty now may have statements after an event of this name."""
+        """Return True if an event of this name may give statements to one of mica's own sources that is empty."""
         return any(each.are_any is False and _matches(name, each.made_by) for each in self._sparse)
 
     def _react(self, change: LogChange) -> None:
-        """Mark replies as old, and gather again in the background what is likely to be asked about."""
+        """Mark replies as old after a change, and gather again what agents are likely to ask about if it is our own."""
         name, about = change.event.name, change.event.data.get("concept")
         if self._replies.is_wanted(name):
             self._replies.note(change)
@@ -417,13 +421,13 @@ class Sources:
                 await (self._gather_ahead(Concept.parse(about)) if about else self.warm())
 
     def _forget(self) -> None:
-        """Empty the cache after missed changes, because any reply may be old."""
+        """Empty the cache, because changes of the log were missed and any reply may be old."""
         self._replies.forget()
         for each in self._sparse:
             each.are_any = None
 
     async def close(self) -> None:
-        """Cancel all calls and save cached replies. The sources are closed by the owner of the registry."""
+        """Cancel all running calls and save the cached replies. The owner of the registry closes the sources."""
         if self._gathering is not None:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])
@@ -433,7 +437,7 @@ class Sources:
 
 
 def parse_concept(concept: Concept | str) -> Concept:
-    """Return a concept, parsed if it is a name. Raises InvalidInput for an invalid name."""
+    """Return a concept; a text is parsed. Raises InvalidInput if the text is not the name of a concept."""
     return concept if isinstance(concept, Concept) else Concept.parse(concept)
 
 

@@ -1,4 +1,4 @@
-"""A circuit breaker for each source: after repeated failures it is not called for a while, then tried again."""
+"""Circuit breaker: after repeated failures a source is not called for a short time, then tried again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ OPEN_S = 0.5  # short: a restarted database is used again within seconds, and on
 
 
 class SourceBreaker:
-    """A circuit breaker that opens after several failures in a row, then lets one trial call through at a time."""
+    """Stops calls to a source after several failures in a row: the breaker is open.
+
+    After a short time it lets one trial call through. If the call succeeds, the breaker closes.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -23,9 +26,10 @@ class SourceBreaker:
         return self.failures >= FAILURES_MAX
 
     def allows(self) -> bool:
-        """Return whether the source may be called now.
+        """Return True if the source may be called now.
 
-        After True, the caller must report the outcome: until then, an open breaker lets no other call through.
+        The caller must then report the outcome with `succeeded`, `failed` or `abandoned`. Until it has, an open breaker
+        returns False.
         """
         if not self.is_open:
             return True
@@ -44,9 +48,9 @@ class SourceBreaker:
             self._open_until = self._monotonic() + OPEN_S
 
     def abandoned(self) -> None:
-        """Report a call that was cancelled, so that its outcome is unknown; the next caller may try."""
+        """Report that the call was cancelled. It counts neither as a success nor as a failure."""
         self._is_probing = False
 
     def describe(self) -> str:
-        """Return why the source is not called."""
+        """Return the reason why the source is not called."""
         return f"not called for now, after {self.failures} failures in a row: {self.reason}"

@@ -1,6 +1,7 @@
-"""Watching the log for events that may make cached replies old, from this process and from others.
+"""Watches the log for events that may make cached replies of sources old.
 
-Events of this process are reported before they are stored, events of others within half a second after that.
+Events of this process are reported before they are stored. Events of other processes are reported when a question is
+asked, at most half a second after they were stored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ BEHIND_MAX = 5_000  # unread events; with more, emptying the cache is quicker th
 
 
 class LogChange(NamedTuple):
-    """A reported event, numbered in order of arrival. A call to a source that began at an earlier tick may miss it."""
+    """A reported event, with a tick: its number in the order of reports.
+
+    If a call to a source began at an earlier tick, its answer may not include this event.
+    """
 
     event: Event
     tick: int  # its number among the changes that this process has seen
@@ -33,7 +37,7 @@ class LogChange(NamedTuple):
 
 
 class Changes:
-    """Reports each event with a wanted name once, from this process and from others."""
+    """Reports each event whose name `is_wanted` to `tell`, once. The event may be of this process or of another one."""
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class Changes:
         self.first = -1  # the position at which reading began; -1: not begun
 
     def hear_own(self) -> None:
-        """Report the events that this process emitted and has not reported yet, stored or not."""
+        """Report the events that this process has emitted since the last call, stored or not."""
         for segment, first, last in self._unfolded():
             key = segment.writer, segment.base
             start = max(first, self._seen.get(key, 0))
@@ -86,10 +90,10 @@ class Changes:
         return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
-        """Read the log for events of other processes; return why that failed, or None.
+        """Read the events that other processes have stored since the last read. Returns why that failed, else None.
 
-        Nothing is read within `POLL_S` of the last read. Within `WAIT_S` of it, the next read runs in the background;
-        later, this waits for it, for at most `within_s`.
+        Nothing is read within `POLL_S` after the last read. Between `POLL_S` and `WAIT_S` after it, the next read runs
+        in the background. After that, this waits for the next read, for at most `within_s`.
         """
         age_s = time.monotonic() - self._looked_s
         if age_s < POLL_S:
@@ -111,7 +115,10 @@ class Changes:
         return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
 
     async def reach(self, position: int) -> bool:
-        """Report events from `position` up to where this process began to read; False when there are too many."""
+        """Report the events from `position` on that were stored before this process began to read.
+
+        Returns False if there are too many of them, or if this process has not begun to read; then nothing is reported.
+        """
         if self.first < 0 or position >= self.first:
             return self.first >= 0
         if self.first - position > BEHIND_MAX:

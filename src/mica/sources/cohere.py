@@ -1,9 +1,9 @@
-"""Merging the fragments of many sources into one account: duplicates removed, conflicts decided and listed.
+"""Merges the fragments of many sources into one account: duplicates removed, conflicts decided and listed.
 
-Pure functions. Of several statements about one key, the winner is chosen by validity, rank of the source, confidence
-and recency, with fixed tie-breakers so that every process chooses the same one (K-22). Texts are never blended; numbers
-are, if every source marks its own as an estimate. Coherence is agreement: the weight of the claims that agree with the
-winner, divided by the weight of all claims (K-23).
+Pure functions. If fragments about one key differ, one of them wins. They are compared by validity, then by the rank of
+the source, by confidence, and by age; remaining ties are broken in the same way in every process. Texts are never
+blended. Numbers are averaged if every source marks its own as an estimate. Coherence is agreement: the weight of the
+claims that agree with the winner, divided by the weight of all valid claims.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
 
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """The winning statement about a key, with the origins of all fragments that agree with it."""
+    """The winning statement about a key, with the origins of all fragments that make the same claim."""
 
     key: str
     text: str
@@ -54,7 +54,7 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that lost against another one about the same key. It is listed, not dropped."""
+    """A statement that lost against another one about the same key. It is listed in the result."""
 
     key: str
     text: str
@@ -155,7 +155,7 @@ def cohere(
 
 
 def canonical(value: Value) -> str:
-    """Normalize a value for comparison: `8080` equals "8080", `True` equals "true", blanks and case do not matter."""
+    """Normalize a value for comparison: `8080` equals "8080", `True` equals "true"; blanks and case are ignored."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -189,7 +189,7 @@ def _validity(fragment: Fragment, now: datetime) -> int:
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """Sort fragments by the rules of K-22, the winner first."""
+    """Return the fragments, the winner first: by validity, rank, confidence and age, with fixed tie-breakers."""
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
     if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
@@ -210,7 +210,7 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """Group fragments by normalized value and keep their order, so that the first of each group is its best."""
+    """Group fragments by normalized value. Their order is preserved, so the first of each group is its best one."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_claim_value(each), []).append(each)
@@ -218,9 +218,9 @@ def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
 
 
 def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
-    """Return the agreement of K-23: the weight of the winning claim divided by the weight of all valid claims.
+    """Return the weight of the winning claim divided by the weight of all valid claims.
 
-    With a single source, the result is pulled towards one half.
+    The winning claim is the first in `valid`. If all claims are of one source, the result is pulled towards one half.
     """
     won = next(iter(valid))
     weights = {
@@ -236,7 +236,7 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
 
 
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
-    """Average differing estimates by weight; None unless all are numbers marked as estimates, from several sources."""
+    """Return the average of differing estimates of several sources, by weight; None if there is any other value."""
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
     numbers: dict[str, tuple[float, Fragment]] = {}
     for each in every:
@@ -266,12 +266,11 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """Return the confidence to show, which is capped for a single external source."""
+    """Return the confidence to show. It is capped if a single source outside mica makes the statement."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
 def _single(each: Fragment | Stated) -> Stated:
-    """Turn a single fragment into a statement; a statement is returned as it is."""
     if isinstance(each, Stated):
         return each
     return Stated(
@@ -338,9 +337,9 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 
 
 def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Merge statements that repeat one text under different keys, and return the statements, best first.
+    """Merge statements that repeat one text under different keys; returns the statements, best first.
 
-    A merged statement has the origins of all its repetitions.
+    A merged statement has the origins of all its repetitions. Short texts, such as "ok", are not merged.
     """
     order = [
         (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)
@@ -365,7 +364,7 @@ def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, i
 
 
 def _choose_in_turns(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """Choose up to `limit` statements in rounds, one per source and round, so that no source crowds out others."""
+    """Return up to `limit` statements, one of each source in each round, so that no source displaces others."""
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:

@@ -1,4 +1,4 @@
-"""Remembers which disagreements between sources were recorded, so that a lasting one is recorded only once."""
+"""Remembers which disagreements between sources were recorded, so that an unchanged one is recorded only once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Disagreements:
         self._recorded: dict[str, str] = {}
 
     async def is_news(self, concept: str, conflicts: Iterable[Conflict], *, within_s: float) -> bool:
-        """Return whether this disagreement differs from the last recorded one, and remember it.
+        """Return True if this disagreement differs from the last recorded one, and remember it.
 
-        Records of other processes count, too. False when the store does not answer in time.
+        Records of other processes count as well. Returns False if the store does not answer in time.
         """
         digest = disagreement(conflicts)
         if concept not in self._recorded:
@@ -43,11 +43,11 @@ class Disagreements:
         return is_news
 
     def agree(self, concept: str) -> None:
-        """Remember that the sources agree now, so that the next disagreement is news even if it is an old one."""
+        """Remember that the sources agree now. The next disagreement is then new, even if it is known from before."""
         remember(self._recorded, concept, "")
 
     def note(self, event: Event) -> None:
-        """Remember the disagreement in this event, if it records one."""
+        """Remember the disagreement in `event`. Other events are ignored."""
         if event.name == DEGRADED and isinstance(about := event.data.get("concept"), str):
             remember(self._recorded, about, str(event.data.get("disagreement", "")))
 
@@ -59,11 +59,11 @@ class Disagreements:
 
 
 def degraded_data(concept: str, coherence: float, conflicts: Iterable[Conflict]) -> dict[str, object]:
-    """Return the data of the event that records a disagreement; it has no texts of the sources."""
+    """Return the data of the event that records a disagreement. It contains no texts of the sources."""
     return {"concept": concept, "coherence": coherence, "disagreement": disagreement(conflicts), "text": concept}
 
 
 def disagreement(conflicts: Iterable[Conflict]) -> str:
-    """Return a hash of all conflicting statements, which stays the same until a source changes its statement."""
+    """Return a hash of all conflicting statements. It changes if a source changes its statement."""
     statements = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
     return blake2b(msgspec.json.encode(statements), digest_size=8).hexdigest()

@@ -1,8 +1,8 @@
-"""Ask all sources at once, under one deadline. If a source fails or hangs, only its own answer is missing.
+"""Asks all sources at once, under one deadline. If a source fails or hangs, only its own answer is missing.
 
-Questions about a concept and questions about the task of a brief both use this fan-out. For a concept, fresh cached
+A question is about a concept or, for a brief, about a task: a text in the agent's words. For a concept, fresh cached
 replies are used, concurrent callers share one call, and an answer that is too late for this question is cached for the
-next one. For a task, every question makes its own calls: they are neither cached nor shared, and end with the deadline.
+next one. For a task, nothing is cached or shared, and all calls end with the deadline.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LATE_MAX = 32  # shared calls without a waiter that may run at once; further one
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that could not answer and is represented by an earlier reply, with the age of that reply."""
+    """A source that could not answer. An earlier reply of the given age is shown instead."""
 
     source: str
     reason: str
@@ -59,7 +59,7 @@ class Degraded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The fragments that arrived in time, and the sources that did not answer."""
+    """The fragments that arrived in time, and the sources that did not answer or not completely."""
 
     fragments: tuple[Fragment, ...] = ()
     ranks: dict[str, int] = {}
@@ -69,9 +69,9 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     degraded: tuple[Degraded, ...] = ()
 
     def withhold_own(self, reason: str, *, name: str = "") -> Collected:
-        """Return a copy without fragments of sources that used events of this log.
+        """Return a copy without the sources whose fragments quote events of this log.
 
-        The copy lists these sources as missing, with `reason`; if `name` is given, it is listed instead of them.
+        The copy lists these sources in `missing` with `reason`. If `name` is given, only this name is listed.
         """
         own = {each.source for each in self.fragments if each.sources}
         return msgspec.structs.replace(
@@ -82,7 +82,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """The fragments of one source; `missing` is the reason why there are not more."""
+    """The fragments of one source. If there should be more, `missing` is the reason."""
 
     fragments: tuple[Fragment, ...]
     characters: int = 0
@@ -90,7 +90,10 @@ class Answer(NamedTuple):
 
 
 class Flight:
-    """One running call to a source. A shared call may last as long as its longest waiter, or PATIENCE_S."""
+    """One running call to a source.
+
+    A shared call ends after PATIENCE_S seconds, or later if a caller waits longer for it.
+    """
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class Flight:
         return self._until - self._began
 
     def limited(self) -> asyncio.Timeout:
-        """Return a timeout context whose deadline moves whenever the deadline of this call moves."""
+        """Return a timeout context for this call. Its deadline moves when a caller joins or leaves."""
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
 
@@ -138,7 +141,7 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """A question whose calls have started: for each source a reply, a running call or a refusal."""
+    """A question whose calls have started: for each source a cached reply, a running call or a refusal."""
 
     replies: dict[str, CachedReply | Answer]
     flights: dict[str, Flight]
@@ -146,7 +149,7 @@ class Begun(NamedTuple):
 
 
 class FanOut:
-    """Calls the sources of a space. It owns their circuit breakers and the running calls."""
+    """Calls the sources of a space, and owns their circuit breakers and the running calls."""
 
     def __init__(self, purges: PurgeLog, *, replies: Replies, changes: Changes, pool: Pool, clock: Clock) -> None:
         self._purges = purges
@@ -169,11 +172,11 @@ class FanOut:
         return self._sources
 
     def breaker(self, name: str) -> SourceBreaker:
-        """The circuit breaker of a source."""
+        """Return the circuit breaker of a source."""
         return self._breakers[name]
 
     def use(self, sources: Iterable[Source]) -> None:
-        """Set the sources to call. Of two sources with the same name, the later one is used."""
+        """Set the sources to call. If several have the same name, the last one is used."""
         every = list(sources)
         self._task_sources = {each.declared.name: each for each in every if each.declared.answers_tasks}
         current = {each.declared.name: each for each in every if each.declared.concepts}
@@ -194,10 +197,10 @@ class FanOut:
     async def collect(
         self, question: Question, *, deadline_s: float, sources: Iterable[Source] | None = None
     ) -> Collected:
-        """Ask all sources and return the answers that arrive within 80 % of the deadline.
+        """Ask all sources, and return the answers that arrive within 80 % of the deadline.
 
-        A source's failure is never raised: `missing` has the reason. `sources` are asked instead of the current
-        ones, for example for a question about the past.
+        A source that fails raises nothing: `missing` has the reason. If `sources` is given, these are asked instead of
+        the current ones, for example for a question about the past.
         """
         began = asyncio.get_running_loop().time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
@@ -241,9 +244,9 @@ class FanOut:
         window_s: float,
         missing: dict[str, str],
     ) -> Begun:
-        """Take cached replies where they are fresh, and start calls where they are not.
+        """Use the fresh cached replies, and start calls to the other sources.
 
-        Adds to `wanted` sources that had nothing until an event of another process.
+        Adds sources to `wanted` that were empty until another process recorded an event.
         """
         fresh = await self._current_replies(
             wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing
@@ -273,9 +276,9 @@ class FanOut:
         answers: dict[str, CachedReply | Answer],
         missing: dict[str, str],
     ) -> list[Degraded]:
-        """Replace answers that did not arrive by an earlier reply or a quick answer; return the earlier replies.
+        """Use earlier replies or quick answers for sources that did not answer. Adds them to `answers`.
 
-        Adds to `answers`, and to `missing` the sources that have no earlier reply.
+        Returns the sources for which an earlier reply is used. A source without one is added to `missing`.
         """
         degraded = []
         for name, reason in refused.items():
@@ -302,9 +305,10 @@ class FanOut:
         within_s: float,
         missing: dict[str, str],
     ) -> dict[str, CachedReply]:
-        """Return the fresh replies of this and other processes, after reading the events of other processes.
+        """Return the fresh cached replies, after reading which events and replies other processes have stored.
 
-        If the store fails or is too slow, the replies of this process are used, and `missing["log"]` has the reason.
+        If the store fails or is too slow, only the replies of this process are used, and `missing["log"]` has the
+        reason.
         """
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
@@ -342,7 +346,7 @@ class FanOut:
     async def _unchanged(
         self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
     ) -> dict[str, CachedReply]:
-        """Return the replies without those whose source has changed, or did not report its version in time."""
+        """Return the replies except those whose source has changed or does not report its version in time."""
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
         }
@@ -376,7 +380,7 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each source until its share of the time is over; return late sources, each with the reason."""
+        """Wait for each source until its share of the time is over. Returns the reason for each source that is late."""
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
         for flight in flights.values():
@@ -401,7 +405,11 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Let a shared call continue without a waiter, up to LATE_MAX of them; cancel any other call."""
+        """Decide about a call for which no caller waits any more.
+
+        A shared call continues, so that its answer is cached, if fewer than LATE_MAX such calls are running. Other
+        calls are cancelled.
+        """
         if flight.waiting or flight.task.done():
             return
         if not flight.is_shared or len(self._late) >= LATE_MAX:
@@ -410,9 +418,9 @@ class FanOut:
             self._late.add(flight)
 
     def _flight(self, declared: SourceDeclaration, concept: Concept) -> Flight | None:
-        """Return the running call to this source about this concept; None if there is none that can be shared.
+        """Return the running call to a source about a concept, to be shared; None if there is none.
 
-        A call cannot be shared once its time is over, or after an event that makes its answer old (K-24).
+        A call is not shared after its time limit, or after an event that makes its answer old.
         """
         flight = self._flights.get((declared.name, concept))
         if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
@@ -427,7 +435,7 @@ class FanOut:
             self._let_go(self._share_call(source, concept))
 
     def _share_call(self, source: Source, concept: Concept) -> Flight:
-        """Start a call to a source about a concept, to be shared by concurrent callers with the same question."""
+        """Start a call to a source about a concept. Concurrent callers with the same question can share it."""
         name = source.declared.name
         flight = Flight(partial(self._ask, source, concept), tick=self._changes.tick)
         self._flights[name, concept] = flight
@@ -444,15 +452,15 @@ class FanOut:
         return flight
 
     def _call(self, source: Source, question: Question) -> Flight:
-        """Start a call to a source about a task, which is not shared."""
         flight = Flight(partial(self._ask_task, source, question), is_shared=False)
         flight.task.add_done_callback(observe_failure)
         return flight
 
     async def _ask_task(self, source: Source, question: Question, _: Flight) -> Answer:
-        """Return a source's answer about a task without further checks.
+        """Return a source's answer about a task, without limits and redaction.
 
-        Task sources quote the log, whose texts were redacted when stored, and the brief's budget limits their length.
+        Such sources quote the log, from which secrets were removed on storing. The budget of the brief limits the
+        length.
         """
         try:
             fragments = await source.fragments(question)
@@ -461,7 +469,7 @@ class FanOut:
         return Answer(tuple(fragments), missing=fragments.missing if isinstance(fragments, Partial) else "")
 
     async def _ask(self, source: Source, concept: Concept, flight: Flight) -> CachedReply:
-        """Call a source about a concept and return its answer, checked, redacted and cached. Raises SourceFailed."""
+        """Call a source about a concept, cache its checked and redacted answer, and return it. Raises SourceFailed."""
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
@@ -503,9 +511,10 @@ class FanOut:
         return reply
 
     async def _check(self, declared: SourceDeclaration, answered: object, flight: Flight) -> Answer:
-        """Limit and redact a source's answer. Raises SourceFailed, or any error that iterating over the answer raises.
+        """Return a source's answer as fragments, within its limits and without secrets.
 
-        Raises TimeoutError when that takes too long: a source's own time limit does not cover a lazy answer.
+        Raises SourceFailed for an answer that is not of fragments. If the answer is an iterator, errors of the iterator
+        are raised, and TimeoutError if it takes too long.
         """
         answer = None
         if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
@@ -516,7 +525,7 @@ class FanOut:
             return await self._pool.run(declared.name, lambda: _redact(answer or _limit(declared, answered)))
 
     async def close(self) -> None:
-        """Cancel all calls. The sources themselves are closed by their owner."""
+        """Cancel all running calls. The owner of the sources closes them."""
         calls = [flight.task for flight in self._flying]
         for task in calls:
             task.cancel()
@@ -526,12 +535,11 @@ class FanOut:
 
 
 def _describe_gap(answer: CachedReply | Answer) -> str:
-    """Return why an answer is incomplete, with a prefix that distinguishes it from no answer at all."""
     return f"{IN_PART}{answer.missing}" if answer.fragments else answer.missing
 
 
 def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
-    """Return the declarations of the sources to ask, without sources that are known to be empty."""
+    """Return the declarations of the sources to ask. Sources that are known to be empty are left out."""
     return {
         name: source.declared
         for name, source in sources.items()
@@ -541,12 +549,11 @@ def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, Sour
 
 
 def _may_be_late(source: Source) -> bool:
-    """Return whether a call may take longer than PATIENCE_S; declared sources have a time limit of their own."""
+    """Return True if a call may take longer than PATIENCE_S: the source has no time limit, or a longer one."""
     return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
 def _limit(declared: SourceDeclaration, answered: object) -> Answer:
-    """Take the first fragments, up to the declared limits, with the reason why the others are not used."""
     fragments: list[Fragment] = []
     cut, characters = "", 0
     for each in islice(answered, declared.fragments_max + 1):  # type: ignore[call-overload]  # not iterable: the error is reported
@@ -565,7 +572,7 @@ def _limit(declared: SourceDeclaration, answered: object) -> Answer:
 
 
 def _redact(answer: Answer) -> Answer:
-    """Remove secrets from an answer, because it is cached and shown to an agent."""
+    """Return an answer without secrets, because it is cached and shown to an agent."""
     texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in answer.fragments])
     if redact(texts) == texts:  # nearly always, and one call for all of them
         return answer
@@ -577,7 +584,6 @@ def _redact(answer: Answer) -> Answer:
 
 
 def _texts(fragment: Fragment) -> dict[str, str]:
-    """Return all texts of a fragment by field name."""
     value = {"value": fragment.value} if isinstance(fragment.value, str) else {}
     return {"key": fragment.key, "text": fragment.text, "locator": fragment.locator, **value}
 
@@ -589,18 +595,16 @@ def _describe(error: BaseException) -> str:
 
 
 def _clean(reason: str) -> str:
-    """Shorten a reason, make it valid UTF-8 and remove secrets: a driver's error may repeat its input."""
+    """Return a reason shortened, as valid UTF-8, and without secrets, which an error of a driver may repeat."""
     text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
     return redact(text)[:REASON_CHARACTERS_MAX]
 
 
 def _result(look: asyncio.Future[str]) -> str | None:
-    """Return the result of a future; None if it failed, was cancelled or is not done."""
     return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
 
 def _error(task: asyncio.Task[CachedReply | Answer]) -> str | None:
-    """Return why a finished call has no answer; None if it has one."""
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()

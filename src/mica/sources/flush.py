@@ -1,4 +1,4 @@
-"""Storing buffered events before a source reads them from the log."""
+"""Stores buffered events before a source reads them from the log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ STATED = ("mark", "mark.*", "crystal.*", "judgment.*", "teaching.*", "trail.*") 
 
 
 class SourceFlush:
-    """Called before a source reads the log: stores buffered events if they include one that sources read.
+    """Called before one of mica's own sources reads the log.
 
-    Other events, such as records of gathers, are left for the background writer.
+    If a buffered event is of a kind that sources read, such as a mark, all buffered events are stored. Events of other
+    kinds can wait for the background writer.
     """
 
     def __init__(self, log: Log) -> None:

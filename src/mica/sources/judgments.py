@@ -1,6 +1,6 @@
 """Judgments: decisions of agents about a concept, with verdict, confidence and reasons, as events and as a source.
 
-A verdict is free text; there is no fixed scale of verdicts (K-30).
+A verdict is free text; there is no fixed scale of verdicts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
 
 
 def judgment_of(event: Event) -> Judgment | None:
-    """Parse a judgment from its event; None if another program's event happens to have the same name."""
+    """Return the judgment that an event records; None if another program uses the same event name for other data."""
     try:
         data = msgspec.convert(event.data, JudgmentData)
         concept = Concept.parse(data.concept)
@@ -108,7 +108,7 @@ def judgment_of(event: Event) -> Judgment | None:
 
 
 async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
-    """Return the latest judgments without retracted ones, about one concept or about all, oldest first."""
+    """Return the latest judgments, oldest first, without retracted ones. None as `concept` means all concepts."""
     if concept is None:
         retractions = await log.query(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
         found = [*await log.query(EventQuery(names=(JUDGED,), limit=limit + len(retractions))), *retractions]

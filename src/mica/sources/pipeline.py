@@ -1,4 +1,4 @@
-"""Asking sources safely: a fan-out under one deadline, a check for purges, and one retry after a purge.
+"""Asks sources and checks for purges: if something was purged meanwhile, the sources are asked once more.
 
 Briefs and gathers both use this pipeline, so an event that is purged while it is being read never reaches an agent.
 """
@@ -21,10 +21,10 @@ LOG = "log"  # the name in `missing` for mica's own task sources when their answ
 
 
 class Pipeline:
-    """Asks questions, and withholds answers if a purge may have removed the events they are based on."""
+    """Asks questions. Withholds answers that may quote an event that was purged meanwhile."""
 
     def __init__(self, fan_out: FanOut, *, purges: PurgeLog, trails: TrailTable, purged: Callable[[], None]) -> None:
-        """`purged` is called when the check finds that something was purged while the sources were asked."""
+        """`purged` is called if something was purged while the sources were asked."""
         self._fan_out = fan_out
         self._purges = purges
         self._trails = trails
@@ -32,11 +32,11 @@ class Pipeline:
         self._generation_seen = -1
 
     async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
-        """Ask all questions at once and return one answer per question, in order; no source's failure is raised.
+        """Ask all questions at once and return one answer for each, in order. A failed source raises nothing.
 
-        If something was purged meanwhile, all questions are asked once more in the remaining time. If there is yet
-        another purge, or the store does not report its purges, fragments based on events of this log are withheld,
-        and `missing` has the reason.
+        If something was purged meanwhile, all questions are asked once more in the remaining time. After a second
+        purge, or if the store does not report its purges, fragments based on events of this log are withheld, and
+        `missing` has the reason.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
@@ -56,14 +56,14 @@ class Pipeline:
             questions = [each.renew() for each in questions]
 
     def _generation(self) -> int:
-        """The number of purges that this process has seen; -1 before it has asked."""
+        """Return the number of purges that this process knows of; -1 if it has not asked the store yet."""
         return max(self._purges.generation, self._generation_seen)
 
     async def _doubt_since(self, generation: int, *, within_s: float) -> str:
-        """Return why fragments read since `generation` cannot be trusted; empty when nothing was purged.
+        """Return why fragments may quote a purged event; empty if there was no purge since `generation`.
 
-        The store is asked even when no time is left. If the number of purges was not known before, for example because
-        the store was unavailable, a purge cannot be ruled out.
+        The store is asked even if no time is left. A purge cannot be excluded if the store does not answer, or if
+        `generation` is -1 because it did not answer before.
         """
         is_known = False
         with suppress(TimeoutError, MicaError):

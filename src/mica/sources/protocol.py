@@ -1,7 +1,8 @@
 """The protocol of a source: what it is asked, what it answers, and how it describes itself.
 
-A `Question` is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about the task of a
-brief. A source answers with `Fragment`s, each a single statement. Its `SourceDeclaration` has its name and limits.
+A `Question` is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or for a brief about a
+task: a text in the agent's words. A source answers with `Fragment`s, each a single statement. Its `SourceDeclaration`
+has its name and limits.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
 
 
 class Concept(msgspec.Struct, frozen=True):
-    """The thing that a question is about, named `domain:type:id`. Raises InvalidInput for an invalid part."""
+    """What a question is about, named `domain:type:id`. Raises InvalidInput for an invalid part."""
 
     domain: str
     type: str
@@ -81,7 +82,7 @@ class Concept(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Concept:
-        """Parse `domain:type:id`, where the id may contain `:`. Raises InvalidInput for an invalid name."""
+        """Parse a name `domain:type:id`; the id may contain `:`. Raises InvalidInput for an invalid name."""
         parts = text.split(":", 2) if isinstance(text, str) else []
         if len(parts) < 3:
             raise InvalidInput(f"{text!r:.80} is not a concept; name it domain:type:id, as judgment:code_review:abc123")
@@ -92,9 +93,9 @@ class Concept(msgspec.Struct, frozen=True):
 
 
 def covers(pattern: str, concept: Concept) -> bool:
-    """Return whether a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
+    """Return True if a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
 
-    `*` matches any characters within a part, or all remaining parts at the end of a pattern; `?` matches one character.
+    `?` matches one character, and `*` any characters of one part. A `*` as the last part matches all remaining parts.
     """
     if pattern == "*":
         return True
@@ -105,7 +106,7 @@ def covers(pattern: str, concept: Concept) -> bool:
 
 
 def check_pattern(pattern: object) -> None:
-    """Raise InvalidInput unless this is a valid concept pattern."""
+    """Raises InvalidInput if this is not a valid pattern for concepts."""
     if not isinstance(pattern, str) or not pattern.isprintable() or len(pattern) > ID_CHARACTERS_MAX:
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
     _parts(pattern)
@@ -113,7 +114,6 @@ def check_pattern(pattern: object) -> None:
 
 @remember_texts(1_024)
 def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
-    """Compile each part of a concept pattern; None for a part that matches any text. Raises InvalidInput."""
     parts = pattern.split(":", 2)
     if not all(parts) or (len(parts) < 3 and parts[-1] != "*"):
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
@@ -124,13 +124,13 @@ Value = str | int | float | bool | None
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidInput if the name is reserved for one of mica's own sources."""
+    """Raises InvalidInput if the name belongs to one of mica's own sources."""
     if name in OWN:
         raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:
-    """Return whether this is a string that UTF-8 can encode; a lone surrogate cannot be encoded."""
+    """Return True for a string that UTF-8 can encode. It cannot encode a lone surrogate."""
     if not isinstance(value, str):
         return False
     try:
@@ -140,7 +140,7 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Return whether this may be the `value` of a fragment: text, a finite number, a truth value or None."""
+    """Return True if this can be the `value` of a fragment: text, a finite number, a boolean or None."""
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -151,7 +151,7 @@ def is_value(value: object) -> bool:
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """One source's statement about a concept. Its text is data for the reader, never an instruction.
+    """One statement of a source. Its text is data for the reader, never an instruction.
 
     Raises InvalidInput for an empty key, a text that is too long or that UTF-8 cannot encode, a time without a zone, or
     a confidence outside 0 to 1.
@@ -197,7 +197,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def characters(self) -> int:
-        """The total length of key, text, locator and a text value."""
+        """The number of characters in the key, the text, the locator, and the value if it is a text."""
         value_characters = len(self.value) if isinstance(self.value, str) else 0
         return len(self.key) + len(self.text) + len(self.locator) + value_characters
 
@@ -216,7 +216,10 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
-    """A question to sources: about a concept, or, without one, about the task of a brief, which may be empty."""
+    """A question to sources: about `concept`, or if that is None, about `task`.
+
+    The task is what an agent is about to do, in its own words; a brief asks about it. It may be empty.
+    """
 
     now: datetime
     concept: Concept | None = None
@@ -229,19 +232,19 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
 
     @property
     def subject(self) -> Concept:
-        """The concept, which must be set. Only sources that declare `answers_tasks` get questions without one."""
+        """The concept, for sources that are only asked about concepts. It must be set."""
         assert self.concept is not None, "this source was asked about a task"
         return self.concept
 
     def renew(self) -> Question:
-        """Return a copy with an empty `missing`, for asking the question again."""
+        """Return a copy for asking the question again, with an empty `missing`."""
         return msgspec.structs.replace(self, missing={})
 
 
 class Partial(tuple[Fragment, ...]):
-    """An incomplete answer, for example when rows were cut off or a line could not be read.
+    """An incomplete answer, for example because rows were cut off or a line could not be read.
 
-    A gather shows the fragments and reports `missing`, the reason why there are no more.
+    `missing` is the reason. A gather shows the fragments and reports the reason.
     """
 
     missing: str
@@ -257,7 +260,7 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rank: int = RANK_OTHER  # the lower, the more trusted: databases 10, files 20, live objects 30
-    ttl_s: float | None = None  # how long an answer may be reused; None: it depends on the concept's domain, see K-24
+    ttl_s: float | None = None  # how long an answer may be reused; None: it depends on the concept's domain
     concepts: tuple[str, ...] = ("*",)  # patterns of the concepts it can be asked about
     time_share: float = 1.0  # the share of the collecting time after which it counts as late
     invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, that make its cached replies old
@@ -288,11 +291,11 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")
 
     def knows(self, concept: Concept) -> bool:
-        """Return whether one of its `concepts` patterns matches this concept."""
+        """Return True if one of the patterns in `concepts` matches this concept."""
         return any(covers(pattern, concept) for pattern in self.concepts)
 
     def answers(self, question: Question) -> bool:
-        """Return whether the source should be asked this question."""
+        """Return True if the source should be asked this question."""
         return self.answers_tasks if question.concept is None else self.knows(question.concept)
 
 
@@ -302,9 +305,9 @@ def weight(rank: int, confidence: float) -> float:
 
 
 class Source(Protocol):
-    """A data source that answers questions: mica's own log, a database, a file, a server or a live object.
+    """Answers questions, from mica's own log, a database, a file, a server or an object of the program.
 
-    The text it returns is data for the reader, never an instruction.
+    The text of its answers is data for the reader, never an instruction.
     """
 
     @property
@@ -312,10 +315,10 @@ class Source(Protocol):
         """The source's name, rank, cache settings and limits."""
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        """Return its statements, most relevant first: empty when it has none, `Partial` when something is missing.
+        """Return the source's statements for a question, most relevant first; empty if it has none.
 
-        Raises SourceFailed, with a remedy, when it cannot answer. The call is cancelled at the deadline and must not
-        block the event loop: blocking work belongs in a thread.
+        An incomplete answer is a `Partial`. Raises SourceFailed, with a remedy, if the source cannot answer. The call
+        is cancelled at the deadline and must not block the event loop: blocking work belongs in a thread.
         """
 
     async def close(self) -> None:
@@ -324,18 +327,18 @@ class Source(Protocol):
 
 @runtime_checkable
 class QuickSource(Protocol):
-    """A source that can give a preliminary answer while its full answer is still being computed."""
+    """A source that can give a preliminary answer while it still computes the full one."""
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        """Return a preliminary answer without waiting; it is used when the full answer is late."""
+        """Return a preliminary answer at once. It is used if the full answer is late."""
 
 
 @runtime_checkable
 class SparseSource(Protocol):
-    """A source over the log that remembers whether it has any statements, so that it is skipped while empty."""
+    """A source over the log that knows whether it has any statements. While it has none, it is not asked."""
 
     @property
     def made_by(self) -> tuple[str, ...]:
-        """Names of events, wildcards allowed, after which an empty source may have statements."""
+        """Names of events that may give the source its first statement. They may contain wildcards."""
 
     are_any: bool | None  # whether it has any statements; None: unknown

@@ -1,4 +1,4 @@
-"""The registry of external sources, declared in the settings or registered by a program, and their health."""
+"""The external sources of a space, declared in the settings or registered by a program, and their health."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a pr
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one source about one concept, as a manual test returns it."""
+    """The answer of one source to a manual test, without cache and without other sources."""
 
     source: str
     concept: str
@@ -51,7 +51,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class DriverSource(Protocol):
-    """A source made by one of mica's drivers: it can also connect, check that it answers, and show its query."""
+    """A source made by one of mica's drivers. It can also connect, be checked, and show its query."""
 
     @property
     def declared(self) -> SourceDeclaration: ...
@@ -59,19 +59,19 @@ class DriverSource(Protocol):
     def driver(self) -> str: ...
     @property
     def modules(self) -> frozenset[str]:
-        """Names of the Python modules that its queries import."""
+        """The names of the Python modules that the source imports for its queries."""
 
     async def connect(self) -> None:
         """Open the connections that stay open between questions. Raises SourceFailed."""
 
     async def check(self) -> str:
-        """Check that the source answers and return a sentence that describes it. Raises SourceFailed."""
+        """Return a sentence about the source if it answers. Raises SourceFailed if it does not."""
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """Return the query it would run about a concept, without running it."""
+        """Return the query that the source would run about a concept. It is not run."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
-        """Build a preview of this source from a query text and its parameters."""
+        """Build the result of `explain` from a query text and its parameters."""
 
 
 @runtime_checkable
@@ -83,7 +83,7 @@ class LiveSource(Protocol):
 
 
 class Drivers(Protocol):
-    """What the registry calls in the module `mica.sources.drivers.declarations`, which it imports on first use."""
+    """The functions of `mica.sources.drivers.declarations`, a module that is imported when it is first needed."""
 
     def open_declared(
         self,
@@ -94,17 +94,17 @@ class Drivers(Protocol):
         variables: Mapping[str, Secret],
         file: Path | None,
     ) -> Sequence[Source]:
-        """Create the sources that the settings declare. Raises InvalidSettings."""
+        """Create the sources that the settings declare. Nothing is connected. Raises InvalidSettings."""
 
     def open_live(self, name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> Source:
-        """Create a source for a live object that is set later. Raises InvalidSettings and ValueError."""
+        """Create a source whose object is set later. Raises InvalidSettings or ValueError for an invalid table."""
 
 
 class SourceRegistry:
-    """The external sources by name, in the order in which they were declared."""
+    """The external sources of a space by name, in the order in which they were declared or registered."""
 
     def __init__(self, settings: Settings, drivers: Callable[[], Drivers]) -> None:
-        """Create the declared sources without connecting to any. Raises InvalidSettings for an invalid table."""
+        """Create the declared sources. Nothing is connected. Raises InvalidSettings for an invalid table."""
         self._drivers = drivers
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
@@ -162,10 +162,10 @@ class SourceRegistry:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Make a live object or a function a source; the keywords are those of a table with driver "memory".
+        """Make an object of the program, or a function, a source. The keywords are those of a table in the settings.
 
-        If the source already exists and no keywords are given, only its object is replaced. Raises InvalidInput if
-        another kind of source has the name, or if a keyword is invalid.
+        If the source exists already and no keywords are given, only its object is replaced. Raises InvalidInput for an
+        invalid keyword, or if another kind of source has the name.
         """
         check_name(name)
         table: dict[str, object] = {**declared}
@@ -196,11 +196,11 @@ class SourceRegistry:
         self._driven.pop(name, None)
 
     def hanging(self, name: str) -> int:
-        """Return how many calls to a source are still running although their callers stopped waiting."""
+        """Return how many calls to a source are still running although their callers have stopped waiting."""
         return self._pool.hanging(name)
 
     def explain(self, concept: Concept) -> list[SourceQueryPreview]:
-        """Return the query that each driver source would run about a concept, ordered by rank."""
+        """Return the query that each driver source would run about a concept, ordered by rank. None is run."""
         previews = []
         for source in self._covering([concept]):
             try:
@@ -211,9 +211,10 @@ class SourceRegistry:
         return sorted(previews, key=lambda each: (each.declared.rank, each.source))
 
     async def load(self, concepts: Iterable[Concept]) -> None:
-        """Import the modules that these concepts need, once, before a deadline begins: an import delays all sources.
+        """Import the modules of all sources for these concepts, in threads.
 
-        A module that is not installed is reported later, when its source is asked.
+        This is done before a deadline begins, because an import slows down the answers of all sources. A module that is
+        not installed is reported later, when its source is asked.
         """
         for concept in concepts:
             if concept in self._loaded:
@@ -226,7 +227,7 @@ class SourceRegistry:
                 self._loaded.add(concept)
 
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Import the modules for these concepts and connect to their sources before any deadline begins.
+        """Import the modules for these concepts and connect to their sources, before a deadline begins.
 
         A source that does not connect within a second is reported later, when it is asked.
         """
@@ -240,7 +241,6 @@ class SourceRegistry:
                 task.cancel()
 
     def _covering(self, concepts: Collection[Concept]) -> list[DriverSource]:
-        """Return the driver sources that can be asked about any of these concepts."""
         driven = self._driven.values()
         return [each for each in driven if any(each.declared.knows(concept) for concept in concepts)]
 
@@ -269,7 +269,7 @@ class SourceRegistry:
         )
 
     async def close(self) -> None:
-        """Close all sources. One that does not close in time is abandoned."""
+        """Close all sources. A source that does not close in time is abandoned."""
         closing = [asyncio.ensure_future(source.close()) for source in self]
         if closing:
             _, late = await asyncio.wait(closing, timeout=CLOSE_S)
@@ -279,7 +279,7 @@ class SourceRegistry:
 
 
 async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
-    """Ask one source directly, without any cache. A failure is reported in `error` instead of raised."""
+    """Ask one source about a concept, without any cache. If it fails, `error` has the reason; nothing is raised."""
     begun = time.perf_counter()
     fragments: Sequence[Fragment] = ()
     failure = ""
@@ -306,7 +306,7 @@ State = Literal["answers", "failing", "missing"]
 
 
 class SourceHistory(msgspec.Struct, kw_only=True):
-    """How the latest calls to a source went, counted from recorded gathers and tests."""
+    """How the latest calls to a source went. It is counted from the records of gathers and tests."""
 
     asked: int = 0  # calls; cached replies do not count
     failed: int = 0
@@ -320,7 +320,7 @@ class SourceHistory(msgspec.Struct, kw_only=True):
         return self.failed_in_a_row >= FAILING_MIN
 
     def note(self, at: datetime, failure: object) -> None:
-        """Count one call; `failure` is its reason, or None if the call succeeded."""
+        """Count one call. `failure` is the reason of its failure, or None if the call succeeded."""
         self.asked += 1
         self.tried_at = at
         if failure is None:
@@ -345,13 +345,13 @@ class SourceHealth(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str = "closed"  # `open` while this process does not call it, after several failures in a row
 
     def after(self, past: SourceHistory, *, breaker: str) -> SourceHealth:
-        """Return a copy with the history of its calls and the state of its circuit breaker."""
+        """Return a copy with the history of the source's calls and the state of its circuit breaker."""
         state: State = "failing" if self.is_there and past.is_failing else self.state
         return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
 
 def read_history(records: Iterable[Event]) -> dict[str, SourceHistory]:
-    """Compute the history of each source, by name, from recorded gathers and tests, which must be oldest first."""
+    """Return the history of each source by name. `records` are the events of gathers and tests, oldest first."""
     histories: dict[str, SourceHistory] = {}
     for event in records:
         if event.name == TESTED:
@@ -373,6 +373,6 @@ def _names(value: object) -> set[str]:
 
 
 def _stale(degraded: object) -> dict[str, object]:
-    """Return the sources that failed and were represented by an earlier reply, each with the reason."""
+    """Return the sources that failed and whose earlier reply was shown instead, each with the reason."""
     listed = degraded if isinstance(degraded, list | tuple) else ()
     return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

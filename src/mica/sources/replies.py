@@ -1,8 +1,8 @@
-"""The cache of source replies: in this process, and in the store for other processes.
+"""The cache of replies of sources: in this process, and in the store for other processes.
 
-A reply is fresh until it expires or an event makes it old, whichever comes first (K-24). Old replies stay cached: when
-a source does not answer, its old reply is shown with its age. A reply of mica's own sources that contains a withdrawn
-statement is removed from the cache and never shown again.
+A reply is fresh until it expires, or until an event makes it old. Old replies stay in the cache: if a source does not
+answer, its old reply is shown with its age. If an event withdraws a statement of one of mica's own sources, the replies
+with this statement are removed and never shown again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CLOSE_S = 2.0  # for saving when the cache is closed
 UNSAVED_MAX = 1_000  # with more, the store is stuck; further replies are not saved for other processes
 
 FIBONACCI = (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
-# Minutes until replies expire, by the domain of their concept (K-24).
+# Minutes until replies expire, by the domain of their concept.
 TTL_MINUTES = {
     "judgment": FIBONACCI[8],
     "learning": FIBONACCI[9],
@@ -80,7 +80,7 @@ Key = tuple[str, Concept]  # the name of a source, and the concept
 
 
 class CachedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A source's reply, with what is needed to decide whether it may still be used."""
+    """A source's reply, with everything that decides whether it may still be used."""
 
     fragments: tuple[Fragment, ...]
     missing: str = ""  # why the reply is incomplete
@@ -100,7 +100,7 @@ class _Body(msgspec.Struct):
 
 
 class Replies:
-    """The cached replies of a process, which are also saved in the store for other and later processes."""
+    """The cached replies of this process. They are also saved in the store for other and later processes."""
 
     def __init__(self, table: ReplyTable, purges: PurgeLog, *, own: Callable[[], str]) -> None:
         self._table = table
@@ -122,12 +122,12 @@ class Replies:
     # -- Which changes matter
 
     def know(self, declared: Iterable[SourceDeclaration]) -> None:
-        """Set the declarations of the sources in use."""
+        """Set the declarations of the sources in use, which say which events make replies old."""
         self._declared = {each.name: each for each in declared}
         self._names.clear()
 
     def is_wanted(self, name: str) -> bool:
-        """Return whether events of this name can make a reply old."""
+        """Return True if events of this name must be passed to `note`, because they can make a reply old."""
         known = self._names.get(name)
         if known is None:
             named = [each for one in self._declared.values() for each in one.invalidated_by]
@@ -138,7 +138,7 @@ class Replies:
         return known
 
     def note(self, change: LogChange) -> None:
-        """Remember a change and mark the replies that it makes old; remove replies with withdrawn statements."""
+        """Mark the replies that a change makes old, and remove those whose statements it withdraws."""
         if change.event.name == PURGE:
             self.forget()
             return
@@ -163,7 +163,7 @@ class Replies:
                 self._cached[key] = msgspec.structs.replace(reply, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
-        """Return the keys that a change about this concept may affect; all cached keys if it names a pattern."""
+        """Return the keys of replies that a change may affect. `pattern` is its concept, or a pattern of concepts."""
         if "*" not in pattern and "?" not in pattern:
             with suppress(InvalidInput):
                 concept = Concept.parse(pattern)
@@ -171,7 +171,6 @@ class Replies:
         return list(self._cached)
 
     def _gathered_by(self, writer: str, concept: str) -> None:
-        """Remember that another process gathered this concept, so that the store may have its replies."""
         if (
             writer != self._writer()
             and self._saved_elsewhere is not None
@@ -180,7 +179,7 @@ class Replies:
             self._saved_elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Empty the cache because of a purge or missed changes. Replies of running calls will not be cached."""
+        """Empty the cache, because of a purge or missed changes. Replies of calls that are running are not cached."""
         self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
@@ -191,7 +190,7 @@ class Replies:
             self._unnote(self.changes.tick, self.changes.position)
 
     def drop(self, source: str) -> None:
-        """Drop the replies of a source whose name another source has now."""
+        """Remove the replies of this source, because another source has its name now."""
         for key in [key for key in self._cached if key[0] == source]:
             self._drop(key)
         for key in [key for key in self._unsaved if key[0] == source]:
@@ -202,14 +201,14 @@ class Replies:
         self._unnoted_position = max(self._unnoted_position, position)
 
     def is_changed(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> bool:
-        """Return whether a change after tick `since` made replies of this source about this concept old.
+        """Return True if a change after tick `since` made replies of this source about this concept old.
 
-        True as well when changes after that tick are no longer remembered.
+        Also returns True if not all changes after that tick are remembered.
         """
         return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
 
     def _touching(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> Iterator[str]:
-        """Yield the names of events after tick `since` that make a reply about a concept old, latest first."""
+        """Yield the names of the events after tick `since` that make a reply old, the latest first."""
         for change, pattern in takewhile(lambda note: note[0].tick > since, reversed(self._notes)):
             if _touches(change, pattern, declared, concept):
                 yield change.event.name
@@ -217,7 +216,7 @@ class Replies:
     # -- Replies
 
     def cached(self, declared: SourceDeclaration, concept: Concept) -> CachedReply | None:
-        """Return the last reply of this source about a concept, fresh or not; None if there is none."""
+        """Return the last reply of this source about a concept, fresh or old; None if there is none."""
         key = declared.name, concept
         reply = self._cached.get(key)
         if reply is None:
@@ -229,17 +228,18 @@ class Replies:
         return reply
 
     def is_fresh(self, reply: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
-        """Return whether a reply has neither expired nor been made old by an event."""
+        """Return True if a reply has not expired and no event has made it old."""
         return not reply.is_old and timedelta(0) <= now - reply.at < timedelta(seconds=ttl_s(declared, concept))
 
     def is_ageing(self, reply: CachedReply, declared: SourceDeclaration, concept: Concept, *, now: datetime) -> bool:
-        """Return whether a fresh reply is close enough to its expiry to be refreshed in the background."""
+        """Return True if a fresh reply will expire soon, so that it should be refreshed in the background."""
         return now - reply.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
     def keep(self, declared: SourceDeclaration, concept: Concept, reply: CachedReply) -> None:
-        """Cache a reply here, and soon in the store, unless a newer one is cached.
+        """Cache a reply, and save it in the store soon. If a newer reply is cached, nothing happens.
 
-        A reply is marked old if an event during the call made it so, and dropped if its statements were withdrawn.
+        If an event during the call made the reply old, it is marked as old. If the event withdrew its statements, it is
+        not cached.
         """
         key = declared.name, concept
         known = self._cached.get(key)
@@ -258,7 +258,7 @@ class Replies:
                 self._saving = asyncio.ensure_future(self._save())
 
     async def load(self, wanted: Mapping[str, SourceDeclaration], concept: Concept) -> None:
-        """Load into the cache the replies about a concept that other processes saved. Raises StoreError."""
+        """Read the replies about a concept that other processes have stored, and cache them. Raises StoreError."""
         if self._saved_elsewhere is None:
             self._saved_elsewhere = set(await self._table.concepts())
         if str(concept) not in self._saved_elsewhere:
@@ -296,7 +296,7 @@ class Replies:
                 self._put((reply.source, concept), cached_reply)
 
     async def close(self) -> None:
-        """Save the remaining replies, for at most CLOSE_S."""
+        """Save the replies that are not saved yet. Waits at most CLOSE_S seconds."""
         if self._saving is not None and not self._saving.done():
             self._hurry.set()
             await asyncio.wait([self._saving], timeout=CLOSE_S)
@@ -346,17 +346,15 @@ class Replies:
 
 @remember_texts(256)
 def fingerprint(declared: SourceDeclaration) -> str:
-    """Return a hash of a source's declaration; a saved reply is only used while the declaration is the same."""
+    """Return a hash of a source's declaration. A saved reply is only used if the hash is still the same."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 
 def _is_withdrawn(name: str, declared: SourceDeclaration) -> bool:
-    """Return whether an event of this name withdraws statements of this source."""
     return name in WITHDRAWING and any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by)
 
 
 def _touches(change: LogChange, pattern: str, declared: SourceDeclaration, concept: Concept) -> bool:
-    """Return whether a change makes replies of a source about a concept old."""
     name = change.event.name
     if any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by):
         return not pattern or _covers(pattern, concept)

@@ -1,8 +1,8 @@
-"""A thread pool for blocking sources, with a few threads for each, so that a hung source delays no other.
+"""A thread pool for blocking calls, with a few threads for each source, so that a hung source delays no other.
 
-The threads are daemons, so one that hangs in a driver does not keep the process from ending. When all threads of a
-source are busy, its next call waits for one of them. A source is no longer called once all its threads are blocked by
-calls that their callers gave up on.
+The threads are daemons, so a thread that hangs in a driver does not keep the process from ending. If all threads of a
+source are busy, its next call waits for one of them. If they are all busy with calls whose callers have stopped
+waiting, the source is not called any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Work = Callable[[], None]
 
 
 class Pool:
-    """A bounded number of threads for each source, started on demand. Used from one event loop."""
+    """Threads for each source, started on demand, up to a limit for each source. Used from one event loop."""
 
     def __init__(self, *, idle_max: int = IDLE_MAX, per_source_max: int = PER_SOURCE_MAX) -> None:
         self._idle_max = idle_max
@@ -41,14 +41,14 @@ class Pool:
         self._is_closed = False
 
     def hanging(self, source: str) -> int:
-        """Return how many calls to a source are still running although their callers stopped waiting."""
+        """Return how many calls to a source are still running although their callers have stopped waiting."""
         return self._abandoned[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
-        """Run `work` in a thread and return its result; errors of `work` propagate.
+        """Run `work` in a thread and return its result. Errors of `work` are raised.
 
-        A cancelled caller stops waiting at once, and the call ends on its own. Raises SourceFailed when too many
-        abandoned calls of this source are still running.
+        If the caller is cancelled, it stops waiting at once, and the call continues in its thread. Raises SourceFailed
+        if too many such calls of this source are still running.
         """
         if self._abandoned[source] >= self._per_source_max:
             raise SourceFailed(
@@ -101,7 +101,6 @@ class Pool:
             raise
 
     def _fit(self) -> None:
-        """Start a thread for each call that has none, and end idle threads beyond the limit."""
         while self._threads < self._calls and not self._is_closed:
             self._threads += 1
             threading.Thread(target=self._work, name="mica-source", daemon=True).start()
@@ -115,7 +114,7 @@ class Pool:
             del work  # free its references now, not with the next call
 
     def close(self) -> None:
-        """End all idle threads; a hanging thread is not waited for."""
+        """End all idle threads. A hanging thread is left running."""
         self._is_closed = True
         while self._threads:
             self._threads -= 1
@@ -123,7 +122,7 @@ class Pool:
 
 
 async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
-    """Import, in a thread, a module that a source needs. Raises SourceFailed when it is not installed."""
+    """Import a module that a source needs, in a thread. Raises SourceFailed if it is not installed."""
     if module in sys.modules:
         return
     try:

@@ -1,4 +1,4 @@
-"""Query terms, term weights and text statistics for full-text search, computed alike by all engines."""
+"""Query terms, term weights and text statistics for full-text search. All engines use them, so results are equal."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def rarity(containing: int, total: float) -> float:
 
 
 def term_weights(containing: Mapping[str, int], weights: Mapping[str, float], marks: int) -> dict[str, int]:
-    """Return the weight of each term for choosing marks under a limit: an integer from 1 up, higher for rare terms.
+    """Return an integer weight of at least 1 for each term, higher for rarer terms.
 
-    `containing` is the number of marks with each term, `marks` the number of all marks.
+    A search with a limit keeps the marks with the highest sum of weights. `containing` maps each term to the number of
+    marks that contain it, and `marks` is the number of all marks. `weights` are factors by term, 1 by default.
     """
     return {
         term: max(1, round(WEIGHT_STEPS * weights.get(term, 1.0) * rarity(count, marks)))
@@ -41,10 +42,10 @@ def with_statistics(
     lengths: Iterable[tuple[int, int]],
     containing: dict[str, int] | None = None,
 ) -> Postings:
-    """Return postings together with the statistics of all marks.
+    """Return the postings (text index entries) in `by_term`, together with statistics of all marks.
 
-    `lengths` is a histogram of all marks, as pairs of a length and the number of marks with it, in order of length.
-    `containing` is the number of marks with each term; by default, the postings are counted.
+    `lengths` are pairs of a length in words and the number of marks that have it, in order of length. `containing` maps
+    each term to the number of marks that contain it; by default, the postings of each term are counted.
     """
     containing = {term: len(postings) for term, postings in by_term.items()} if containing is None else containing
     histogram = list(lengths)
@@ -64,7 +65,7 @@ def with_statistics(
 
 
 def group_by_origin(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
-    """Return the set of positions that are paired with each origin; an origin without a pair has an empty set."""
+    """Return the set of positions that `pairs` has for each of `origins`. A pair is an origin and a position."""
     found: dict[int, set[int]] = {origin: set() for origin in origins}
     for origin, position in pairs:
         found[origin].add(position)

@@ -31,7 +31,7 @@ class KnownParent(Protocol):
 
 
 class ChainPlace(msgspec.Struct, Generic[K], frozen=True, gc=False):
-    """The lineage of an event: its id, its root and its depth, with the engine's keys of the event and of its root."""
+    """The lineage of an event: id, root and depth, and the keys under which an engine stores the event and its root."""
 
     id: EventId
     root_id: EventId
@@ -52,13 +52,16 @@ _READERS: dict[str, Callable[[Event], object]] = {
 
 
 def check_event(event: Event, parent: KnownParent | None) -> None:
-    """Raise InvalidEvent when the event is malformed or its known parent does not fit."""
+    """Raise InvalidEvent if the event is malformed, or if its root or depth contradicts its parent.
+
+    `parent` is None if the event has no parent, or if the parent is unknown.
+    """
     split_id(event.id)
     check_content(event, parent)
 
 
 def check_content(event: Event, parent: KnownParent | None) -> None:
-    """Do the checks of `check_event` for an event whose id was already checked."""
+    """Do the checks of `check_event`, except for the id of the event."""
     if parent is None:  # a known parent has a valid id and, as is checked below, the same root
         if event.root_id != event.id:
             split_id(event.root_id)
@@ -72,7 +75,7 @@ def check_content(event: Event, parent: KnownParent | None) -> None:
 
 
 def check_lineage(event: Event, parent: KnownParent | None) -> None:
-    """Raise InvalidEvent when a known parent does not fit the event's root and depth."""
+    """Raise InvalidEvent if the root or depth of the event contradicts its parent, or if it is its own parent."""
     if event.parent_id is None:
         if event.root_id != event.id or event.depth != 0:
             raise InvalidEvent(f"event {event.id!r} has no parent; its root must be itself and its depth 0")
@@ -86,16 +89,17 @@ def check_lineage(event: Event, parent: KnownParent | None) -> None:
 
 
 def broken_lineage(events: Iterable[Event]) -> list[str]:
-    """Return one sentence for each event whose parent is missing or does not fit."""
+    """Return one sentence for each event whose parent is missing or contradicts its root or depth."""
     lineage = LineageCheck()
     lineage.add(events)
     return lineage.broken()
 
 
 class LineageCheck:
-    """Checks that the parent of each event is stored and fits. Events are added in the order of the log.
+    """Checks that the parent of each event is stored, and that the event's root and depth follow from it.
 
-    To save memory, pass the ids of all parents as `parents`: other events are then not remembered.
+    Add the events in the order of the log. `parents` are the ids of all events that have children. Passing them saves
+    memory, because other events are not remembered.
     """
 
     def __init__(self, parents: Collection[str] | None = None) -> None:
@@ -114,7 +118,7 @@ class LineageCheck:
                 self._early.append(msgspec.structs.replace(event, body=b""))
 
     def broken(self) -> list[str]:
-        """Return one sentence for each event whose parent is missing or does not fit. Call it after the last `add`."""
+        """Return one sentence for each event that fails the check. Call it after the last `add`."""
         for event in self._early:
             if event.parent_id not in self._refs:
                 missing = (
@@ -135,7 +139,8 @@ class LineageCheck:
 def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
     """Return one sentence for each event whose entry in the full-text index does not match its text.
 
-    `lengths` and `counts` are the index by position. The entries of these events are removed from both.
+    `lengths` (in words) and `counts` (of each term) hold the index entries by position. The entries of `events` are
+    removed from both, so that entries without an event remain.
     """
     return [
         stale_text(event)
@@ -147,7 +152,7 @@ def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[i
 def expected_entry(event: Event) -> tuple[int | None, dict[str, int]]:
     """Return the full-text index entry that an event should have: the number of words, and the count of each term.
 
-    The number is None for an event without searchable text.
+    The number of words is None for an event without searchable text.
     """
     if (text := searchable_text(event)) is None:
         return None, {}
@@ -160,7 +165,7 @@ def stale_text(event: Event) -> str:
 
 
 def orphaned_texts(positions: Iterable[int]) -> list[str]:
-    """Return one sentence for each of these positions, which are in the full-text index but not in the log."""
+    """Return one sentence for each position. They are positions in the full-text index where the log has no event."""
     return [
         f"the index has position {position}, where no event is; `mica upkeep rebuild` repairs it"
         for position in sorted(positions)
@@ -168,5 +173,5 @@ def orphaned_texts(positions: Iterable[int]) -> list[str]:
 
 
 def missing_positions(gaps: Iterable[tuple[int, int]]) -> list[str]:
-    """Return one sentence for each of these gaps in the log, given as first and last missing position."""
+    """Return one sentence for each gap in the log. A gap is a pair of the first and the last missing position."""
     return [f"the events at positions {first} to {last} are missing from the log" for first, last in gaps]

@@ -21,7 +21,7 @@ else:
 K = TypeVar("K")
 V = TypeVar("V")
 
-INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
+INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content
 CACHE_ENTRIES_MAX = 50_000  # in one cache of interned words, a few MB; a full cache is emptied
 READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
 
@@ -39,7 +39,7 @@ def moment(at: int) -> datetime:
 
 
 def digest(body: bytes) -> bytes:
-    """Return the digest under which a payload is stored."""
+    """Return the 16-byte hash that identifies a payload (event data that is stored apart from its event)."""
     return blake2b(body, digest_size=16).digest()
 
 
@@ -48,7 +48,7 @@ def compress(body: bytes) -> bytes:
 
 
 def compress_small(body: bytes) -> bytes:
-    """Compress like `compress`, but smaller and slower, for background work."""
+    """Compress into fewer bytes than `compress` does, but more slowly. For background work."""
     return zstd.compress(body, options=_SMALL)
 
 
@@ -64,19 +64,19 @@ def labels_text(context: Context) -> str:
 
 
 def labels_of(text: str) -> tuple[tuple[str, str], ...]:
-    """Decode labels that `labels_text` encoded."""
+    """Decode context labels from the text that `labels_text` returned."""
     return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
 
 
 def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
-    """Add an entry to a cache. A full cache is emptied first."""
+    """Add an entry to `cache`. A cache with `limit` entries (default CACHE_ENTRIES_MAX) is emptied first."""
     if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value
 
 
 class SessionMarks:
-    """The positions and lengths of all marks of one session, in order of time."""
+    """The positions and the lengths in words of all marks of one session, in order of time."""
 
     def __init__(self, positions: Sequence[int], lengths: Sequence[int]) -> None:
         self._positions = positions
@@ -88,9 +88,9 @@ class SessionMarks:
         return len(self._positions)
 
     def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
-        """Return the wanted marks and up to `neighbours` marks on each side of them, by position.
+        """Return the marks at the positions `wanted`, and up to `neighbours` marks before and after each, by position.
 
-        Each value is the length of the mark in words, its index in the session, and the length of the session.
+        Each value is the number of words in the mark, its index in the session, and the number of words in the session.
         """
         found: dict[int, tuple[int, int, int]] = {}
         for position in wanted:

@@ -47,8 +47,8 @@ class CrystalRows(NamedTuple):
 class DerivedCrystals:
     """The crystals of a log, derived by adding its events in order. The sources of a crystal must come before it.
 
-    To save memory, pass the ids that other events refer to as `named` (see `referenced_ids`): of all other marks, only
-    the positions are then remembered.
+    `named` are the ids that other events refer to (see `referenced_ids`). Passing them saves memory, because the other
+    marks are then remembered only by position.
     """
 
     def __init__(self, named: Collection[EventId] | None = None) -> None:
@@ -63,7 +63,7 @@ class DerivedCrystals:
         self._positions: dict[EventId, int] = {}
 
     def add(self, event: Event) -> None:
-        """Add one event. Raises LawBroken for a crystal that breaks a law, and then changes nothing."""
+        """Add one event. A crystal that breaks a law of crystals raises LawBroken and is not added."""
         position = event.position or 0
         if event.name == CRYSTAL:
             self._crystallize(crystal_of(event), position)
@@ -82,7 +82,7 @@ class DerivedCrystals:
             self._facts[event.id], self._positions[event.id] = fact, position
 
     def add_stored(self, events: Iterable[Event]) -> None:
-        """Add events that are already stored. A crystal that lost a source to a purge is added to `unsupported`."""
+        """Add events that are already stored. A crystal whose sources were purged is added to `unsupported`."""
         for event in events:
             try:
                 self.add(event)
@@ -169,7 +169,7 @@ def derive(log: Iterable[Event]) -> DerivedCrystals:
 
 
 def referenced_ids(events: Iterable[Event]) -> set[EventId]:
-    """Return the ids that these crystals, retractions and tombstones refer to."""
+    """Return the ids of the sources of all crystals in `events`, and of all events that `events` retract."""
     named: set[EventId] = set()
     for event in events:
         if event.name == CRYSTAL:
@@ -185,7 +185,7 @@ REFERRING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that refer to ot
 
 
 def broken_crystals(derived: DerivedCrystals, stored: CrystalRows) -> list[str]:
-    """Return one sentence for each crystal, mark or retraction whose stored rows differ from the derived ones."""
+    """Return one sentence for each crystal that breaks a law, and each stored row that differs from the derived one."""
     right = derived.rows
     problems = [
         f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystals make` makes "
@@ -213,7 +213,7 @@ def broken_crystals(derived: DerivedCrystals, stored: CrystalRows) -> list[str]:
 
 
 def _by_position(rows: CrystalRows) -> dict[int, dict[str, object]]:
-    """Return the columns of each crystal by its position."""
+    """Return the columns of each crystal, with its source rows, by the position of the crystal."""
     found: defaultdict[int, dict[str, object]] = defaultdict(dict)
     for row in rows.crystals:
         found[row.position] |= row._asdict()
@@ -226,6 +226,6 @@ def _by_position(rows: CrystalRows) -> dict[int, dict[str, object]]:
 
 
 def _differing(found: Mapping[str, object] | None, expected: Mapping[str, object] | None) -> str:
-    """Return the names of the columns that differ, separated by commas."""
+    """Return the names of the columns whose values differ from `expected`, separated by commas."""
     found, expected = found or {}, expected or {}
     return ", ".join(name for name in expected if name not in found or found[name] != expected[name])

@@ -28,7 +28,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to do a piece of work until a time. Only the latest claim on the work can finish it."""
+    """The right of one process to do a piece of work until `held_until`. Only the latest claim can finish the work."""
 
     id: str
     kind: str
@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_words(**words: str) -> None:
-    """Raise InvalidInput for a name that is empty, too long or not printable. Only `about` may be empty."""
+    """Raise InvalidInput if an argument is empty, too long or not printable. Only `about` may be empty."""
     for what, word in words.items():
         if not isinstance(word, str) or len(word) > WORD_CHARACTERS_MAX or not (word or what == "about"):
             raise InvalidInput(f"{what} {word!r:.60} is not usable; give 1 to {WORD_CHARACTERS_MAX} characters")
@@ -60,14 +60,14 @@ def check_lease(lease: timedelta) -> None:
 
 
 def work_of(row: Sequence[Any]) -> Work:
-    """Convert a row with COLUMNS to a piece of work."""
+    """Convert a row of the work table, with the columns in COLUMNS, to a piece of work."""
     kind, about, due_at, owner, held_until = row
     until = None if held_until is None else moment(held_until)
     return Work(kind=kind, about=about, due_at=moment(due_at), owner=owner, held_until=until)
 
 
 def claim_of(identifier: str, row: Sequence[Any]) -> Claim:
-    """Convert a row with COLUMNS to the claim with this id."""
+    """Convert a row of the work table, with the columns in COLUMNS, to the claim with the id `identifier`."""
     kind, about, due_at, owner, held_until = row
     return Claim(
         id=identifier, kind=kind, about=about, due_at=moment(due_at), owner=owner, held_until=moment(held_until)

@@ -33,7 +33,7 @@ class Listener(ABC):
         self.is_listening = False
 
     def begin(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` on every notification; returns a function that ends this, callable from any thread."""
+        """Call `ring` on every notification. Returns a function that stops these calls; any thread may call it."""
         loop = asyncio.get_running_loop()
         key = object()
         self._rings[key] = ring

@@ -26,7 +26,7 @@ class EngineSchema(msgspec.Struct, frozen=True, kw_only=True):
         return self.first + len(self.migrations)
 
     def after(self, version: int) -> list[tuple[int, str]]:
-        """Return the migrations that a database of this version needs, each with the version that it leads to."""
+        """Return the migrations that a database of this version needs, each with the version that it creates."""
         return [(number, text) for number, text in enumerate(self.migrations, self.first + 1) if number > version]
 
 

@@ -1,7 +1,7 @@
 """Give queries priority over background work.
 
 A store does one thing at a time, and Python runs one thread at a time. Background work is therefore cut into small
-steps, and waits between two of them while a query runs: a coroutine with `give_way`, a thread with `pause`.
+steps, and waits between two steps while a query runs. A coroutine waits with `give_way`, a thread with `pause`.
 """
 
 from __future__ import annotations
@@ -53,14 +53,17 @@ class Priority:
                 self._idle_for_threads.set()
 
     def pause(self) -> None:
-        """Block a background thread while queries run, for at most WAIT_S. Costs nothing when none runs."""
+        """Block a background thread while queries run, for at most WAIT_S seconds. Returns at once if no query runs.
+
+        After a wait of WAIT_S, all calls return at once for PIECE_S seconds, so that the work never stops.
+        """
         if not self._queries or self._clock_s() < self._works_until_s:
             return
         if not self._idle_for_threads.wait(WAIT_S):
             self._works_until_s = self._clock_s() + PIECE_S
 
     async def give_way(self, *, wait_s: float = WAIT_S) -> None:
-        """Yield to the event loop, then wait while queries run, for at most `wait_s`."""
+        """Yield to the event loop, then wait while queries run, for at most `wait_s` seconds."""
         await asyncio.sleep(0)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -68,11 +71,11 @@ class Priority:
 
 
 async def never_give_way() -> None:
-    """Return at once: a `give_way` for a process without queries."""
+    """Return at once. Replaces `Priority.give_way` in a process without queries."""
 
 
 def never_pause() -> None:
-    """Return at once: a `Pause` for work that need not wait."""
+    """Return at once. Replaces `Priority.pause` in work that need not wait."""
 
 
 def with_pauses(values: Iterable[T], pause: Pause) -> Iterator[T]:

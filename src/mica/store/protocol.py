@@ -49,11 +49,12 @@ class EventLog(Protocol):
         """Store events in order, all or none; returns how many were new and how many were already stored.
 
         All projections (the indexes and tables that are derived from the log) are updated in the same transaction.
-        When the call returns, the events survive a power loss. An event is identified by its id: an equal event under
-        a stored id counts as repeated, and a different one raises DuplicateEvent. The parent of an event may be
-        unknown; if it is known, root and depth of the event must follow from it, else InvalidEvent is raised. If the
-        stored or the new event is a tombstone, the new event counts as repeated, so purged content does not return.
-        A new event that matches a stored purge is stored as a tombstone.
+        When the call returns, the events survive a power loss.
+
+        If an equal event with the same id is already stored, the new event counts as repeated. If the stored event is
+        different, DuplicateEvent is raised. If either of the two is a tombstone, the new event counts as repeated, so
+        purged content does not return. A new event that matches a stored purge is stored as a tombstone. The parent of
+        an event may be unknown. If it is known and contradicts the event's root or depth, InvalidEvent is raised.
 
         A crystal that breaks a law of crystals raises LawBroken; its sources must be stored before it. A superseded or
         retracted crystal is no longer live. A retracted mark is excluded from search results and from new crystals,
@@ -64,7 +65,7 @@ class EventLog(Protocol):
         """Return the event with this id, or None. Raises InvalidEvent when the id is malformed."""
 
     async def get_many(self, identifiers: Sequence[EventId]) -> list[Event]:
-        """Return the stored events with these ids, each once, in the order of the ids; unknown ids are skipped.
+        """Return the stored events with these ids, each once, in the order of `identifiers`. Unknown ids are skipped.
 
         Raises InvalidEvent when an id is malformed.
         """
@@ -73,7 +74,7 @@ class EventLog(Protocol):
         """Return the event at this position of the log, or None."""
 
     async def query(self, query: EventQuery) -> list[Event]:
-        """Return the matching events, oldest first; if the query has a limit, only the latest of them.
+        """Return the matching events, oldest first. If they exceed the limit of the query, the oldest are left out.
 
         Raises InvalidInput when the text of the query contains no word to search for.
         """
@@ -85,17 +86,17 @@ class EventLog(Protocol):
         """
 
     async def last_position(self) -> int:
-        """Return the highest position that was ever assigned, or 0 for an empty log. Later events get higher ones."""
+        """Return the highest position ever assigned, or 0 for an empty log. New events get higher positions."""
 
 
 class ChainIndex(Protocol):
     """Lookup of related events: by parent and child, and by the correlation id in their contexts."""
 
     async def chain(self, correlation: str) -> list[Event]:
-        """Return all events of a chain, given by a correlation id or by the id of a root event.
+        """Return all events of a chain. `correlation` is a correlation id or the id of a root event.
 
-        A correlation id selects the events whose context has it; the id of a root event selects it and all its
-        descendants.
+        A correlation id selects all events that have it in their context. The id of a root event selects the root and
+        all its descendants.
         """
 
     async def ancestors(self, identifier: EventId) -> list[Event]:
@@ -135,18 +136,18 @@ class TextIndex(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
-        """Return the marks that contain each of these terms, and statistics of all marks.
+        """Return, for each term in `wanted`, the marks that contain it, and statistics of all marks in the space.
 
-        With a limit, only the marks with the highest sum of term weights are listed, the latest first among equals
-        (see `candidates.term_weights`; the default weight is 1). With a time range, only marks from `since` to before
-        `until` are listed. The statistics always cover all marks.
+        `limit` restricts the result to the marks with the highest sum of term weights; of marks with equal sums, those
+        stored last are taken. `candidates.term_weights` computes the weights from the factors in `weights`, which are 1
+        by default. `since` and `until` (exclusive) restrict the result by time, but never the statistics.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
-        """Return, for each of these terms, the marks at these positions that contain it."""
+        """Return, for each term in `wanted`, the marks at `positions` that contain it."""
 
     async def read(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
-        """Return the marks at these positions, each with up to `neighbours` marks before and after it in its session.
+        """Return the marks at `positions`, and up to `neighbours` marks before and after each of them in its session.
 
         Each mark is returned once, in order of position.
         """
@@ -156,16 +157,19 @@ class VectorIndex(Protocol):
     """Embedding vectors of marks, one per mark."""
 
     async def save(self, model: str, vectors: Mapping[int, bytes]) -> None:
-        """Store vectors that a model computed, given by the position of the mark; older vectors are replaced.
+        """Store the vectors that `model` computed, keyed by the position of their mark. They replace older vectors.
 
-        A position is ignored if it has no mark or if its mark was purged in the meantime.
+        A position without a mark is ignored, for example because the mark was purged in the meantime.
         """
 
     async def read(self, model: str, *, after: int = 0, limit: int) -> Vectors:
-        """Return the latest `limit` vectors of a model after a position, and the total number of its vectors."""
+        """Return the vectors of a model after position `after`, and the number of all its vectors.
+
+        If there are more than `limit`, those with the highest positions are returned. They are in order of position.
+        """
 
     async def missing(self, model: str, *, limit: int) -> list[tuple[int, str]]:
-        """Return position and text of up to `limit` marks without a vector of this model, the latest first."""
+        """Return position and text of up to `limit` marks that have no vector of this model, highest position first."""
 
 
 class CrystalIndex(Protocol):
@@ -178,7 +182,7 @@ class CrystalIndex(Protocol):
         """
 
     async def postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
-        """Return, for each of these terms, the matching crystals that contain it, in order of position.
+        """Return, for each term in `wanted`, the crystals that contain it and match `query`, in order of position.
 
         Every term has an entry, which may be empty.
         """
@@ -191,21 +195,21 @@ class CrystalIndex(Protocol):
         latest: bool = False,
         after: int | None = None,
     ) -> list[Event]:
-        """Return the oldest marks that still have to be summarized, in order of time.
+        """Return the oldest `limit` marks that still have to be summarized, in order of time.
 
-        These are the marks that are not retracted and not a source of a live session, day, week or epoch crystal. With
-        `session`, only marks of that session are returned. With `latest`, the newest of the last LATEST_MARKS marks are
-        returned instead of the oldest; with `after`, those stored first after that position, for reading in batches.
+        These are marks that are not retracted and are not a source of a live session, day, week or epoch crystal.
+        `session` restricts them to one session. With `latest`, only the newest LATEST_MARKS marks are searched, and the
+        newest results are returned. For reading in batches, `after` selects the first marks after that position.
         """
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         """Return the ids of all crystals, live or superseded, that have one of these events as a source.
 
-        Indirect sources, through other crystals, count too. The ids are in order of position.
+        Sources of sources count too. The ids are in order of the positions of the crystals.
         """
 
     async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
-        """Return, for each position, the positions of the crystals that `citing` returns for the event there."""
+        """Return, for each position, the positions of all crystals that cite the event there (see `citing`)."""
 
 
 class TrailTable(Protocol):
@@ -215,14 +219,15 @@ class TrailTable(Protocol):
     """
 
     async def save(self, trails: Sequence[Trail], lesson: LearnedUpTo) -> bool:
-        """Replace all stored trails by these; returns True if they were stored.
+        """Replace all stored trails by `trails`; returns True if they were stored.
 
-        Returns False, and stores nothing, if the stored trails were learned from more of the log, or if something was
-        purged since the learning began, because the new trails may quote it.
+        `lesson` is the state of the log from which `trails` were learned. Nothing is stored, and False is returned, if
+        the stored trails were learned up to a later position. The same applies if something was purged since then,
+        because `trails` may quote it.
         """
 
     async def learned_up_to(self) -> LearnedUpTo:
-        """Return the log position up to which trails were learned, 0 for none, and the current purge generation."""
+        """Return the log position up to which trails were learned (or 0), and the current `PurgeLog.generation`."""
 
     async def query(self, query: TrailQuery) -> list[Trail]:
         """Return the matching trails in the order that the query requests, then by key."""
@@ -234,9 +239,10 @@ class ReplyTable(Protocol):
     async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
         """Cache replies; returns True if they were stored.
 
-        Returns False, and stores nothing, if the purge generation of the store is not `generation`: something was
-        purged in the meantime, and the replies may quote it. A later reply replaces an earlier one of the same source
-        and concept. A reply that contains a purged value is skipped. Only the latest REPLIES_MAX replies stay cached.
+        `generation` is the value of `PurgeLog.generation` when the sources were asked. If it has changed, nothing is
+        stored and False is returned, because the replies may quote text that was purged since then. A newer reply
+        replaces an older one of the same source about the same concept. A reply that contains a purged value is
+        skipped. Only the newest REPLIES_MAX replies stay cached.
         """
 
     async def read(self, concept: str) -> list[Reply]:
@@ -250,21 +256,21 @@ class WorkQueue(Protocol):
     """A queue of background work that several processes share. A claim is a lease, so it expires by itself."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
-        """Plan work for a time. If the same work is already planned, the earlier time counts.
+        """Plan work for `due_at`. If the same work is already planned, the earlier of the two times counts.
 
-        Kind and `about` identify the work. If a process holds it now, it is done once more afterwards. With `only_new`,
-        nothing changes when the work is already planned or held.
+        `kind` and `about` identify the work. If a process is doing it now, it will be done again after that. With
+        `only_new`, nothing changes when the work is already planned or being done.
         """
 
     async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
-        """Claim the free work of these kinds that has been due longest at `due_by`; None when there is none.
+        """Claim the unclaimed work of these kinds with the earliest due time.
 
-        No other process can claim it until the lease ends. Leases are measured by the store's clock, so the clocks of
-        two machines may differ; what is due is decided by the caller's clock.
+        Return None if none is due by `due_by`. No other process can claim this work until the lease ends. The end of a
+        lease is measured by the store's clock, because the clocks of two machines may differ.
         """
 
     async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
-        """Return the claim with a lease that starts again now.
+        """Start the lease of a claim again now; returns the renewed claim.
 
         Raises ClaimLost when another process has claimed the work, or when it is finished.
         """
@@ -288,14 +294,15 @@ class PurgeLog(Protocol):
 
     @property
     def generation(self) -> int:
-        """A counter that grows with every purge by any process, as of the last write through this object."""
+        """A counter that every purge by any process increases; its value at the last write through this object."""
 
     async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
         """Replace these events by tombstones, and delete data that only they refer to; returns how many were replaced.
 
-        Runs in one or several bounded transactions. No event changes its position. Compressed events are replaced, too.
-        A crystal that has one of these events as a source is removed from the index. Events that a replaced event
-        superseded or retracted stay superseded or retracted. Unknown ids and tombstones are ignored.
+        Runs in one or several transactions; call it for each batch of `purges.steps`, so that these are short. No event
+        changes its position. Compressed events are replaced, too. A crystal that has one of these events as a source is
+        removed from the index. Events that a replaced event superseded or retracted stay superseded or retracted.
+        Unknown ids and tombstones are ignored.
         """
 
     async def add(self, purge: Purge) -> None:
@@ -324,16 +331,17 @@ class StoreFiles(Protocol):
         """
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
-        """Recreate everything that is derived from the log in one transaction; returns the number of events read.
+        """Recreate all indexes from the log in one transaction; returns the number of events read.
 
-        `on_progress` is called with the number of events read so far, on any thread; a remote store never calls it.
+        Vectors, trails and cached replies are deleted, because they can be computed or fetched again. `on_progress` is
+        called with the number of events read so far, on any thread; a remote store never calls it.
         """
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Compress up to `limit` events older than `before`; returns how many, 0 when there is nothing left to do.
+        """Compress up to `limit` events older than `before` in one bounded transaction; returns how many.
 
-        Runs in one bounded transaction. Every read returns the same as before. Nothing is compressed when fewer than
-        `at_least` events are due, unless they are large enough to fill a step.
+        Call it again until it returns 0. Reads return the same events as before. If fewer than `at_least` events are
+        due, they are compressed only if they are large enough to fill a transaction.
         """
 
 
@@ -362,7 +370,7 @@ class Store(Protocol):
 
     @property
     def segments(self) -> Path | None:
-        """The folder of segments, the files of events that wait to be stored; None if the store has no such folder."""
+        """The folder of segments (files with events that are not stored yet); None if the store has no such folder."""
 
     async def close(self) -> None:
         """Release files, connections and threads. May be called twice.

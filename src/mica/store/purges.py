@@ -3,7 +3,7 @@
 A `Selection` selects the events of a purge. Those that are stored become tombstones. Others may still wait in the files
 of another process or on another machine, so the store also keeps a `Purge`, and its `append` turns matching events into
 tombstones when they arrive. An event that records recalled text (text that mica gave to an agent) may repeat purged
-text, so purged values are removed from such events however new they are. A stored `Purge` contains no purged text, only
+text, so it becomes a tombstone even if it is newer than the purge. A stored `Purge` contains no purged text, only
 salted digests.
 """
 
@@ -45,7 +45,7 @@ _BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a purge. It selects the events that meet all conditions. Raises InvalidInput without any.
+    """The conditions of a purge, which selects the events that meet all of them. Raises InvalidInput if none is set.
 
     `value` is a text to find in the name of an event, in its context, or in a string or key of its data. It matches
     literally, or as whole words that differ in case, Unicode normalization, spaces, punctuation or separators.
@@ -95,11 +95,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that every selected event contains."""
+        """The value, session, agent and user of the selection, as far as they are set."""
         return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
 
     def fits(self, event: Event) -> bool:
-        """Return True if the purge selects this event. Tombstones are never selected."""
+        """Return True if the purge selects this event. Tombstones are never selected.
+
+        Records of purges and exports are selected only by id, value, session, agent or user, not by time alone.
+        """
         context = event.context
         return (
             not is_tombstone(event)
@@ -113,13 +116,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_in(self, text: str) -> bool:
-        """Return True if a text contains the value."""
+        """Return True if `text` contains `value`, literally or in another spelling."""
         return self.value is not None and _contains(text, self.value, FoldedText(self.value).letters)
 
     def to_purge(self, *, at: datetime, tombstone: Tombstone) -> Purge | None:
         """Return the record that applies this selection to events that arrive later.
 
-        None for a selection by ids, which needs no record.
+        Return None for a selection by ids, which needs no record.
         """
         if self.ids:
             return None
@@ -141,13 +144,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text_to_match(value: str) -> tuple[str, bool]:
-    """Return the text to match for a value, and whether only letters and digits are compared, in any spelling."""
+    """Return the letters and digits of a value, and True; or a short value as it is spelled, and False."""
     letters = FoldedText(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored record of a purge, which `append` applies to events that happened before it but arrive after it."""
+    """The stored record of a purge. `append` applies it to events that happened before the purge but arrive later."""
 
     tombstone: Tombstone = msgspec.field(name="told")
     at: datetime
@@ -165,12 +168,15 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_value(self) -> bool:
-        """True if this purge removes a value everywhere, also from later events that record recalled text."""
+        """True if the only condition of this purge is a value, which was not allowed again since.
+
+        Such a purge also selects events that are newer than the purge, if they record recalled text.
+        """
         others = self.session, self.agent, self.user, self.since, self.until
         return self.value is not None and not self.is_lifted and all(other is None for other in others)
 
     def is_of(self, value: str) -> bool:
-        """Return True if this purge removes exactly this value everywhere."""
+        """Return True if `value` is the only condition of the purge, and it was not allowed again since."""
         text, is_spelled = _text_to_match(value)
         return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
 
@@ -181,8 +187,8 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     def fits(self, event: Event, texts: Iterable[SearchedText] | None = None) -> bool:
         """Return True if this purge selects the event.
 
-        A value matches from the start of a word or punctuation mark, never from inside a word. A caller that checks
-        several purges prepares the strings of the event once and passes them as `texts`.
+        A match begins at the start of a word or at a punctuation mark, never inside a word. `texts` are the strings of
+        the event, which a caller that checks several purges can prepare once.
         """
         if self.lifts is not None:
             return False
@@ -203,7 +209,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return self.value is None or any(map(self.is_in, texts))
 
     def is_in(self, searched: SearchedText) -> bool:
-        """Return True if a text contains the value."""
+        """Return True if `searched` contains the value of this purge."""
         size, text = self.value_characters, searched.text
         if len(text) < size:
             return False
@@ -212,7 +218,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return any(_keyed_digest(part, self.salt) == self.value for part in self._parts(text))
 
     def written_in(self, text: str) -> str | None:
-        """Return the value as it is spelled in a text; None if the text does not contain it."""
+        """Return the value as it is spelled in `text`; None if `text` does not contain it."""
         if not self.is_spelled:
             return next((part for part in self._parts(text) if _keyed_digest(part, self.salt) == self.value), None)
         written = unicodedata.normalize("NFKC", text)
@@ -237,7 +243,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 class PurgeFilter:
     """All stored purges of a space, which `append` applies to every new event.
 
-    An event that is newer than all purges costs one comparison, unless it records recalled text.
+    Checking an event that is newer than all purges costs one comparison. One that records recalled text costs more.
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
@@ -251,7 +257,7 @@ class PurgeFilter:
 
     @property
     def checks_recalled(self) -> bool:
-        """True if events that record recalled text are searched for purged values however new they are."""
+        """True if events that record recalled text are checked for purged values even if they are newer."""
         return bool(self._values)
 
     def apply(self, event: Event) -> Event:
@@ -269,7 +275,7 @@ class PurgeFilter:
         return [each for each in replies if not self._values or not any(map(self.find_purge, _reply_strings(each)))]
 
     def find_purge(self, text: str) -> Purge | None:
-        """Return a purge whose value this text contains, or None."""
+        """Return a purge whose value `text` contains; None if there is none."""
         if not self._values:
             return None
         searched = SearchedText(text)
@@ -292,14 +298,14 @@ def is_same_or_tombstone(stored: Event, event: Event) -> bool:
 
 
 class SearchedLog(QueriedLog, Protocol):
-    """The part of `EventLog` that a search for selected events needs."""
+    """The part of `EventLog` that `find` and `fitting` need."""
 
     async def get(self, identifier: EventId) -> Event | None: ...
     async def read(self, after: int, *, limit: int) -> list[Event]: ...
 
 
 class PurgeMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored events that a selection matches, as shown for confirmation."""
+    """A summary of the stored events that a selection matches, which is shown before the purge is confirmed."""
 
     ids: tuple[EventId, ...]
     names: dict[str, int]  # the number of events with each name
@@ -373,7 +379,7 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
 
 
 class FoldedText:
-    """A text reduced to its letters and digits in folded case, with the bounds of its words."""
+    """The letters and digits of a text with upper and lower case made equal, and the bounds of its words."""
 
     def __init__(self, text: str) -> None:
         self.letters = ""
@@ -388,12 +394,12 @@ class FoldedText:
         self.letters = "".join(words)
 
     def parts(self, size: int) -> Iterator[str]:
-        """Yield every sequence of whole words that has `size` letters in all."""
+        """Yield every sequence of consecutive whole words that has exactly `size` letters and digits."""
         return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
 
 
 class SearchedText:
-    """A text that is searched for several values. It is folded only once, because that is most of the work."""
+    """A text that is searched for several values. Its `FoldedText`, which takes most of the time, is made only once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -414,7 +420,7 @@ def _is_in_event(value: str, event: Event) -> bool:
 
 
 def _contains(text: str, value: str, letters: str) -> bool:
-    """Return True if a text contains a value literally or, unless the value is short, in another spelling."""
+    """Return True if a text contains a value literally, or, for a value that is not short, in another spelling."""
     return value in text or (len(letters) >= SPELLED_LETTERS_MIN and letters in FoldedText(text).parts(len(letters)))
 
 
@@ -455,7 +461,6 @@ def _strings(event: Event, needle: bytes = b"") -> Iterator[str]:
 
 
 def _reply_strings(reply: Reply) -> Iterator[str]:
-    """Yield every string of a reply."""
     yield reply.concept
     try:
         yield from _texts(msgspec.json.decode(reply.body))
@@ -484,7 +489,7 @@ def _keyed_digest(text: str | None, salt: bytes) -> bytes | None:
 
 
 def steps(identifiers: Sequence[EventId]) -> Iterator[Sequence[EventId]]:
-    """Yield ids in batches of BURY_EVENTS, one batch per transaction."""
+    """Yield `identifiers` in batches of BURY_EVENTS. Each batch is purged in a transaction of its own."""
     for start in range(0, len(identifiers), BURY_EVENTS):
         yield identifiers[start : start + BURY_EVENTS]
 

@@ -17,13 +17,13 @@ EVENTS_AT_ONCE = 1_000  # per page
 
 
 class QueriedLog(Protocol):
-    """The part of `EventLog` that paging needs."""
+    """The part of `EventLog` that `latest_first` needs."""
 
     async def query(self, query: EventQuery) -> list[Event]: ...
 
 
 def matcher(query: EventQuery) -> Callable[[Event], bool]:
-    """Return a function that is True for the events that a store would return for this query, apart from its limit.
+    """Return a function that is True for the events that match the query. The limit of the query is ignored.
 
     Raises InvalidInput when the text of the query has no word to search for.
     """

@@ -74,7 +74,7 @@ def root_of(directory: Path) -> Path:
 
 
 def slug_of(directory: Path) -> str:
-    """Return the beginning of the name of a directory's space."""
+    """Return the readable first part of the name of a directory's space."""
     return re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-")[:40] or "root"
 
 
@@ -94,7 +94,7 @@ def _space(identity: Path, *, root: Path, home: Path) -> Space:
 
 
 def _git_common_directory(git: Path) -> Path | None:
-    """Return the git directory that all worktrees share, given a `.git` folder or file; None if it is neither."""
+    """Return the git directory that all worktrees share; None if `git` is not a `.git` folder or file."""
     try:
         if git.is_dir():
             return git.resolve()
@@ -119,7 +119,7 @@ class KnownSpace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recall_space(home: Path, address: object) -> str | None:
-    """Return the id of the space at this address; None if it was never opened from this machine."""
+    """Return the id that `remember_space` recorded for this address; None if there is no such record."""
     try:
         known = msgspec.json.decode(_address_file(home, address).read_bytes(), type=KnownSpace)
     except (OSError, msgspec.DecodeError):
@@ -128,9 +128,9 @@ def recall_space(home: Path, address: object) -> str | None:
 
 
 def remember_space(home: Path, address: object, space: str) -> None:
-    """Record the id of the space at an address, so that it can be opened while the server is down.
+    """Record the id of the space at an address, so that the space can be opened while the server is down.
 
-    A file that cannot be written is ignored.
+    Errors while writing the record are ignored.
     """
     if recall_space(home, address) == space:
         return

@@ -15,7 +15,7 @@ from mica.store.sqlite.store import SqliteStore
 
 
 def never_waiting(file: Path) -> bool:
-    """Return False: assume that no events are waiting to be written to this file."""
+    """Return False. By default, `open_store` assumes that no events are waiting to be written to a file."""
     return False
 
 
@@ -28,8 +28,8 @@ async def open_store(
 ) -> Store:
     """Open the store that a target names, and create it if necessary.
 
-    With `must_exist`, raises UnknownSpace for a missing store. A store whose file is missing still exists if
-    `is_waiting` reports that events are waiting to be written to it. Raises InvalidInput for an unusable target.
+    With `must_exist`, a missing store raises UnknownSpace instead. A missing file does not raise if `is_waiting`
+    returns True for it, because events are waiting to be written to it. Raises InvalidInput for an unusable target.
     """
     if target == "":
         raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
@@ -58,9 +58,9 @@ async def open_store(
 
 
 async def neighbours(store: Store) -> list[str]:
-    """Return the names of all spaces in the PostgreSQL database of this store that its role may enter.
+    """Return the names of all spaces in the PostgreSQL database of this store that its database role may enter.
 
-    Empty for other kinds of stores.
+    Return an empty list for other kinds of stores.
     """
     from mica.store.postgres.store import PostgresStore  # needs an optional dependency
 
@@ -70,7 +70,7 @@ async def neighbours(store: Store) -> list[str]:
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
     """Create or migrate the schema at a PostgreSQL address, and grant the `admitted` roles access to it.
 
-    The address must be that of the owner of the schema.
+    `address` must name the database user that owns the schema.
     """
     from mica.store.postgres.store import prepare as prepare_schema  # needs an optional dependency
 

@@ -25,7 +25,7 @@ class HandClock:
         return self.at.timestamp()
 
     async def sleep(self, seconds: float) -> None:
-        """Move the clock instead of waiting, and let other tasks run."""
+        """Move the clock by `seconds` instead of waiting, and let other tasks run."""
         self.move(seconds=seconds)
         await asyncio.sleep(0)
 
@@ -46,7 +46,7 @@ def build(
     origin: Origin = "agent",
     error: bool = False,
 ) -> Event:
-    """Return an event whose id has this sequence, at `after_s` seconds (by default `sequence`) after START_AT."""
+    """Return an event with this sequence in its id, at START_AT plus `after_s` seconds (by default `sequence`)."""
     at = START_AT + timedelta(seconds=sequence if after_s is None else after_s)
     return make_event(
         event_id(writer, sequence), name, data or {}, at=at, context=context, parent=parent, origin=origin, error=error

@@ -25,7 +25,7 @@ _CONTEXTS = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn, max_size: int = 25) -> History:
-    """Generate a list of events by two writers, in an order that a store accepts: parents first. Times may go back."""
+    """Generate events by two writers, in an order that a store accepts: parents first. Times may go backwards."""
     events: History = []
     for sequence in range(1, draw(st.integers(0, max_size)) + 1):
         parent = draw(st.sampled_from([None, *events[-4:]]))

@@ -1,8 +1,8 @@
 """A scripted model for real coding agents: the APIs of Anthropic, OpenAI and Google on loopback, with tool calls.
 
-With it, an unmodified coding agent runs a whole session, in which it reads files, runs commands and calls hooks and MCP
-servers, without a model, an account or a network. One step of the script answers one request that offers tools; other
-requests (for titles or routing) are answered with "ok" and use no step. After the last step every answer is "Done."
+With it, an unmodified coding agent runs a whole session without a model, a login or a network: it reads files, runs
+commands, and calls hooks and MCP servers. Each step of the script answers one request that offers tools. Other requests
+(for titles or routing) are answered with "ok" and use no step. After the last step every answer is "Done."
 
     call = ScriptedCall("Read", {"file_path": "/srv/shop/src/auth.py"})
     with ScriptedModelServer([ScriptedStep("Let me look.", calls=[call])]) as models:
@@ -42,9 +42,9 @@ class ScriptedStep(msgspec.Struct, frozen=True):
 
 
 class ScriptedModelServer(LocalServer):
-    """A model server that answers with the steps of a script.
+    """A model server that answers each request that offers tools with the next step of a script.
 
-    `requests` holds the body of every request that offered tools.
+    `requests` holds the bodies of these requests.
     """
 
     def __init__(self, steps: Sequence[ScriptedStep]) -> None:
@@ -72,10 +72,10 @@ class ScriptedModelServer(LocalServer):
 
 
 class LoopbackConnection(QuietConnection):
-    """A request handler that answers with the steps that `take` returns, in the protocol of the requested path."""
+    """Answers requests with the steps that `take` returns, in the protocol of the path that was requested."""
 
     def take(self, body: Body) -> tuple[str, ScriptedStep]:
-        """Return a tag for the ids in the response, and the step that answers this request."""
+        """Return a tag for the ids in the response, and the step that answers the request with this body."""
         raise NotImplementedError
 
     def do_HEAD(self) -> None:

@@ -78,7 +78,10 @@ def scripted(
     timing: Timing | None = None,
     space: str = "",
 ) -> Models:
-    """Return `Models` whose four tiers all use the given models, or one `ScriptedModel` with the given steps."""
+    """Return `Models` that answer from a script, for all four tiers.
+
+    `steps` are either models, which every tier uses in this order, or the steps of one `ScriptedModel`.
+    """
     models = [step for step in steps if not isinstance(step, str | dict | list | Exception) and hasattr(step, "pieces")]
     chain: list[Any] = models or [ScriptedModel(*steps)]  # type: ignore[arg-type]  # then all are steps
     chains: dict[Tier, list[Model]] = dict.fromkeys(get_args(Tier), chain)
@@ -86,7 +89,7 @@ def scripted(
 
 
 class _Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and its answer: a line of a recording."""
+    """One line of a recording: a request and its answer."""
 
     model: str
     able: Capabilities
@@ -96,10 +99,11 @@ class _Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded(path: str | Path, model: Model | None = None) -> Model:
-    """Return a model that passes requests to `model` and records them in a file; without `model`, play the file back.
+    """Return a model that records the requests to `model` and its answers in a file.
 
-    A recording has one JSON line per request. Playback answers only recorded requests, each as often as it was recorded
-    and in the same order. It raises InvalidInput if there is no recording, and for a request that is not in it.
+    Without `model`, the file is played back: the returned model answers each recorded request as often as it was
+    recorded, in the same order. It raises InvalidInput if there is no recording, and for a request that is not in it. A
+    recording has one line of JSON for each request.
     """
     return _Playback(Path(path)) if model is None else _Recorder(Path(path), model)
 
@@ -153,7 +157,7 @@ class _Playback:
         self.capabilities = lines[0].able
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Return a price of 0: playback is free."""
+        """Return a price of 0, because playback is free."""
         return 0.0, "recording"
 
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
@@ -201,6 +205,5 @@ def _key(request: Request) -> bytes:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a line, each with the space after it, so that joining them gives the line."""
     words = line.split(" ")
     return [word + " " for word in words[:-1]] + [words[-1]] if words[-1] else [word + " " for word in words[:-1]]

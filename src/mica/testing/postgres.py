@@ -55,14 +55,14 @@ Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class LocalPostgres:
-    """A running PostgreSQL server; `address` returns the address of a space on it."""
+    """A running PostgreSQL server. `address` returns the address of a space on it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._names = iter(range(1, 1_000_000))
 
     def address(self, *, role: str = APP, schema: str = SCHEMA, space: str | None = None) -> str:
-        """Return the address of the named space, or of a new space if no name is given."""
+        """Return the address of the space with this name. If no name is given, the space is new."""
         space = space or f"space {next(self._names)}"
         return f"{self.dsn(role=role)}&schema={schema}&space={quote(space)}"
 
@@ -71,7 +71,7 @@ class LocalPostgres:
         return f"test_{next(self._names)}"
 
     def dsn(self, *, role: str = "postgres", database: str = DATABASE) -> str:
-        """Return the connection string of a role; `postgres` is the superuser."""
+        """Return the connection string for a role. The role `postgres` is the superuser."""
         host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
         return f"postgresql://{role}@/{database}?host={host}"
 
@@ -102,7 +102,7 @@ class LocalPostgres:
 
     @contextmanager
     def hung(self, *, role: str) -> Iterator[None]:
-        """Make the server stop responding to a role inside the `with` block, by suspending its processes."""
+        """Suspend the server's processes for a role inside the `with` block, so that they do not respond."""
         pid = self._server.get_pid()
         assert pid is not None
         backends = []
@@ -150,7 +150,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a separate thread, because the caller may be inside a running event loop."""
+    """Run a coroutine to its end in another thread, because the caller may be inside a running event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, work).result()
 
@@ -161,7 +161,6 @@ async def _run(dsn: str, statements: str) -> None:
 
 
 async def _wait_until_ready(dsn: str) -> None:
-    """Wait until the server accepts connections."""
     until = time.monotonic() + START_S
     while True:
         try:
@@ -216,8 +215,8 @@ async def opened(address: str) -> AsyncIterator[PostgresStore]:
 class Pooler:
     """A connection pooler in transaction mode: each transaction may use another server connection.
 
-    Like other poolers, it gives its clients its own cancel keys instead of those of the server's processes. Set
-    `loses_commit` to lose the response to the next COMMIT: the server commits, but the client is disconnected.
+    Like other poolers, it gives its clients cancel keys of its own instead of those of the server's processes. With
+    `loses_commit` set, the response to the next COMMIT is lost: the server commits, but the client is disconnected.
     """
 
     def __init__(self, server: str) -> None:
@@ -293,7 +292,7 @@ class Pooler:
 
 @asynccontextmanager
 async def pooled(address: str) -> AsyncIterator[tuple[Pooler, str]]:
-    """Run a pooler in front of the server at this address; yields the pooler, and the address that leads through it."""
+    """Run a pooler in front of the server at this address. Yields the pooler, and the address for its clients."""
     host = parse_address(address, space="x").host
     with tempfile.TemporaryDirectory() as folder:
         pooler = Pooler(f"{host}/.s.PGSQL.5432")

@@ -23,7 +23,7 @@ OUTPUT_TOKENS = 50
 
 
 class LocalServer:
-    """An HTTP server on a free loopback port. Clients can connect at once, and get answers in the `with` block."""
+    """An HTTP server on a free loopback port. It accepts connections at once, and answers in the `with` block."""
 
     def __init__(self, connection: type[BaseHTTPRequestHandler]) -> None:
         self._server = _QuietServer(("127.0.0.1", 0), connection)
@@ -50,7 +50,7 @@ class LocalServer:
 
 
 class QuietConnection(BaseHTTPRequestHandler):
-    """Base class of a request handler that logs nothing. Subclasses answer the requests."""
+    """Base class of request handlers that log nothing. Subclasses answer the requests."""
 
     protocol_version = "HTTP/1.1"
 
@@ -82,8 +82,8 @@ class Turn(msgspec.Struct, frozen=True):
 class ScriptedProvider(LocalServer):
     """A model provider that answers each request with the next turn of a script.
 
-    A text is short for a `Turn` with that text. After the last turn, requests fail with status 500. `requests` holds
-    the path, headers and body of each request.
+    A text in the script means a `Turn` with this text. After the last turn, requests fail with status 500.
+    `requests` holds the path, headers and body of each request.
     """
 
     def __init__(self, *turns: Turn | str) -> None:
@@ -104,7 +104,7 @@ class ScriptedProvider(LocalServer):
 
 
 class ProviderConnection(QuietConnection):
-    """A request handler that answers with the turns that `take` returns, in the protocol of the requested path."""
+    """Answers requests with the turns that `take` returns, in the protocol of the path that was requested."""
 
     def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
         """Record a request, and return the turn that answers it."""
@@ -244,6 +244,5 @@ class ProviderConnection(QuietConnection):
 
 
 def _pieces(text: str) -> list[str]:
-    """Return the words of a text, each with the space after it."""
     words = text.split(" ")
     return [word + " " for word in words[:-1]] + words[-1:]

@@ -1,4 +1,4 @@
-"""Search the files of a space for remains of a text: as raw bytes, in compressed data, and on free database pages."""
+"""Searches the files of a space for remains of a text: in raw bytes, in compressed data, and on free database pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAME = b"\x28\xb5\x2f\xfd"  # the magic number of a zstd frame
 
 
 def residue(folder: Path, needles: list[str]) -> list[str]:
-    """Return one line for each file in a folder and each of these texts that it still contains."""
+    """Return where files below a folder still contain one of the texts: a line for each place, with text and file."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -34,7 +34,7 @@ def residue(folder: Path, needles: list[str]) -> list[str]:
 
 
 def _decompress(stored: bytes) -> Iterator[bytes]:
-    """Yield the decompressed content of every zstd frame that starts in these bytes, as far as it can be read."""
+    """Yield the decompressed content of each zstd frame in these bytes. A damaged frame yields its first part."""
     start = stored.find(FRAME)
     while start >= 0:
         decoder = zstd.ZstdDecompressor()
@@ -51,7 +51,7 @@ def _decompress(stored: bytes) -> Iterator[bytes]:
 
 
 def _values(path: Path) -> Iterator[bytes]:
-    """Yield every binary value in the tables of a SQLite file, followed by its decompressed content."""
+    """Yield each binary value in the tables of a SQLite file, followed by its decompressed content."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
@@ -62,5 +62,5 @@ def _values(path: Path) -> Iterator[bytes]:
 
 
 def with_frames(value: bytes) -> bytes:
-    """Return a stored value followed by the decompressed content of every zstd frame in it."""
+    """Return a stored value followed by the decompressed content of all zstd frames in it."""
     return value + b"".join(_decompress(value))

@@ -18,7 +18,7 @@ from mica.model.walk import OFFER, OUTCOME, Outcome
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of task: its prompt, its files, and alternative sets of findings, of which a session records one."""
+    """A kind of task: its prompt, its files, and several sets of findings. Each session records one of the sets."""
 
     prompt: str
     paths: tuple[str, ...]
@@ -112,9 +112,9 @@ OPEN = (
 
 
 async def work(memory: Memory, *, now: datetime, weeks: int = 5, offers: bool = True) -> None:
-    """Record some weeks of work by three agents on four kinds of tasks, summarize it in crystals, and make two briefs.
+    """Record some weeks of work by three agents on four kinds of tasks, with crystals, trails and two briefs.
 
-    The same arguments record the same work. With `offers`, trails are offered to the sessions.
+    The same arguments record the same work. With `offers`, hooks have offered files to the sessions.
     """
     draw = random.Random(7)  # the same space every time
     begins = now - timedelta(weeks=weeks)

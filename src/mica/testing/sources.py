@@ -1,4 +1,4 @@
-"""Information sources for tests: declared in the text of a settings file, or scripted with a few facts."""
+"""Sources for tests: declared in the text of a settings file, or scripted with a few facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABOUT = Concept("judgment", "code_review", "abc123")
 def declared(text: str, *, folder: Path, **variables: str) -> SourceRegistry:
     """Return the sources that a settings file with this text declares.
 
-    The file is written to `folder`, where relative paths start. `variables` are environment variables.
+    The file is written to `folder`, and relative paths in it start there. `variables` are environment variables.
     """
     file = folder / "config.toml"
     file.write_text(text, encoding="utf-8")
@@ -35,12 +35,12 @@ def declared(text: str, *, folder: Path, **variables: str) -> SourceRegistry:
 
 
 async def ask(sources: SourceRegistry | Sources, name: str, concept: Concept = ABOUT) -> Sequence[Fragment]:
-    """Ask the source with this name about a concept; returns its fragments."""
+    """Ask the source with this name about a concept, and return its fragments."""
     return await sources[name].fragments(Question(concept=concept, now=NOW))
 
 
 class ScriptedSource:
-    """A source that answers every question with the same facts, or raises `error` if that is set.
+    """A source that answers every question with the same facts. If `error` is set, it raises this error.
 
     `requests` holds the concepts that it was asked about.
     """
@@ -73,7 +73,7 @@ class ScriptedSource:
 
 
 def task_fan_out(sources: Iterable[Source]) -> FanOut:
-    """Return a fan-out that queries these sources, with an empty store."""
+    """Return a fan-out that asks these sources, with an empty store."""
     store = EphemeralStore()
     replies = Replies(store.replies, store.purges, own=lambda: "")
     changes = Changes(

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class DirectStore:
-    """A SQLite store whose methods run in the calling thread and return values instead of coroutines."""
+    """A SQLite store that runs in the calling thread. Its methods return values instead of coroutines."""
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self.core = SqliteCore(path, busy_ms=busy_ms)
@@ -47,7 +47,7 @@ class DirectStore:
 
 
 class DirectRole:
-    """Wraps a role of a store, so that calling one of its async methods returns the result directly."""
+    """Wraps a role of a store, such as its log. Its async methods return their results directly."""
 
     def __init__(self, role: object) -> None:
         self._role = role
@@ -74,7 +74,6 @@ class _DirectWorker(SqliteWorker):
 
 
 def _result(call: Coroutine[Any, Any, object]) -> object:
-    """Run a coroutine that never waits, and return its result."""
     try:
         call.send(None)
     except StopIteration as done:

@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 
 class StdioClient:
-    """Starts a server process, and exchanges JSON lines with it."""
+    """Starts a server process and exchanges lines of JSON with it."""
 
     def __init__(self, words: Sequence[str], *, environment: Mapping[str, str], directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -36,14 +36,14 @@ class StdioClient:
         self.process.stdin.flush()
 
     def receive(self) -> Message:
-        """Wait for the next message of the server. Fails with its standard error if it has ended."""
+        """Wait for the next message of the server. Fails if the server has ended, with its standard error."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the server has ended: {self.process.stderr and self.process.stderr.read().decode()}"
         return msgspec.json.decode(line, type=dict[str, Any])
 
     def request(self, method: str, **params: object) -> Message:
-        """Send a request and return its response, which must be the next message."""
+        """Send a request and return its response. The response must be the next message of the server."""
         self._count += 1
         self.send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
         answer = self.receive()
@@ -51,7 +51,7 @@ class StdioClient:
         return answer
 
     def initialize(self, **capabilities: object) -> Message:
-        """Perform the MCP handshake with these client capabilities; returns the response."""
+        """Perform the MCP handshake with these client capabilities, and return the server's response."""
         about = {"name": "claude-code", "version": "2.1.325"}
         answer = self.request("initialize", protocolVersion="2025-11-25", capabilities=capabilities, clientInfo=about)
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -63,9 +63,9 @@ class StdioClient:
         return result
 
     def leave(self) -> tuple[int, str]:
-        """Close the server's input and wait for its exit; returns its exit code and standard error.
+        """Close the server's input and wait for its exit. Returns its exit code and standard error.
 
-        Fails if there is output that was not received.
+        Fails if the server has sent a message that was not received.
         """
         rest, errors = self.process.communicate(timeout=END_S)
         assert rest == b"", rest

@@ -39,7 +39,7 @@ _ATTACHMENT_FIRST = re.compile(
 
 
 def is_ignored(line: bytes) -> bool:
-    """Return True if the first bytes of a complete line show that its record has no events."""
+    """Return True if the first bytes of a complete line show that its record results in no events."""
     first = _TYPE_FIRST.match(line)
     ignored = first[1].decode() in IGNORED if first else _ATTACHMENT_FIRST.match(line) is not None
     return ignored and _TYPED_MEANWHILE not in line and line.find(BEGINNING, 1) < 0
@@ -133,7 +133,7 @@ class ClaudeRecord(msgspec.Struct, rename="camel", gc=False):
 
 
 class ClaudeInput(msgspec.Struct, gc=False):
-    """The arguments of a tool call that name the files it accesses, of all tools together."""
+    """The arguments of a tool call. One struct has the fields of all tools, so most of them are None."""
 
     file_path: str | None = None
     notebook_path: str | None = None
@@ -171,7 +171,7 @@ class ClaudePatch(msgspec.Struct, rename="camel", gc=False):
 
 
 class ClaudeResult(msgspec.Struct, rename="camel", gc=False):
-    """The structured result that a record has besides its message; its fields depend on the tool."""
+    """The structured result of a tool call, stored next to the text for the model. Its fields depend on the tool."""
 
     type: str | None = None
     file: ClaudeFile | None = None  # Read
@@ -230,14 +230,14 @@ def typed(record: ClaudeRecord) -> Prompt | None:
 
 
 def typed_while_working(attachment: Attachment) -> Prompt | None:
-    """Return the prompt that a person typed while the agent worked, from its attachment; None for any other."""
+    """Return the prompt that a person typed while the agent was working; None for attachments of other kinds."""
     if attachment.type != "queued_command" or attachment.is_meta or attachment.command_mode != "prompt":
         return None
     return _typed(attachment.prompt, attachment.origin)
 
 
 def typed_in_hook(text: str) -> Prompt | None:
-    """Return the prompt in a hook's payload, in which slash commands appear as they were typed."""
+    """Return the prompt in the payload of a hook, where a slash command appears exactly as it was typed."""
     prompt = _typed(text, None)
     return parse_command(prompt.text) if isinstance(prompt, TypedPrompt) else prompt
 

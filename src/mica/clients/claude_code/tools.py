@@ -1,4 +1,4 @@
-"""Finds the files and lines that a Claude Code tool call accessed, and its tokens (A-12, TA-02)."""
+"""Finds the files and lines that a Claude Code tool call accessed, and the tokens of its result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class ClaudeToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call from a hook, whose result is the hook's `tool_response` or its error."""
+    """Return drafts of the events of a tool call that a hook reported.
+
+    `call.result` is the payload's `tool_response`, or its error message if the call failed.
+    """
     arguments = INPUT.fit(call.arguments, tally) or ClaudeInput()
     result = (RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or ClaudeResult()
     written = _text(arguments.content, tally) if call.tool == "Write" else None
@@ -67,7 +70,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 
 
 def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> str:
-    """Return the text that the model received, as far as the structured result has it."""
+    """Return the text that the model received; only parts of it if the structured result has no more."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -78,7 +81,7 @@ def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> 
 
 
 def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     if use.call.failed or use.call.denied:
         return _failure(use, files)
     match use.call.tool:
@@ -99,7 +102,7 @@ def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list
 
 
 def guess(result: ClaudeResult) -> str | None:
-    """Guess the tool from its result, for a call whose own record is missing; None if the result does not show it."""
+    """Return the tool that made a result, for a call whose own record is missing; None if it is not clear."""
     if result.file is not None:
         return "Read"
     if result.structured_patch is not None and result.file_path:
@@ -121,7 +124,7 @@ def _run(use: ClaudeToolCall) -> EventDraft:
 
 
 def _failure(use: ClaudeToolCall, files: FileNames) -> list[EventDraft]:
-    """Build the events of a failed or refused call. A failed read still shows which file the agent looked for."""
+    """Return drafts for a failed or refused call. A failed read is recorded with the name of the file."""
     call = use.call
     text = use.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
     if not (call.denied or _REFUSED.match(text)):
@@ -183,7 +186,7 @@ def _hunks(patch: Iterable[ClaudePatch]) -> list[Hunk]:
 
 
 def _grep(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a search from its result: file names only, or lines such as `path:N:text`."""
+    """Return drafts for the hits of a search. Its output has only file names, or lines such as `path:N:text`."""
     pattern = use.arguments.pattern or ""
     names = use.result.filenames or []
     text = use.text

@@ -1,12 +1,12 @@
 """Reads Claude Code transcripts into events.
 
-`~/.claude/projects/<folder>/<session>.jsonl` has one record per line; subagents write separate files next to it.
-Every read, search, edit and command becomes an event in the order of access, with its lines, tokens and hash (A-12,
-TA-02). Prompts, commits and the agent's closing words become marks, verbatim except for secrets (U-01). Text that
-hooks, mica or Claude Code itself inserted is ignored (TC-11).
+`~/.claude/projects/<folder>/<session>.jsonl` has one record per line; subagents write separate files next to it. Every
+read, search, edit and command becomes an event in the order of access, with its lines, tokens and hash. Prompts,
+commits and the agent's closing words become marks, verbatim except for secrets. Text that hooks, mica or Claude Code
+itself inserted is ignored.
 
-An event's id is derived from the transcript's own id of a prompt, call or answer, so reading a file twice, in pieces,
-in another order or as a fork results in the same ids.
+The id of an event is derived from the id that the transcript gives a prompt, call or answer. So reading a file twice,
+in pieces or in another order gives the same ids, and so does reading a fork.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class PendingClaudeCall(msgspec.Struct, frozen=True):
 
 
 class ClaudeTranscript(EventBuilder):
-    """Builds the events of one transcript. Between records it keeps ids, pending calls and lengths of files."""
+    """Builds the events of one transcript.
+
+    Between records it keeps ids, calls whose result is not read yet, and the number of lines of each file.
+    """
 
     def __init__(self, name: str, root: str | None) -> None:
         super().__init__(NAME, has_unique_names=True, session=name, root=root)
@@ -71,7 +74,7 @@ class ClaudeTranscript(EventBuilder):
         self.pending: dict[str, PendingClaudeCall] = {}
 
     def take(self, record: ClaudeRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
+        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if record.type not in RECORDS:
             if record.type not in IGNORED:
@@ -106,7 +109,6 @@ class ClaudeTranscript(EventBuilder):
             self.start(cwd=record.cwd, branch=record.git_branch, version=record.version)
 
     def _name(self, record: ClaudeRecord) -> str:
-        """Return a name for a record: its uuid, or else its time and number in the session."""
         return record.uuid or f"{self.session}:{self.at}:{self.number}"
 
     # -- Prompts
@@ -141,12 +143,11 @@ class ClaudeTranscript(EventBuilder):
             self._make_prompt(prompt, key=f"prompt:{name}:{opener}", parent=self.turn)
 
     def _begin_untyped(self, name: str) -> None:
-        """Begin a turn that has no typed prompt; the events of its subagents refer to it as well."""
         self.prompts[name] = name
         self.untyped(name)
 
     def _queued_prompt(self, record: ClaudeRecord) -> None:
-        """Add a prompt that was typed while the agent worked to the current turn."""
+        """Add a prompt to the current turn. The person typed it while the agent was working."""
         prompt = typed_while_working(self._decode_attachment(record.attachment))
         if prompt is None or _is_subagent(record):
             return
@@ -188,9 +189,10 @@ class ClaudeTranscript(EventBuilder):
                 self.release_closing()
 
     def _count(self, record: ClaudeRecord, message: ClaudeMessage) -> None:
-        """Record the token usage of an answer once, although each of its blocks is a separate record.
+        """Record the token usage of an answer as one event.
 
-        In old versions only the last record has all tokens, and it cannot be recognized as the last.
+        Claude Code writes each block of an answer as a separate record. Old versions write the complete usage only in
+        the last record, which cannot be recognized as the last; so the event is held back until the next answer begins.
         """
         if message.usage is None:
             return
@@ -247,7 +249,6 @@ class ClaudeTranscript(EventBuilder):
         self.call(name, drafts_of(call, self.files, self.tally))
 
     def _decode_result(self, raw: msgspec.Raw) -> ClaudeResult:
-        """Decode the structured result; empty if the tool returned a text or nothing instead."""
         if bytes(memoryview(raw)[:1]) != b"{":
             return ClaudeResult()
         try:
@@ -306,7 +307,7 @@ def read(
 
 
 def _record_after_torn(text: bytes, tally: ImportTally) -> ClaudeRecord | None:
-    """Decode the complete record that a restarted program wrote after a torn one on the same line; else None."""
+    """Decode the record at the end of a line that begins with an unfinished one; None if there is no such record."""
     begin = text.rfind(BEGINNING)
     if begin < 1:
         return None

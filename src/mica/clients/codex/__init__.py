@@ -1,4 +1,4 @@
-"""Codex CLI: its `Client` entry, and its installation as two settings tables and a copy of the plugin."""
+"""Codex CLI: its `Client` entry. mica is installed as two settings tables and a copy of its plugin."""
 
 from __future__ import annotations
 

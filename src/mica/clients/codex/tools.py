@@ -1,7 +1,8 @@
-"""Finds the files and lines that a Codex CLI tool call accessed (A-12). Codex has no read tool and uses its shell.
+"""Finds the files and lines that a Codex CLI tool call accessed. Codex has no read tool: it reads with shell commands.
 
-In hooks every shell tool is named `Bash`, with the command and the output as text; in a rollout, which is Codex's
-transcript, it is `exec_command`, `shell` or `shell_command`, with the exit code. Both result in the same events.
+In hooks, every shell tool is named `Bash`, and its arguments and result have the command and the output as text. In a
+rollout, which is Codex's transcript, it is `exec_command`, `shell` or `shell_command`, and the result has an exit code.
+The same call results in the same events in both forms.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class CodexFileChange(msgspec.Struct, gc=False):
 
 
 class CodexResult(msgspec.Struct, gc=False):
-    """The `item_completed` of a command or patch, or a function's output as old versions write it."""
+    """The result of a tool call: an `item_completed` record of a command or patch.
+
+    Old versions write a function's output instead, in a structure with some of the same fields.
+    """
 
     output: str | None = None
     aggregated_output: str | None = None
@@ -69,7 +73,7 @@ _RESULT = Shape(CodexResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     arguments = _INPUT.fit(call.arguments, tally) if isinstance(call.arguments, dict) else None
     if arguments is None:
         arguments = CodexInput(input=call.arguments if isinstance(call.arguments, str) else None)
@@ -151,7 +155,7 @@ def _patch_in(command: str) -> str | None:
 
 
 def _patch(call: ClientCall, patch: str, result: CodexResult, text: str, files: FileNames) -> list[EventDraft]:
-    """Build the events of a patch. Line numbers are known only from the rollout's record, not from the patch."""
+    """Return drafts for a patch. Line numbers are known only if `result` has them; the text of `patch` has none."""
     code = _EXIT_CODE.search(text)
     if call.failed or result.status in ("failed", "declined") or (code is not None and code[1] != "0"):
         return [tool_effects.failure(call, text or result.stderr or result.stdout or "")]

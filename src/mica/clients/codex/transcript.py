@@ -1,8 +1,8 @@
-"""Reads Codex CLI transcripts, called rollouts, into events (A-12).
+"""Reads Codex CLI transcripts, called rollouts, into events.
 
 `$CODEX_HOME/sessions/YYYY/MM/DD/rollout-….jsonl` has one record per line, `{"timestamp","type","payload"}`. A command
 occurs up to three times: as the model's call, as `item_completed` with its exit code, and as the text that the model
-received; it becomes one event. Text from AGENTS.md, the environment, hooks or Codex itself is ignored (TC-11).
+received; it becomes one event. Text from AGENTS.md, the environment, hooks or Codex itself is ignored.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class CodexTranscript(EventBuilder):
         self.total: int | None = None
 
     def take(self, record: CodexRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
+        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if record.type not in _RECORDS:
             if record.type not in _IGNORED:
@@ -232,11 +232,11 @@ class CodexTranscript(EventBuilder):
         self.start(cwd=payload.cwd, branch=self.branch, version=payload.cli_version)
 
     def _name_in_turn(self, name: str) -> str:
-        """Return a name for a call or answer from its turn and its id, which are the same in a fork."""
+        """Return a name for a call or answer, made of the turn's id and its own. A fork keeps both ids."""
         return f"{self.turn_id or self.session}:{name}"
 
     def _begin_turn(self) -> None:
-        """If the current turn has no typed prompt, create a parent event for its other events."""
+        """Record the start of the current turn as the parent of its events, if no typed prompt was recorded."""
         if self.turn_id is not None and self.turn_id not in self.turns:
             self.turns.add(self.turn_id)
             self.untyped(self.turn_id)
@@ -380,7 +380,7 @@ class CodexTranscript(EventBuilder):
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """Return the rollouts below a folder; in Codex's own folder, only those in its session folders."""
+    """Return the rollouts below a folder. In Codex's own folder, only its session folders are searched."""
 
     def is_one(name: str) -> bool:
         return name.startswith("rollout-") and name.endswith(".jsonl")

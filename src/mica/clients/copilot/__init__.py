@@ -1,4 +1,4 @@
-"""Copilot CLI: its `Client` entry, and its installation by the same plugin and settings entries as Claude Code."""
+"""Copilot CLI: its `Client` entry. mica is installed by the same plugin and settings entries as for Claude Code."""
 
 from __future__ import annotations
 

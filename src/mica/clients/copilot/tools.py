@@ -1,8 +1,8 @@
-"""Finds the files and lines that a Copilot CLI tool call accessed (A-12).
+"""Finds the files and lines that a Copilot CLI tool call accessed.
 
-A result comes in three forms: native hooks have `textResultForLlm`, hooks of a Claude-format plugin
-`text_result_for_llm` and Claude's tool names, the session file `content` and `detailedContent`. The arguments have
-Copilot's own names in all three forms.
+A result comes in three forms. Copilot's own hooks have the field `textResultForLlm`. Hooks of a plugin in Claude's
+format have `text_result_for_llm`, and Claude's names of the tools. The session file has `content` and
+`detailedContent`. In all three forms the arguments have Copilot's own names.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _RESULT = Shape(CopilotResult)
 
 
 def without_hooks(text: str) -> str:
-    """Return the text without what hooks added to it."""
+    """Return the text without the part that hooks added at its end."""
     added = _GUIDANCE.search(text)
     return text[: added.start()] if added else text
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     call = msgspec.structs.replace(call, tool=NAMES.get(call.tool, call.tool))
     arguments = _INPUT.fit(call.arguments, tally) or CopilotInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or CopilotResult()
@@ -127,14 +127,14 @@ def _view(
 
 
 def _is_folder(text: str, detailed: str | None) -> bool:
-    """Return True if a view listed a folder. The detailed content of a viewed file is a diff instead of paths."""
+    """Return True if a `view` call listed a folder. For a file, `detailed` is a diff instead of a list of paths."""
     if detailed is not None:
         return not detailed.lstrip("\n").startswith("diff --git") and detailed.lstrip().startswith(("/", "Directory"))
     return text.startswith("Directory contents")
 
 
 def _hits(call: ClientCall, arguments: CopilotInput, text: str) -> list[ShellStep]:
-    """Parse the hits of a search: file names only, or lines such as `path:N:text`."""
+    """Parse the hits of a search. `text` has only file names, or lines such as `path:N:text`."""
     pattern = arguments.pattern or ""
     place = arguments.path or "."
     place = place if text.startswith("/") else relative_path(place, root=call.cwd, cwd=call.cwd)

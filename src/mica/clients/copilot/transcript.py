@@ -1,7 +1,7 @@
-"""Reads Copilot CLI transcripts into events (A-12).
+"""Reads Copilot CLI transcripts into events.
 
 `$COPILOT_HOME/session-state/<session>/events.jsonl` has one event per line, `{"type","data","id","timestamp"}`. Text
-that hooks added to a prompt or a result is stored beside the original, and only the original counts (TC-11).
+that hooks added to a prompt or a result is stored next to the original. Only the original is used.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class CopilotTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: CopilotRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
+        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if not self.is_dated(utc(record.timestamp)):
             return []
@@ -160,7 +160,7 @@ class CopilotTranscript(EventBuilder):
             self.prompt(self.prompt_name, prompt.text)
 
     def _add_answer(self, name: str, usage: CopilotUsage) -> None:
-        """Record the token usage of an answer. Copilot's input includes cached tokens, which are subtracted."""
+        """Record the token usage of an answer. Cached tokens are not counted as input tokens."""
         cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
         fields: dict[str, object] = {
             "model": usage.model,
@@ -189,7 +189,7 @@ class CopilotTranscript(EventBuilder):
                 del self.pending[next(iter(self.pending))]
 
     def _add_result(self, name: str, data: CopilotData) -> None:
-        """Add the events of a call that has returned. Hooks do not report its id, so it is named by its arguments."""
+        """Add the events of a completed call. It is named by its arguments, because hooks do not report its id."""
         pending = self.pending.pop(data.tool_call_id or name, None)
         if pending is None:
             return

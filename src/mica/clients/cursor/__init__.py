@@ -1,4 +1,4 @@
-"""Cursor: its `Client` entry, and its installation as settings entries for hooks and MCP. Never run with Cursor."""
+"""Cursor: its `Client` entry. mica is installed as settings entries for hooks and MCP. Not yet tried in Cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the files and lines that a Cursor tool call accessed (A-12). Based on documentation, not recordings.
+"""Finds the files and lines that a Cursor tool call accessed. Written from Cursor's documentation, without recordings.
 
 A result is a hook's `tool_output`: JSON inside a text. The hooks `beforeReadFile` and `afterFileEdit` name no tool;
 they arrive here as calls of `Read` with `file_path` and of `Write` with `file_path` and `edits`.
@@ -46,7 +46,7 @@ _RESULT = Shape(CursorResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     arguments = _INPUT.fit(call.arguments, tally) or CursorInput()
     result, text = _result(call.result, tally)
     if call.denied:
@@ -77,7 +77,6 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 
 
 def _result(value: object, tally: ImportTally) -> tuple[CursorResult, str]:
-    """Decode a result; return it with the text that the model received."""
     result: CursorResult | None = None
     if isinstance(value, str):
         try:
@@ -92,7 +91,6 @@ def _result(value: object, tally: ImportTally) -> tuple[CursorResult, str]:
 
 
 def _excerpt_read(arguments: CursorInput, text: str) -> Excerpt:
-    """Return the excerpt that a read returned: the whole file, or the lines from `offset` on if a range was given."""
     count = count_lines(text)
     if not (arguments.offset or arguments.limit):
         return Excerpt(1, count, count, text) if count else Excerpt()

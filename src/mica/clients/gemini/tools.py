@@ -1,4 +1,4 @@
-"""Finds the files and lines that a Gemini CLI tool call accessed (A-12).
+"""Finds the files and lines that a Gemini CLI tool call accessed.
 
 A result has the form of a hook's `tool_response`: `llmContent` is for the model, `returnDisplay` for people. A session
 file has both under other names; its reader converts them to this form.
@@ -81,13 +81,13 @@ _RESULT = Shape(GeminiToolResult)
 
 
 def without_hooks(text: str) -> str:
-    """Return the text without what hooks added to it."""
+    """Return the text without the `hook_context` elements that hooks added."""
     stripped = remove_element(text, "hook_context")
     return text if stripped is text else stripped.removesuffix("\n\n")  # the addition follows an empty line
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     arguments = _INPUT.fit(call.arguments, tally) or GeminiInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or GeminiToolResult()
     text = without_hooks(call.result if isinstance(call.result, str) else text_of(result.llm_content))
@@ -125,10 +125,7 @@ def _read_whole(call: ClientCall, path: str, files: FileNames) -> EventDraft:
 
 
 def _excerpt_read(arguments: GeminiInput, text: str, display_text: str) -> Excerpt:
-    """Return the excerpt that a read returned, from its text or its arguments.
-
-    Gemini counts the empty line after a final line end; whether a file has one is only known if the end was read.
-    """
+    """Return the part of a file that a read returned; see `excerpt_from_counts` about the number of lines."""
     content = _CONTENT.search(text)
     if lines := _SHOWING.search(text[:2_000]) or _READ_LINES.match(display_text):
         start, end, total = int(lines[1]), int(lines[2]), int(lines[3])
@@ -157,7 +154,7 @@ def _edit(
 
 
 def _hits(arguments: GeminiInput, display: GeminiDisplay, text: str) -> list[ShellStep]:
-    """Parse the hits of a search from the display for people, or else from the text for the model."""
+    """Parse the hits of a search: those in `display` if there are any, otherwise those in `text`."""
     pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     for match in display.matches or ():

@@ -1,8 +1,9 @@
-"""Reads Gemini CLI transcripts into events (A-12).
+"""Reads Gemini CLI transcripts into events.
 
-`~/.gemini/tmp/<project>/chats/session-….jsonl` has a header, messages, and patches `{"$set": …}`. A message is written
-again under the same id when its tool calls have returned; the last version counts. The header has only a hash of the
-project's path; the path itself is searched in files next to the transcript and in the transcript, by this hash.
+`~/.gemini/tmp/<project>/chats/session-….jsonl` has a header, messages, and patches `{"$set": …}`. When the tool calls
+of a message have returned, Gemini writes the message again under the same id; the last version counts. The header has
+only a hash of the project's path. To find the path, paths in the transcript and in files next to it are hashed and
+compared.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class GeminiTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: GeminiRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Process one record and return the events it results in; an unknown type is counted in `tally`."""
+        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         self.at = utc(record.timestamp) or utc(record.start_time) or self.at
         if record.project_hash is not None or (record.session_id is not None and record.type is None):
@@ -184,7 +185,7 @@ class GeminiTranscript(EventBuilder):
             self.hold_closing(self.prompt_name or name, text)
 
     def _call(self, message: str, call: ToolCall) -> None:
-        """Add the events of a call that has returned. Hooks do not report its id, so it is named by its arguments."""
+        """Add the events of a completed call. It is named by its arguments, because hooks do not report its id."""
         own = f"{message}:{call.id}"
         if call.status not in ("success", "error", "cancelled") or own in self.calls:
             return
@@ -210,7 +211,7 @@ class GeminiTranscript(EventBuilder):
 
 
 def _usage(model: str | None, tokens: GeminiTokens) -> dict[str, object]:
-    """Return the token usage of an answer. Gemini's input includes cached tokens, its output excludes thoughts."""
+    """Return the token usage of an answer. Cached tokens are not counted as input, but thoughts as output."""
     fresh = None if tokens.input is None else max(0, tokens.input - (tokens.cached or 0))
     output = None if tokens.output is None else tokens.output + (tokens.thoughts or 0)
     return {
@@ -236,7 +237,7 @@ def _output(result: GeminiCallResult) -> str | None:
 
 
 def _project(path: Path, wanted: str | None) -> str | None:
-    """Return the project folder of a session, which must have the wanted hash if there is one; None if unknown."""
+    """Return the project folder of a session; None if no folder with the hash `wanted` is found."""
     folder = path.parent.parent
     if (path_in_marker := _first_line(folder / _MARKER)) and wanted in (None, _hash(path_in_marker)):
         return path_in_marker
@@ -259,7 +260,6 @@ def _first_line(path: Path) -> str | None:
 
 
 def _registry(path: Path) -> Iterable[str]:
-    """Return the paths in Gemini's list of projects; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             value = msgspec.json.decode(file.read(_REGISTRY_BYTES_MAX))
@@ -270,7 +270,7 @@ def _registry(path: Path) -> Iterable[str]:
 
 
 def _search_paths(path: Path, wanted: str) -> str | None:
-    """Search the paths that occur in a session, and their parent folders, for one with the wanted hash."""
+    """Search the paths in a session, and their parent folders, for a path with the hash `wanted`."""
     lines = reader.first_lines(path, limit=PROJECT_LINES_MAX)
     texts = (line.decode("utf-8", "replace") for line in lines if len(line) <= _PATH_LINE_BYTES_MAX)
     places = (found[0] for text in texts for found in _PATH.finditer(text))

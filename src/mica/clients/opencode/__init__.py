@@ -1,4 +1,4 @@
-"""OpenCode: its `Client` entry, and its installation as a JavaScript plugin that calls the hook, and an MCP entry."""
+"""OpenCode: its `Client` entry. mica is installed as a JavaScript plugin that calls the hook, and an MCP entry."""
 
 from __future__ import annotations
 
@@ -91,9 +91,10 @@ def _database(user: UserHome) -> Path:
 
 
 def _unwrap(event: str, payload: HookPayload) -> tuple[str, HookPayload]:
-    """Return the name and fields of an event that mica's JavaScript plugin sent.
+    """Return the name and the fields of an OpenCode event, taken from what mica's JavaScript plugin sent.
 
-    It is a call of a plugin function with `input` and `output`, or has an event object as its input.
+    The plugin sends the `input` and `output` of one of its functions. For the function `event`, `input` is the event
+    itself.
     """
     plugin_input, output = payload.get("input"), payload.get("output")
     fields: HookPayload = dict(plugin_input) if isinstance(plugin_input, dict) else dict(payload)

@@ -1,6 +1,6 @@
-"""Finds the files and lines that an OpenCode tool call accessed (A-12).
+"""Finds the files and lines that an OpenCode tool call accessed.
 
-A result has the same form in a plugin's `tool.execute.after` and in the `state` of a tool part in the database:
+A result has the same form in the plugin hook `tool.execute.after` and in the database, in the `state` of a tool part:
 `output` is the text that the model received, and `metadata` has the lines.
 """
 
@@ -81,7 +81,7 @@ _RESULT = Shape(OpencodeResult)
 
 
 def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[EventDraft]:
-    """Build the events of a call, in order of access; `tool.run` or `tool.failed` if it accessed no file."""
+    """Return drafts of the events of a tool call, in the order described in `mica.clients.tool_effects`."""
     arguments = _INPUT.fit(call.arguments, tally) or OpencodeInput()
     result = (_RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or OpencodeResult()
     facts = result.metadata or OpencodeMetadata()
@@ -134,10 +134,7 @@ def _read(
 
 
 def _numbered(text: str) -> Excerpt | None:
-    """Build an excerpt from lines that begin with their numbers: `10: text`, or `00010| text` in old versions.
-
-    None if there are no such lines.
-    """
+    """Return the excerpt in lines with numbers, as `10: text`, or `00010| text` in old versions; None for others."""
     found: list[str] = []
     start = 0
     for line in text.split("\n"):
@@ -198,7 +195,7 @@ def _shell(
 
 
 def _hits(call: ClientCall, arguments: OpencodeInput, text: str) -> list[ShellStep]:
-    """Parse the hits of a search: `path:` followed by lines `  Line N: text`, or lines such as `path:N:text`."""
+    """Parse the hits of a search: `path:` followed by lines ` Line N: text`, or lines such as `path:N:text`."""
     pattern = arguments.pattern or ""
     found: list[ShellStep] = []
     path = ""

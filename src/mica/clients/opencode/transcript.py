@@ -1,8 +1,8 @@
-"""Reads OpenCode sessions into events (A-12).
+"""Reads OpenCode sessions into events.
 
 One SQLite file, `~/.local/share/opencode/opencode.db`, has the sessions of all projects in the tables `session`,
-`message` and `part`. Each session is treated as a separate transcript; its path is the file's path followed by the
-session id, and its places are message numbers. The file is opened read-only and only briefly.
+`message` and `part`. Each session is treated as a separate transcript. Its path is the path of the SQLite file followed
+by the session id, and a place in it is a message number. The SQLite file is opened read-only and only briefly.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _PART = Shape(OpencodePart)
 
 
 class OpencodeSessionRow(msgspec.Struct, frozen=True):
-    """A row of the table `session`; columns that the database lacks are None."""
+    """A row of the table `session`. A column that this database does not have is None."""
 
     id: str
     directory: str | None
@@ -125,7 +125,7 @@ class OpencodeTranscript(EventBuilder):
     def take(
         self, name: str, message: OpencodeMessage, parts: Parts, *, number: int, tally: ImportTally
     ) -> list[Event]:
-        """Process one message and return the events it results in; an unknown type is counted in `tally`."""
+        """Return the events that a message results in. Parts of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         times = message.time or Times()
         if not self.is_dated(moment(times.created)):
@@ -209,7 +209,7 @@ def _usage(message: OpencodeMessage) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a read-only connection to the database. SQLite's errors are raised as OSError."""
+    """Yield a read-only connection to the database. Errors on opening or reading it are raised as OSError."""
     reader.status(path)
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
@@ -226,7 +226,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _rows(connection: sqlite3.Connection, session: str | None = None) -> list[OpencodeSessionRow]:
-    """Return all sessions, or only the one with this id; empty if the database has an unknown schema."""
+    """Return the rows of all sessions or of one session; empty if the schema of the database is unknown."""
     columns = _columns(connection, "session")
     if "id" not in columns or not _columns(connection, "message") >= {"id", "session_id", "data"}:
         return []
@@ -249,14 +249,13 @@ def _number(value: object) -> float | None:
 
 
 def _messages(connection: sqlite3.Connection, session: str) -> list[str]:
-    """Return the ids of a session's messages in order of time; ids increase with time."""
     order = "time_created, id" if "time_created" in _columns(connection, "message") else "id"
     found = connection.execute(f"SELECT id FROM message WHERE session_id = ? ORDER BY {order}", (session,))
     return [str(row[0]) for row in found]
 
 
 def _decode(connection: sqlite3.Connection, name: str, tally: ImportTally) -> tuple[OpencodeMessage, Parts, str | None]:
-    """Decode a message and its parts; also returns the reason if one of them could not be read, else None."""
+    """Decode a message and its parts. The third value is the reason if one of them could not be read, else None."""
     problem: str | None = None
     message = OpencodeMessage()
     for (data,) in connection.execute("SELECT data FROM message WHERE id = ?", (name,)):
@@ -281,12 +280,11 @@ def _bytes(data: object) -> bytes:
 
 
 def _split_path(path: Path) -> tuple[Path, str] | None:
-    """Split the path of a session into database and session id; None for any other path."""
     return (path.parent, path.name) if path.parent.suffix == ".db" and path.parent.is_file() else None
 
 
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """Return the sessions of a database, or of each database in a folder, most recently used first."""
+    """Return the sessions of a database, or of all databases in a folder, most recently used first."""
     if _split_path(root) is not None:
         return [root]
 
@@ -343,7 +341,7 @@ def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
 def read(
     path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
-    """Yield the events of each message; see `Reader.read`. A message that is still being written is left out."""
+    """Yield the events of each message; see `Reader.read`. A message that may still be being written comes later."""
     split = _split_path(path)
     if split is None:
         raise FileNotFoundError(errno.ENOENT, "no session of OpenCode", str(path))

@@ -1,1 +1,1 @@
-"""Analyzes shell commands that agents run: which files and lines they read or changed, and which commits they made."""
+"""Analyzes the shell commands of agents: which files and lines they read or changed, and which commits they made."""

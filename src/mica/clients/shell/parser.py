@@ -1,6 +1,6 @@
 """Splits a shell command into words and operators, and finds the commits it made.
 
-`shlex` cannot be used: it drops quotes, so `grep '|' F` would look like two commands and `cat '*.py'` like a glob.
+`shlex` cannot be used: it removes quotes, so a quoted `'|'` would look like a pipe and `'*.py'` like a pattern.
 """
 
 import re
@@ -13,7 +13,7 @@ PIECES_MAX = 4_096  # about one per word or operator; limits the time for a comm
 
 
 class ParseError(Exception):
-    """Raised for a text that is not a shell command or exceeds the limits."""
+    """Raised for a text that is not a shell command or exceeds the limits of the parser."""
 
 
 class ShellToken(NamedTuple):
@@ -46,9 +46,9 @@ _PIECE = re.compile(
 
 
 def tokens_of(text: str) -> list[ShellToken]:
-    """Return the words and operators of a command, up to the first substitution, which is marked by STOP.
+    """Return the words and operators of a command.
 
-    Raises ParseError.
+    At a substitution such as `$(…)` the list ends with STOP. Raises ParseError.
     """
     tokens: list[ShellToken] = []
     documents: list[str] = []  # delimiters of the here-documents that begin on the next line
@@ -132,7 +132,8 @@ class ShellCommit(msgspec.Struct, frozen=True):
 def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
     """Return the commits that a command made, in order.
 
-    They are taken from git's output. If the command hides that output, a successful `git commit` counts as a commit.
+    They are taken from git's output. If a `git commit` hides its output and the command was successful (`ok`), its
+    message is taken from the command.
     """
     if "commit" not in command or len(command) > COMMAND_CHARACTERS_MAX:
         return []
@@ -146,7 +147,7 @@ def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
 
 
 def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
-    """Return the message of a `git commit`, None if it cannot be read, and whether git's output was hidden."""
+    """Return the message of a `git commit`, None if it is not plain text, and whether git's output is hidden."""
     words: list[str] = []
     position = start
     while word := _WORD.match(command, position):
@@ -162,7 +163,7 @@ def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
 
 
 def _message(words: list[str]) -> str | None:
-    """Join the texts of `-m` and `--message` as paragraphs; None if there are none or one needs an expansion."""
+    """Join the texts of `-m` and `--message` as paragraphs; None if there are none or one is not plain text."""
     texts: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == "--message" or _SHORT.fullmatch(word):
@@ -174,7 +175,7 @@ def _message(words: list[str]) -> str | None:
 
 
 def _unquote(word: str) -> str | None:
-    """Remove the quotes from a word, as the shell does; None if it contains variables or other commands."""
+    """Remove the quotes from a word, as the shell does; None if the word contains a variable or a command."""
     pieces: list[str] = []
     for piece in _QUOTED_PIECE.findall(word):
         if piece.startswith("'"):
@@ -201,5 +202,4 @@ def _tidy(message: str) -> str | None:
 
 
 def _subject(message: str) -> str:
-    """Return the first paragraph on one line, as git prints it."""
     return " ".join(line.strip() for line in message.split("\n\n", 1)[0].split("\n"))

@@ -1,4 +1,9 @@
-"""Computes which lines of a file a shell command showed, from line ranges, `sed`-like scripts and the output."""
+"""Computes which lines of a file a shell command showed.
+
+A read is a `ShellStep` for a range of lines of a file; a stream is a sequence of reads, as they pass through a
+pipeline. The lines follow from options such as `head -n`, from scripts of sed, awk and perl, and from the printed
+output.
+"""
 
 import posixpath
 import re
@@ -14,7 +19,7 @@ RANGES_MAX = 64  # of one sed script or bat call; more is not navigation, and th
 
 
 class ShellStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One access of a command to a file or directory. Lines count from 1, and ranges include both ends."""
+    """One access of a shell command to a file or folder. Lines are numbered from 1, and ranges include both ends."""
 
     operation: Operation
     path: str  # relative to the directory the command started in
@@ -49,12 +54,12 @@ def length_of(read: ShellStep) -> int | None:
 
 
 def blur(reads: Iterable[ShellStep]) -> list[ShellStep]:
-    """Return the same reads with unknown lines."""
+    """Return the same reads without their line numbers, because it is unknown which lines were shown."""
     return [msgspec.structs.replace(read, start_line=None, end_line=None, from_end=None) for read in reads]
 
 
 def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
-    """Limit a read to its lines `first` to `last`, counted from the start of the read."""
+    """Return the read limited to its lines `first` to `last`, where 1 is the first line of the read."""
     if read.from_end is not None and (last is None or last >= read.from_end):
         return msgspec.structs.replace(read, from_end=read.from_end - first + 1)
     if read.start_line is None:
@@ -64,9 +69,9 @@ def narrow(read: ShellStep, first: int, last: int | None) -> ShellStep:
 
 
 def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[ShellStep]:
-    """Return the reads for lines `first` to `last` of a stream, which is a concatenation of reads.
+    """Return the reads for the lines `first` to `last` of a stream, where 1 is the first line of the stream.
 
-    A read of unknown length is assumed to be long enough.
+    A read of unknown length is assumed to have all lines up to `last`.
     """
     selected: list[ShellStep] = []
     passed = 0
@@ -83,14 +88,14 @@ def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[Sh
 
 
 def select_all(stream: Sequence[ShellStep], lines: _Lines) -> list[ShellStep]:
-    """Return the reads for all these line ranges of a stream; None (unknown ranges) makes the lines unknown."""
+    """Return the reads for several line ranges of a stream. None as `lines` means unknown ranges."""
     if lines is None:
         return blur(stream)
     return [read for first, last in lines for read in select(stream, first, last)]
 
 
 def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """Return what `head -n COUNT` shows of a stream; a negative count means all but the last lines."""
+    """Return what `head -n COUNT` shows of a stream. A negative `count` means all but the last lines."""
     number, lengths = _number(count.removeprefix("-")), [length_of(read) for read in stream]
     if number is not None and count.startswith("-"):
         number = None if None in lengths else sum(length or 0 for length in lengths) - number
@@ -98,7 +103,7 @@ def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
 
 
 def bottom(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """Return what `tail -n COUNT` shows of a stream; `+3` means from the third line on."""
+    """Return what `tail -n COUNT` shows of a stream. `+3` means all lines from the third one."""
     number, lengths = _number(count.lstrip("+-")), [length_of(read) for read in stream]
     if number is None:
         return blur(stream)
@@ -136,7 +141,7 @@ _FLIP_FLOP = re.compile(r"([0-9]{1,9})\.\.\.?([0-9]{1,9})")
 
 
 def sed_lines(script: str, *, quiet: bool) -> _Lines:
-    """Return the line ranges that a sed script prints; None if unknown."""
+    """Return the line ranges that a sed script prints; None if it uses commands that are not understood here."""
     shown = [] if quiet else ALL
     quit_at: int | None = None
     parts = [part for part in re.split(r"[;\n]", script.replace(" ", "")) if part]
@@ -167,7 +172,7 @@ def sed_lines(script: str, *, quiet: bool) -> _Lines:
 
 
 def awk_lines(program: str) -> _Lines:
-    """Return the line ranges that an awk program prints; None if unknown."""
+    """Return the line ranges that an awk program prints; None if they depend on more than line numbers."""
     condition, brace, block = "".join(program.split()).partition("{")
     if brace and not (block.startswith("print") and block.find("}") == len(block) - 1):
         return None
@@ -188,12 +193,12 @@ def awk_lines(program: str) -> _Lines:
 
 
 def _from_to(first: int, last: int) -> list[_Range]:
-    """Return the range of an awk or perl range condition; if `last` comes before `first`, it has no end."""
+    """Return the lines of a range condition in awk or perl. If `last` is below `first`, the range has no end."""
     return [(first, last if last >= first else None)]
 
 
 def perl_lines(script: str) -> _Lines:
-    """Return the line ranges that a `perl -ne` script prints; None if unknown."""
+    """Return the line ranges that a `perl -ne` script prints; None if they depend on more than line numbers."""
     statement = "".join(script.split()).rstrip(";")
     condition = statement.removeprefix("printif").strip("()")
     if not statement.startswith("printif"):
@@ -204,7 +209,7 @@ def perl_lines(script: str) -> _Lines:
 
 
 def option_lines(text: str, separator: str) -> _Lines:
-    """Parse a range option as in `bat -r 10:40` and `git blame -L 10,40`; None if it is not a range of numbers."""
+    """Parse a range option such as `bat -r 10:40` or `git blame -L 10,40`; None if it has no line numbers."""
     low, middle, high = text.partition(separator)
     first, last = _number(low or "1"), _number(high.removeprefix("+"))
     if first is None or (high and last is None):
@@ -228,7 +233,7 @@ _CONTEXT = re.compile(r"-([0-9]{1,9})-")
 
 
 class ShellSearch(NamedTuple):
-    """A search command, whose hits are only known from its output."""
+    """A search command such as `grep` or `rg`. What it found is only known from its output."""
 
     places: list[ShellStep]  # the files and folders searched; empty if globs or xargs chose them
     pattern: str | None
@@ -244,16 +249,17 @@ def join_path(directory: str, name: str) -> str:
 
 
 def printed_lines(output: str, *, complaints: tuple[str, ...]) -> list[str]:
-    """Split an output into lines, without error messages such as `cat: F: No such file or directory`."""
+    """Return the lines of an output, except error messages such as `cat: F: No such file or directory`."""
     lines = output.removesuffix("\n").split("\n") if output else []
     return [line for line in lines if not line.startswith(complaints)]
 
 
 def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list[list[ShellStep]]:
-    """Limit each read to the number of printed lines; returns for each read a list with it, or an empty list.
+    """Limit each read to the number of lines that the command printed.
 
-    Several ranges of one file share the printed lines, in order. Reads of several files do not: each file may be
-    shorter than its range, so each read is only known to be no longer than the whole output.
+    Returns a list for each read, with the limited read or empty if nothing of it was printed. If all reads are of one
+    file and `alone` is True, they share the printed lines in order. Otherwise each file may be shorter than its range,
+    so each read is only known to be no longer than the whole output.
     """
     shared = alone and len({read.path for read in reads}) == 1
     clipped: list[list[ShellStep]] = []
@@ -269,9 +275,10 @@ def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list
 
 
 def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
-    """Return the hits of a search by file, with adjacent lines merged; the searched places if no hit is recognized.
+    """Return the hits of a search: for each file, its lines with a hit, adjacent lines merged.
 
-    `alone` is True if no other command printed into the output.
+    If no hit is recognized in the output, the places that were searched are returned. `alone` is True if no other
+    command printed into the output.
     """
     made: list[ShellStep] = []
     revision = search.places[0].revision if len(search.places) == 1 else None
@@ -283,7 +290,7 @@ def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list
 
 
 def _numbers_by_path(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> dict[str, set[int]]:
-    """Return the shown line numbers of each file; an empty set if the output has only the file's name."""
+    """Return the printed line numbers of each file; an empty set if only the name of the file was printed."""
     found: dict[str, set[int]] = {}
     inside = partial(_inside, {place.path for place in search.places}, search.directory, alone=alone)
     if search.names_only:
@@ -319,7 +326,7 @@ def _numbers_by_path(search: ShellSearch, lines: Sequence[str], *, alone: bool) 
 
 
 def _inside(places: Collection[str], directory: str | None, name: str, *, alone: bool) -> str | None:
-    """Return the path of a printed name; None if a search of these places cannot have printed it."""
+    """Return the path of a printed file name; None if a search of `places` cannot have printed this name."""
     if not name or len(name) > NAME_CHARS_MAX:
         return None
     path = above = join_path(directory or "", name)

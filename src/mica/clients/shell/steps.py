@@ -1,9 +1,9 @@
 """Finds the files that a shell command reads, searches, lists and edits.
 
 Coding agents read files through their shell tool: `sed -n '10,40p' F` is a read of F. A command is split into
-tokens and pipelines, and each pipeline is simulated with a table of programs. Reads flow from left to right:
-a program with operands starts a stream of lines, a filter without operands narrows it, an unknown program
-ends it. At a loop, a condition or `$(…)` the simulation stops: the part before it is used, the rest is ignored.
+pipelines, and each pipeline is simulated with a table of programs. A read passes through the pipeline as a stream of
+lines: `cat F` starts a stream, `head` shortens it, and a program that is not in the table ends it. The simulation stops
+at a loop, a condition or `$(…)`: the part before it is used, the rest is ignored.
 """
 
 import posixpath
@@ -54,9 +54,10 @@ def steps(
 ) -> list[ShellStep]:
     """Return the file accesses of a command, in order; empty if there are none or the command cannot be parsed.
 
-    `output` is the printed text, without any notice that the client inserted where it cut the output: it limits the
-    ranges and has the hits of a search. `lines_of` returns the length of a file, None if unknown, for a path in the
-    form that steps use. Raises nothing and takes time linear in command and output.
+    `output` is what the command printed, without a notice that the client inserted where it cut the output. It limits
+    the ranges of reads, and the hits of a search are taken from it. If the command failed (`ok` is False) and printed
+    nothing, only its edits are returned. `lines_of` maps a path to the number of lines of that file, or None. Never
+    raises, and takes time linear in the length of command and output.
     """
     if len(command) > COMMAND_CHARS_MAX:
         return []
@@ -122,7 +123,7 @@ _KEEP_HITS = ("head", "tail", "sort", "uniq", "cat", "less", "more", "tee", "sed
 
 
 class ShellState:
-    """Simulates shell commands without running them; keeps the current directory between commands."""
+    """Simulates shell commands without running them, and remembers the current directory between them."""
 
     def __init__(self, lines_of: Callable[[str], int | None]) -> None:
         self.lines_of = lines_of
@@ -177,7 +178,7 @@ class ShellState:
         return stream
 
     def _command(self, command: ParsedCommand, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
-        """Simulate one program of a pipeline; returns its events and those of earlier programs that remain valid."""
+        """Simulate one program of a pipeline. Returns its events, and those before it that it does not change."""
         words = _unwrap(command.words)
         program = _program(words)
         stdin = [event for event in stream if _is_read(event)] if piped else None
@@ -193,7 +194,7 @@ class ShellState:
         return [*past, *new, *self.steps_at("edit", command.targets)]
 
     def path(self, word: ShellToken) -> str | None:
-        """Return a path relative to the directory in which the command line began; None if it needs expansion."""
+        """Return a word as a path from the directory in which the command line began; None if it is unknown."""
         if not word.literal or not word.text:
             return None
         if word.text.startswith(("/", "~")):
@@ -205,7 +206,7 @@ class ShellState:
         return [ShellStep(operation=operation, path=path) for path in paths if path is not None]
 
     def files(self, operands: Sequence[ShellToken], stdin: _Stdin) -> list[ShellStep]:
-        """Return reads of all these files; `-`, or no operand, is the incoming stream."""
+        """Return reads of all these files. The operand `-`, and an empty list, stand for the incoming stream."""
         reads: list[ShellStep] = []
         for word in operands or [ShellToken("-")]:
             if word.text == "-":
@@ -221,7 +222,6 @@ def _is_read(event: _Event) -> TypeGuard[ShellStep]:
 
 
 def _as_steps(events: Iterable[_Event]) -> list[ShellStep]:
-    """Convert events to steps; a search becomes steps for the places it searched."""
     return [step for event in events for step in (event.places if isinstance(event, ShellSearch) else [event])]
 
 
@@ -255,7 +255,7 @@ def _options(
     long: Collection[str] = (),  # names that take a value
     permute: bool = True,
 ) -> tuple[dict[str, list[str]], list[ShellToken]]:
-    """Parse options with their values, and operands. `-20` is the option "#"; an unknown option has no value."""
+    """Split words into options with values, and operands. `-20` is the option "#"; an unknown option has no value."""
     options: dict[str, list[str]] = {}
     operands: list[ShellToken] = []
     rest = iter(words)
@@ -292,7 +292,7 @@ def _cat(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, valued: s
 
 
 def _head_or_tail(shell: ShellState, words: list[ShellToken], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
-    """Simulate `head` and `tail`, which show a part of each file or of the incoming stream."""
+    """Simulate `head` or `tail` (`take`): a part of each file, or of the incoming stream."""
     options, operands = _options(words, valued="nc", long=("lines", "bytes"))
     reads = shell.files(operands, stdin)
     if "c" in options or "bytes" in options:
@@ -351,7 +351,7 @@ def _diff(shell: ShellState, words: list[ShellToken], stdin: _Stdin) -> Sequence
 
 
 def _shuffle(_shell: ShellState, _words: list[ShellToken], stdin: _Stdin) -> Sequence[_Event]:
-    """Simulate a filter that prints the incoming stream in another order or form, so that its lines are unknown."""
+    """Simulate a filter that prints the incoming stream in another order or form. Its lines become unknown."""
     return blur(stdin or ())
 
 
@@ -378,7 +378,7 @@ def _cd(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[
 
 
 def _script(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
-    """Simulate the script of `bash -lc '…'`."""
+    """Simulate the script in `bash -lc '…'`."""
     options, operands = _options(words, valued="oO", permute=False)
     if "c" not in options or not operands or not operands[0].literal or shell.nesting == NESTING_MAX:
         return []
@@ -440,7 +440,7 @@ _rg = partial(_grep, valued="ABCmefgtTjMrdE", long=_RG_LONG, recursive=True)
 
 
 def _xargs(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
-    """Simulate `xargs`. Its files are unknown, so only a search counts, whose output has the names."""
+    """Simulate `xargs`. Its files are unknown, so only a search counts: its output has the names of the files."""
     command = _options(words, valued="nILPdEas", permute=False)[1]
     if _program(command) == "rg":
         return _rg(shell, command[1:], None, chosen=True)

@@ -1,8 +1,8 @@
-"""Align the remembered lines of an old file, stored as hashes, with the current file.
+"""Find the lines of an old file, which are stored only as hashes, in the current version of the file.
 
-Lines are indexed from 0 here, and ends are exclusive. The running time is linear in the length of the file, apart from
-sorting the certain lines. A line is "certain", that is, placed by its text alone, only if the text occurred once in the
-old file and occurs once in the current one.
+Lines are indexed from 0 here, and the end of a range is exclusive. The running time is linear in the length of the
+file, apart from sorting. A line is "certain" if its text occurs exactly once in the old file and exactly once in the
+current one: the text alone shows the new place of the line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def hashes_of(lines: Iterable[str]) -> list[int]:
-    """Hash the trimmed text of each line; SILENT if it has no letter or digit. The bits of FLAGS are always 0."""
+    """Return a hash of each line's trimmed text, or SILENT without letters and digits. The bits of FLAGS are 0."""
     known: dict[str, int] = {}
     hashes = []
     for line in lines:
@@ -67,7 +67,7 @@ def _hash(text: str) -> int:
 
 
 class RememberedLines(NamedTuple):
-    """The remembered lines of the old file: those of the range to be found, and a few lines around it."""
+    """The stored line hashes of the old file: those of the range to be found, and of a few lines around it."""
 
     values: Mapping[int, int]  # line index to hash
     once: frozenset[int]  # lines whose text occurred once in the file
@@ -105,7 +105,7 @@ class CurrentLines(NamedTuple):
 
 
 class AlignedLines(NamedTuple):
-    """The range in the current file, and the share of the old range's distinctive lines that are unchanged in it."""
+    """The range in the current file, and the share of the old lines with letters or digits that are unchanged in it."""
 
     start: int
     end: int
@@ -115,9 +115,9 @@ class AlignedLines(NamedTuple):
 def align(
     was: RememberedLines, now: CurrentLines, then: range | None = None, here: range | None = None
 ) -> AlignedLines | None:
-    """Find the range in the current file, or only within a symbol; None if it is not found.
+    """Find the current place of the range `was.inner`; None if it cannot be found.
 
-    `then` and `here` are the line ranges of that symbol in the old and in the current file.
+    To search only within one symbol, pass the symbol's lines in the old file (`then`) and in the current file (`here`).
     """
     certain = _certain(was, now, then, here)
     inner = _in_order([pair for pair in certain if pair[0] in was.inner])
@@ -144,7 +144,7 @@ def align(
 
 
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
-    """Match a range that was a whole symbol with the whole symbol `here`; None if it had no distinctive lines."""
+    """Compare an old range that was a whole symbol with its current lines `here`; None without distinctive lines."""
     if not was.distinctive:
         return None
     current = Counter(now.hashes[here.start : here.stop])
@@ -153,7 +153,7 @@ def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> Aligne
 
 
 def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
-    """Pairs of lines whose text occurs exactly once in both the old and the current file (or symbol)."""
+    """Return pairs (old line, current line) whose text occurs once in both files, or once in both symbols."""
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
     flagged = was.once if then is None else was.once_in_symbol
@@ -192,7 +192,7 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Split pairs into runs, wherever more than `stretch` lines were inserted between two of them."""
+    """Split pairs into groups, wherever the current file has over `stretch` additional lines between two pairs."""
     runs: list[list[Pair]] = []
     for then, now in pairs:
         if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
@@ -203,7 +203,7 @@ def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
 
 
 def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
-    """Add to the pairs of the range those surrounding pairs that are still close to it, in order."""
+    """Return `inner` and those pairs of `outer` (lines around the range) that are still close to it, in line order."""
     first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
         (then, now)
@@ -218,7 +218,7 @@ def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[P
 
 
 def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
-    """Map remembered lines to current lines: certain ones, and lines found where the nearest certain line predicts."""
+    """Map remembered lines to current ones: those in `certain`, and equal lines at an unchanged distance from one."""
     matched: dict[int, int] = {}
     last = -1
     thens = [then for then, _ in certain]

@@ -1,8 +1,9 @@
 """Anchors: line ranges that can be found again after the file has changed, without storing its text.
 
-An anchor stores the symbol that contains the lines, and a short hash of each line and of a few around them. A line is
-certain if its trimmed text occurred once in the old file and occurs once in the current one. Other lines move with the
-nearest certain line if their text is equal there. A range that matches several places equally well is reported as lost.
+An anchor stores the symbol that contains the lines, a short hash of each line, and hashes of a few lines around them. A
+line is "certain" if its text occurs exactly once in the old file and exactly once in the current one. Any other line is
+expected at an unchanged distance from the nearest certain line, and must have the same text there. A range that matches
+several places equally well is reported as lost.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ How = Literal["exact", "symbol", "lines", "file"]
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
-    """A line range of a file at one time, as references and hashes. Lines count from 1; both ends are included."""
+    """A line range of a file version, stored as numbers and hashes. Lines count from 1; both ends are included."""
 
     path: str
     start: int
@@ -148,7 +149,7 @@ def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
 
 
 def content_hash(lines: Sequence[str]) -> str:
-    """Hash lines of text, in the way a step stores the hash of the text that was shown."""
+    """Hash lines in the same way as the `content_hash` of a step."""
     return blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -163,7 +164,6 @@ def _match(anchor: Anchor, place: AlignedLines, how: How) -> AnchorMatch:
 
 
 def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> AnchorMatch | LostAnchor:
-    """Match an anchor of a whole file with the whole current file; lost if the file was rewritten."""
     unchanged = sum(was.values[line] in now.counts for line in was.distinctive)
     share = unchanged / len(was.distinctive) if was.distinctive else 1.0
     if not now.hashes or share < WITNESSED_SHARE_MIN:
@@ -173,7 +173,7 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """The number of lines that an unchanged range has moved, if everything above it or below it is unchanged too."""
+    """Return by how many lines the range moved, if it and all lines above or below it are unchanged; else None."""
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
     below = anchor.start + shift >= 1 and digest(now.hashes[anchor.start - 1 + shift :]) == anchor.below
@@ -187,7 +187,7 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 
 
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
-    """True if the unchanged part of the file is distinctive enough; many files begin or end with the same lines."""
+    """True if the unchanged part of the file is unlikely to match by chance: many files begin or end alike."""
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
     return any(
@@ -197,7 +197,7 @@ def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: S
 
 
 def _by_symbol(anchor: Anchor, was: RememberedLines, now: CurrentLines, named: Sequence[Symbol]) -> AlignedLines | None:
-    """Find the range within the symbols of the anchor's symbol name; None if no symbol or several match well."""
+    """Find the range in one of the symbols `named`; None if no symbol matches well, or several match equally well."""
     if anchor.symbol_start is None or anchor.symbol_end is None:
         return None
     then = range(anchor.symbol_start - 1, anchor.symbol_end)

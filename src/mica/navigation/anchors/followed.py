@@ -1,7 +1,8 @@
-"""Find the line ranges of anchors and steps in the current files of the project, and describe what has changed.
+"""Find the line ranges of anchors and steps in the current files of a project, and describe what has changed.
 
-The lines of a step are searched in the current file, then in the version that git had when they were read; an anchor of
-that version then locates them in the current file. For a step without lines or hash, the whole file is used.
+A step stores the numbers and a hash of the lines that were read. They are searched in the current file first. If they
+are not there, they are looked up in the last commit before the step, and an anchor made from that version locates them
+in the current file. For a step without lines or without a hash, the whole file is used.
 """
 
 from __future__ import annotations
@@ -150,8 +151,9 @@ def make_anchor(
 ) -> Anchor | OmittedRange:
     """Make an anchor for a line range in the current file; without `start`, for the whole file.
 
-    `shown_hash` is the hash of the text that was shown to the agent. If the lines have another hash, the whole file is
-    searched for lines with this hash. If there is not exactly one such place, the result is `OmittedRange`.
+    `shown_hash` is the hash of the lines as an agent saw them. If the lines `start` to `end` now have another hash, the
+    file is searched for a range of the same height with `shown_hash`. The result is `OmittedRange` with the reason if
+    no such range or more than one is found, or if the file cannot be read.
     """
     contents = read(root, path)
     if isinstance(contents, UnreadFile):
@@ -175,7 +177,7 @@ def _has_hash(lines: list[str], shown_hash: str) -> bool:
 
 
 def _place(lines: list[str], height: int, shown_hash: str) -> int:
-    """The first line of the only range with this height and hash. Raises InvalidInput if there is not exactly one."""
+    """Return the first line of the only range of `height` lines with this hash. Raises InvalidInput otherwise."""
     if height * len(lines) > COMPARED_LINES_MAX:
         raise InvalidInput("its lines have changed since they were shown")
     places = [
@@ -234,16 +236,16 @@ def _lines(count: int) -> str:
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The anchor of a step, and the changes since the step that the anchor itself does not cover."""
+    """The anchor of a step. `drift` describes changes between the step and the file version used for the anchor."""
 
     anchor: Anchor
     drift: tuple[str, ...] = ()
 
 
 def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
-    """Make an anchor for a step, in the current file or in the version that git had at the time of the step.
+    """Make an anchor for a step from the current file, or else from the last commit before the step.
 
-    If the lines cannot be found in either, the result is `OmittedRange` with the reason.
+    If the lines of the step are in neither version, the result is `OmittedRange` with the reason.
     """
     if step.content_hash is None or step.start_line is None or step.end_line is None:
         return _whole(step, root=root)
@@ -275,7 +277,7 @@ def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
 
 
 def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
-    """(CHANGED,) if a file that was read as a whole has changed since; empty if not, or if that is unknown."""
+    """Return (CHANGED,) if the step read the whole file and the file has changed since; otherwise an empty tuple."""
     if step.operation != "read" or step.start_line is not None:
         return ()
     if step.content_hash is not None:
@@ -286,7 +288,7 @@ def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
 
 
 def _text_at(root: Path, path: str, at: datetime) -> str | None:
-    """The text of a file in the last commit before a time; None without git, or if the file was missing or no text."""
+    """Return the text of a file in the last commit before `at`; None if there is no such commit or text."""
     try:
         commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
         content = git(root, "show", f"{commit}:./{path}") if commit else b""

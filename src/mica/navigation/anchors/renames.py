@@ -33,7 +33,7 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownFate(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for a file that git cannot report a rename or deletion of, with the reason."""
+    """The result if git does not know whether the file was renamed or deleted, with the reason."""
 
     reason: str
 

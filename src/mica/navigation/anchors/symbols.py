@@ -116,7 +116,7 @@ def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | 
 
 # -- tree-sitter ----------------------------------------------------------------------------------------
 class LoadedGrammar(NamedTuple):
-    """The parser of a language and the query for its definitions."""
+    """The parser of a language, and the query that finds its definitions."""
 
     parser: Parser
     query: Query
@@ -165,7 +165,7 @@ def _load(name: str) -> LoadedGrammar | None:
 
 
 def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
-    """The definitions that tree-sitter finds; None if it cannot or must not parse this text."""
+    """Return the definitions that tree-sitter finds; None if the text is unsuitable or cannot be parsed."""
     from tree_sitter import QueryCursor
 
     source = text.encode("utf-8", "replace")
@@ -275,7 +275,7 @@ def _text_of(node: Node, source: bytes) -> str:
 
 
 def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
-    """Find definitions or sections by line patterns: qualified name, kind, first and last line, outer before inner."""
+    """Return (qualified name, kind, first line, last line) of what line patterns recognize, outer before inner."""
     if suffix in _PROSE:
         return _sections(text)
     return [] if suffix in _NO_CODE else _definitions(text)

@@ -93,7 +93,8 @@ def choose_lines(
     """Choose the line ranges to read first, in order; also returns the number of lines of the file.
 
     There are no ranges if the file is small enough to be read as a whole, or if no block matches. `query_terms` are the
-    terms of the prompt, `named` its words that may be symbols, and `at` the line ranges that it names.
+    terms of the prompt, `named` the words of the prompt that may be symbols, and `at` the line ranges that the prompt
+    names.
     """
     rows = text.split("\n")
     total = len(rows) - (rows[-1] == "")

@@ -19,7 +19,7 @@ class InvertedIndex:
     """Maps terms to the numbered documents that contain them. Of a saved index, only the needed terms are read."""
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """`saved` and `name` load the index whose `entries(name)` were saved in that file."""
+        """Make an empty index, or load the one whose `entries(name)` are in the lookup file `saved`."""
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
@@ -53,7 +53,7 @@ class InvertedIndex:
             self._postings_of(term).pop(number, None)
 
     def scores(self, query: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
-        """The BM25 score of every document that shares a term with the query. Only the `limit` best terms are used."""
+        """Return the BM25 scores of the documents, by the `limit` terms of the query with the highest weight."""
         if not self._lengths:
             return {}
         documents = len(self._lengths)

@@ -49,7 +49,7 @@ class LookupFile:
         return None
 
     def get(self, table: str, key: str, default: T) -> T:
-        """The value of a key in a table, or the default. The value must have the same type as the default."""
+        """Return the value of a key in a table, or `default` if there is none. The type of the value is not checked."""
         found = self.raw(table, key)
         return default if found is None else marshal.loads(found)
 

@@ -28,10 +28,10 @@ NEAR_CHARACTERS = 80  # after a path in which "lines 189-207" refers to it
 
 
 class TreeNames:
-    """Looks up the files of a tree by file name, by stem, or by any folder above them."""
+    """Looks up the files of a tree by file name, by stem (the name without extensions), or by a folder above them."""
 
     def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
-        """Index these paths; or, with `saved`, load the names that `entries` wrote, which cannot be changed."""
+        """Index `paths`; or, with `saved`, read the names that `entries` wrote to this file and never change them."""
         self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
@@ -56,7 +56,7 @@ class TreeNames:
                 del table[key]
 
     def with_ending(self, ending: str) -> list[str]:
-        """The files whose path ends with `ending`, or else with its longest suffix that includes a folder."""
+        """Return the files whose path ends with `ending`; if none does, shorter endings with a folder are tried."""
         parts = ending.split("/")
         named = self._lookup("name", parts[-1].lower())
         for first in range(len(parts) - 1):
@@ -72,7 +72,7 @@ class TreeNames:
         return self._lookup("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
-        """The files below a folder; its parent folders may be omitted."""
+        """Return the files below a folder. `folder` may be the last part of its path, without the parent folders."""
         folder = folder.lower().strip("/")
         if not folder:
             return []
@@ -170,7 +170,7 @@ def find_mentions(
 
 
 def is_any_named(text: str, names: TreeNames) -> bool:
-    """True if a text mentions one of these files by path or name. Much cheaper than `find_mentions`."""
+    """True if a text mentions a file of `names` by its path or file name. Much cheaper than `find_mentions`."""
     tokens = (_clean(match.group()) for match in _TOKEN.finditer(text[:PROMPT_CHARACTERS_MAX]))
     return any(_has_extension(token) and _resolve(token, names) for token in tokens)
 
@@ -205,7 +205,7 @@ def _has_extension(token: str) -> bool:
 
 
 def _lines_after(prompt: str, end: int) -> list[tuple[int, int]]:
-    """The line range written directly after a path (`:10-20`) or soon after it ("lines 10-20"); at most one."""
+    """Return the line range written directly after a path (`:10-20`) or soon after it ("lines 10-20"), if any."""
     match = _LINES.match(prompt, end) or _NEAR.search(prompt[end : end + NEAR_CHARACTERS].partition("\n")[0])
     if match is None:
         return []

@@ -1,8 +1,8 @@
 """Predict the files that a prompt needs, with probabilities and reasons, and decide whether a hook offers them.
 
 `navigate` and hooks share this module. Measurements on real sessions show that offering the text of files costs more
-than it saves, and that a list of paths pays only for prompts that name no files. Therefore a list is offered only while
-lists would have saved more tokens in this space than they cost (A-18).
+than it saves, and that a list of paths pays only for prompts that name no files. Therefore a list is offered only if it
+will probably save more tokens than it costs, judging by the earlier tasks of this space.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Tier = Literal["named", "walked", "words"]  # as in navigation.places, which hooks do not load
 
     class OfferCandidate(Protocol):
-        """A predicted file that may be offered: its probability, and the tier of evidence for it."""
+        """A predicted file that may be offered: its probability, and its kind of evidence (see `tier_of`)."""
 
         @property
         def probability(self) -> float: ...
@@ -66,7 +66,7 @@ SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does n
 
 
 class Prediction(FrozenValue):
-    """The ranking of files for one prompt, with the signals and features that explain it and that training needs."""
+    """The ranking of files for one prompt, and the evidence behind it, which explanations and training use."""
 
     signals: Signals
     candidates: Candidates
@@ -123,7 +123,7 @@ def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple
 def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
     """Describe why a file was ranked, with at most three reasons, strongest first.
 
-    `among` are the files ranked with it: one of them may be named as used together with it.
+    A reason may be that the file was used together with another one; only files in `among` are named there.
     """
     reasons: list[str] = []
     if path in signals.mentions.paths or signals.mentions.names.get(path, 0.0) > SURE:
@@ -150,7 +150,7 @@ def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[s
 
 
 def tier_of(path: str, signals: Signals) -> Tier:
-    """The tier of evidence for a file: "named" in the prompt, "walked" in earlier work, or "words" alone (K-05)."""
+    """Return the evidence for a file: "named" in the prompt, "walked" in earlier work, or "words" in common."""
     if path in signals.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")
@@ -187,9 +187,9 @@ def is_too_short(prompt: str) -> bool:
 def select_offer(
     prompt: str, places: Sequence[OfferCandidateT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
 ) -> list[OfferCandidateT]:
-    """The files of `shortlist` if offering them is worth its cost in tokens, else an empty list.
+    """Return the files of `shortlist` if offering them is worth its cost in tokens, else an empty list.
 
-    `worth` has the tokens that a list saves if its best file is needed, by kind of prompt.
+    `worth` maps each kind of prompt to the number of tokens that a list saves if its best file is needed.
     """
     offered = shortlist(places)
     if not offered or is_too_short(prompt):

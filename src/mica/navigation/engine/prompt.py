@@ -41,7 +41,7 @@ SPANS_MAX = 2
 
 
 def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
-    """Render the text that offers files: path, lines and reasons of each one per line; empty without files."""
+    """Render an offer, one line for each (path, line ranges, reasons) with its first reason; empty without files."""
     lines = [_render_line(path, spans, reasons) for path, spans, reasons in files]
     return "\n".join([HEAD, *lines]) if lines else ""
 
@@ -59,10 +59,11 @@ class PromptPrediction:
     def __init__(
         self, prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = (), walked: Walked = ()
     ) -> None:
-        """`tree` and `past` are file descriptors of the saved tree and history. Raises ValueError for a truncated file.
+        """Predict files. `tree` and `past` are open file descriptors of the saved tree and the saved history.
 
-        The files of the session so far are either `walked` (all of them, prompt by prompt), or those in the saved
-        history plus `spooled` (the steps since it was written).
+        The files that the session touched before are passed in `walked`, prompt by prompt. If `walked` is empty, they
+        are read from the saved history, and `spooled` adds the steps that hooks recorded after it was saved. Raises
+        ValueError if a saved file is truncated.
         """
         self._history = known = LookupFile(past)
         self._prompt, self._root = prompt, root
@@ -105,7 +106,7 @@ class PromptPrediction:
 
 
 def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
-    """Add the files of spooled steps later than `last_at` to the files of a session, prompt by prompt."""
+    """Return `walked` with the files of spooled steps (recorded by hooks, not in the log yet) after `last_at`."""
     prompts = [list(each) for each in walked]
     is_next = not prompts
     for at, paths in spooled:

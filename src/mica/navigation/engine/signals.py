@@ -1,4 +1,7 @@
-"""Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities."""
+"""Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities.
+
+A signal is one kind of evidence that a file is needed, such as common words or use in earlier tasks.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
 
 
 def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
-    """The weighted sum of several signals by file, each divided by its own best score first."""
+    """Return the weighted sum of several signals for each file. Each signal is first divided by its best score."""
     total: Scores = {}
     for signal, weight in weights.items():
         by_path = scores.get(signal)

@@ -41,7 +41,7 @@ class CommitFiles(FrozenValue):
 
 
 class DecayingCounts:
-    """A count per file that decays exponentially with each step. The decay is computed when the counts are read."""
+    """Counts per file that decay: each later task or commit makes the earlier ones count a little less."""
 
     def __init__(self, half_life: float) -> None:
         self._factor = 0.5 ** (1 / half_life)
@@ -61,7 +61,7 @@ class DecayingCounts:
 
 
 class Votes(FrozenValue):
-    """The result of a vote: a score for each file of the most similar earlier texts."""
+    """The scores of files, computed by `TaskTexts.vote` from the earlier texts that are most similar to a query."""
 
     scores: dict[str, float]
     best: dict[str, str]  # by file, the text with the highest vote for it
@@ -69,10 +69,10 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier prompts or commit subjects with their files. The texts most similar to a query vote for their files."""
+    """Earlier prompts or commit subjects with their files, which score files for similar texts."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
-        """`votes` is the number of texts that vote. `saved` and `name` load the read-only texts of `entries(name)`."""
+        """`votes` is the number of texts that `vote` uses. With `saved`, the texts of `entries(name)` are loaded."""
         self._index = InvertedIndex(saved, name)
         self._votes = votes
         self._saved = saved
@@ -99,7 +99,7 @@ class TaskTexts:
             self._where.setdefault(new, []).append(number)
 
     def vote(self, query: Mapping[str, int]) -> Votes:
-        """Let the texts most similar to the query vote for their files. A text with more files has weaker votes."""
+        """Score files by the texts most similar to the query; the more files a text has, the less it counts."""
         scores = self._index.scores(query)
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
@@ -224,10 +224,10 @@ class TaskHistory:
         return scores
 
     def walk(self, seeds: Mapping[str, float]) -> dict[str, float]:
-        """Score files by how closely they were used together with the seeds, by a short random walk.
+        """Score files by how often they were used together with the files in `seeds`, which maps files to weights.
 
-        Files that were used with a seed count most, then files used with those files. A file that was used in many
-        tasks counts for less.
+        A short random walk computes the scores. Files that were used with a seed count most, then files that were used
+        with those files. A file that was used in many tasks counts for less.
         """
         best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
@@ -262,7 +262,7 @@ class TaskHistory:
         return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
-        """Count these files as used together once, unless there are too many."""
+        """Count `files` as used together once more. More than PAIRED_FILES_MAX files are ignored."""
         if not 1 < len(files) <= PAIRED_FILES_MAX:
             return
         for path in files:

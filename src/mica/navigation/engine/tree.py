@@ -46,7 +46,7 @@ class FileTree:
     """The indexed files of a working tree. Only these files can be predicted and offered."""
 
     def __init__(self, saved: LookupFile | None = None, *, read_only: bool = False) -> None:
-        """Make an empty tree; or, with `saved`, load the tree that `entries` wrote.
+        """Make an empty tree; or, with `saved`, load the tree that `entries` wrote to this file.
 
         A read-only tree loads faster, because it looks up each name in the file only when it is needed.
         """
@@ -152,7 +152,7 @@ class FileTree:
         return {path: score for path, score in scores.items() if path in self._numbers and score > 0}
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
-        """Score 1.0 for the tests of these files and for the files that they test, matched by their stems."""
+        """Score 1.0 for the tests of `paths`, and for the files they test: `test_a.py` belongs to `a.py`."""
         scores: dict[str, float] = {}
         for path in paths:
             stem = path.rpartition("/")[2].removeprefix("test_").partition(".")[0].lower().removesuffix("_test")

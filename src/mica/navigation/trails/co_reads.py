@@ -1,7 +1,7 @@
-"""Find the sets of files that several walks touched together, as closed frequent itemsets (A-46).
+"""Find the sets of files that several walks touched together, as closed frequent itemsets.
 
 A set is closed if no other file was touched in all of its walks, so it contains every file that these walks have in
-common. The result depends on the walks and their times, not on the order of the input.
+common.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def generalize(path: str) -> str | None:
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:
-    """The similarity of two walks: 1 minus their edit distance divided by the length of the longer one."""
+    """Return the similarity of two lists of paths: 1 minus their edit distance divided by the longer length."""
     longest = max(len(first), len(second))
     if not longest:
         return 1.0
@@ -75,9 +75,9 @@ def overlap(first: Collection[str], second: Collection[str]) -> float:
 
 
 def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet]:
-    """Find the closed sets of 2 to STEPS_MAX files or patterns touched in at least `runs_min` walks.
+    """Find the closed sets of 2 to STEPS_MAX files or patterns that at least `runs_min` walks touched.
 
-    The sets with the most walks come first.
+    A walk is the list of its files. The sets with the most walks come first.
     """
     files = [frozenset(paths[:WALK_FILES_MAX]) for paths in walks]
     allowed = _distinctive_patterns(files)
@@ -127,7 +127,7 @@ def _closed(
 def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """For each item that could be added to a set, the bit mask of the walks that remain, if they are enough."""
+    """Yield, for each item that may join a set, the mask of the walks that touched both, if at least `runs_min`."""
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 
@@ -156,7 +156,6 @@ def _is_kind_of(first: str, second: str) -> bool:
 
 
 def _drop_covered_patterns(items: frozenset[str]) -> frozenset[str]:
-    """Remove the patterns that one of the files in the set already matches."""
     kinds = {generalize(item) for item in items if "*" not in item}
     return frozenset(item for item in items if "*" not in item or item not in kinds)
 
@@ -174,8 +173,8 @@ def _places(mask: int) -> Iterator[int]:
 def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
     """Merge each set into the first earlier set that it overlaps by more than `above`; the order is preserved.
 
-    The earlier set keeps its items and gets the walks of both. The first `named` sets are never merged into others. To
-    save time, only sets that share one of their rarest items are compared; sets with a large overlap always do.
+    The earlier set keeps its items and gets the walks of both. The first `named` sets are never merged into others.
+    Only sets that share one of their rarest items are compared, to save time: this finds every large overlap.
     """
     listed = list(sets)
     rarity = Counter(item for each in listed for item in each.items)

@@ -1,8 +1,8 @@
 """Write crystallized trails as commands and skills of coding agents, in files that mica owns.
 
-A file that mica wrote contains a hash of its own text. If the hash does not match, a person edited the file; if there
-is no hash, a person wrote it. Such files are never changed. The texts contain only paths and line numbers; the lines
-themselves are read when a trail is loaded.
+A file that mica wrote contains a hash of its own text. If there is no hash, or if the hash does not match, a person
+wrote or edited the file, and mica never changes it. The texts contain only paths and line numbers; the lines themselves
+are read when a trail is loaded.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def command_text(trail: Trail) -> str:
-    """Render the command file of a trail: description, entry, files with ranges in order, summary, cost (A-15)."""
+    """Render the command file of a trail: description, entry, files with ranges in order, summary, cost."""
     front = {"description": one_line(trail.description, DESCRIPTION_CHARACTERS_MAX), "allowed-tools": "Read"}
     return render_owned(front, _body(trail), metadata=_metadata(trail))
 
@@ -104,7 +104,7 @@ def help_text(trails: Sequence[Trail]) -> str:
 
 
 def explore_text() -> str:
-    """Render the command file of `/nav:explore`: offer three trails, load the confirmed one, or search (A-33)."""
+    """Render the command file of `/nav:explore`: offer three trails, load the confirmed one, or search."""
     return render_owned(
         {"description": "Find a trail for a path or a task", "argument-hint": "<path or task>"}, _EXPLORE
     )
@@ -317,7 +317,6 @@ def _leads_out(root: Path, place: Path) -> str | None:
 
 
 def _read(place: Path) -> str | None:
-    """Read a text file; None if it is missing, too large or not text."""
     try:
         if not place.is_file() or place.stat().st_size > FILE_BYTES_MAX:
             return None

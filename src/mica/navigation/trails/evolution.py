@@ -51,7 +51,7 @@ class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskKindCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens that tasks of one kind read, counted from the log (A-01)."""
+    """The tokens that tasks of one kind read, counted from the log."""
 
     shape: str  # the class of the task, or the workflow
     tasks: int
@@ -77,8 +77,8 @@ NO_CHANGES = TrailChanges()
 def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
     """Choose the trails to crystallize now, best first: at most CRYSTALLIZED_MAX at a time and NAMED_MAX in total.
 
-    A trail that shares more than half of its files with a crystallized one is left out, because it would be a second
-    name for the same place.
+    A trail is left out if it overlaps a crystallized one: more than half of the files of the smaller trail are in both.
+    It would be a second name for the same place.
     """
     named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
     room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))
@@ -167,7 +167,6 @@ def _median(numbers: Sequence[int]) -> int:
 
 
 def _before_edit(walk: Walk) -> int | None:
-    """The tokens that a walk read before its first change of a file; None if it changed nothing."""
     tokens = 0
     for step in walk.steps:
         if step.operation in ("edit", "create") and not step.failed:
@@ -185,7 +184,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """Add the hash of a step's current lines, so that they can be found again. Raises InvalidInput if it has none."""
+    """Complete a step from the current file, with a hash of its lines. Raises InvalidInput if there are none."""
     now = make_anchor(root, step.path, step.start_line, step.end_line)
     if isinstance(now, OmittedRange):
         raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
@@ -224,7 +223,6 @@ def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
 
 
 def _is_range(step: Step) -> bool:
-    """True if a step has lines and a hash to verify them."""
     return step.content_hash is not None and step.start_line is not None and step.end_line is not None
 
 

@@ -1,8 +1,8 @@
 """Learn trails from walks and from recorded events about trails.
 
 A set of files that several walks have in common becomes a trail, and every walk that touched all of them is a run of
-it. A trail that was named by a person or a rule keeps its name and steps; other sets that overlap it are merged into
-it. The result does not depend on the order of the input.
+this trail. A trail that was named by a person or a rule keeps its name and steps; other sets that overlap it are merged
+into it. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending_of(walk: Walk) -> Ending | None:
-    """Whether a walk succeeded or failed, by its reported outcome or else by a commit; None if unknown or partial.
+    """Return whether a walk succeeded or failed, by its reported outcome; None if the outcome is partial.
 
-    Without an outcome or a commit the result is None, regardless of the agent's last message (TA-09).
+    Without a reported outcome, a walk with a commit succeeded, and any other walk gives None. The agent's last message
+    does not count.
     """
     committed: Ending | None = "success" if walk.outcome == "unknown" and walk.committed else None
     return ENDINGS.get(walk.outcome, committed)
@@ -125,7 +126,6 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
 
 
 def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSettings) -> list[CoReadSet]:
-    """Find the sets of files that become trails, named trails first."""
     paths = [run.paths for run in runs]
     named = [
         CoReadSet(
@@ -147,8 +147,8 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
     """Add the recorded uses of trails to the runs.
 
-    Returns all runs, including uses with an outcome outside of walks, and for each use its key, the index of its run
-    (or None) and its time.
+    The outcome of a use completes the run of its walk. A use outside of a walk becomes a run of its own if its outcome
+    is known. Returns all runs, and for each use the trail's key, the index of its run (or None) and its time.
     """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
@@ -171,7 +171,7 @@ def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list
 def _order_and_keys(
     files: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files of a set in reading order (that of its first walk or of its name), and all keys, the main key first."""
+    """Return the ordered files of a set (as named, or as in its first walk) and its keys, the main key first."""
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
     orders = [_ordered(files.items, run.paths) for run in walks if naming is None or _covers(files.items, run)]
@@ -291,7 +291,6 @@ def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[s
 
 
 def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
-    """Make the slugs of all trails unique by adding numbers; a named trail keeps its slug."""
     used = {trail.slug for trail in trails if trail.version}
     renamed = []
     for trail in trails:
@@ -306,9 +305,9 @@ def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
 
 
 def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Iterable[Step] = ()) -> tuple[Step, ...]:
-    """Compute the steps of a trail from its walks, oldest first, and from the steps of its recorded name.
+    """Compute the steps of a trail from its walks, oldest first, and from `named`, the steps recorded with its name.
 
-    Each file gets the lines that were read last: they are closest to the current file, and can be found again by their
+    Each file gets the lines that were read last. They are closest to the current file, and can be found again by their
     event and hash.
     """
     by_hand = list(named)
@@ -324,7 +323,7 @@ def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Itera
 
 
 def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
-    """The steps of the latest walk that read a matching file, or else of the latest walk that changed one."""
+    """Return the steps of the latest walk that read a file matching `item`, or else of the latest that changed one."""
     for operations in (("read",), ("edit", "create")):
         for steps in reversed(walks):
             own = [step for step in steps if step.operation in operations and matches_step(item, step.path)]

@@ -1,4 +1,4 @@
-"""Read the trails of one space from the store, learn them from the log, and record changes of them."""
+"""Read the trails of one space from the store, learn them from the log, and record changes to them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ class TrailLibrary:
         self._gates = gates
 
     async def refresh(self, *, even_if_slow: bool = True) -> None:
-        """Learn from new events if that is quick. With `even_if_slow`, also learn a long log for the first time."""
+        """Learn trails from new events, if the log has at most FRESH_EVENTS_MAX events.
+
+        From a longer log, trails are learned only once a day. With `even_if_slow`, they are learned here if that was
+        never done before.
+        """
         await self._log.stored()
         learned, last = await self._table.learned_up_to(), await self._events.last_position()
         is_due = last <= FRESH_EVENTS_MAX or (even_if_slow and not learned.position)
@@ -89,7 +93,7 @@ class TrailLibrary:
         return await asyncio.to_thread(walks_of, events)
 
     async def learn(self) -> int:
-        """Learn trails from the whole log; returns the number of trails. Repeating it changes nothing."""
+        """Learn trails from the whole log, and return the number of trails. Calling it again changes nothing."""
         await self._log.stored()
         trails: Sequence[Trail] = ()
         for _ in range(2):  # again if something was purged in the meantime
@@ -136,7 +140,7 @@ class TrailLibrary:
         self._log.emit(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 
     async def evolve(self, root: Path | None) -> TrailChanges:
-        """Learn, crystallize the best trails, follow changed files at `root`, and measure; returns the changes."""
+        """Learn, crystallize the best trails, follow changed files at `root`, and measure. Returns the changes."""
         await self.learn()
         trails = await self.trails()
         crystallized = to_crystallize(trails, self._gates) if self._gates.auto else []
@@ -184,7 +188,7 @@ class TrailLibrary:
         return reasons
 
     async def _measure(self) -> tuple[str, ...]:
-        """Measure crystallized trails, and record each result that is new; returns the names of these trails."""
+        """Measure the savings of crystallized trails, record each new result, and return the names of these trails."""
         trails = [each for each in rank_trails(await self.trails()) if each.state == "crystallized"]
         if not trails:
             return ()

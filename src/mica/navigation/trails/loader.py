@@ -42,11 +42,11 @@ def load_anchors(
     lost: Sequence[OmittedRange] = (),
     drifts: Sequence[tuple[str, ...]] = (),
 ) -> LoadedTrail:
-    """Load the current text of anchored ranges, in this order and never over the budget.
+    """Load the current text of the ranges of `anchors`, in this order and never over the budget.
 
-    A range that does not fit is cut at a line or omitted, and every cut is listed. `since` is the commit or time at
-    which the anchors were valid, `lost` are ranges without an anchor, and `drifts` has the earlier changes of each
-    anchor's range.
+    A range that does not fit is cut after a line or omitted, and every cut is listed. `since` is a commit or a time at
+    which the anchors were valid. `lost` are further ranges, for which no anchor could be made. `drifts` has, for each
+    anchor, descriptions of the changes before the anchor was made.
     """
     followed = [
         _add_drift(follow(anchor, root=root, since=since), drift)
@@ -87,10 +87,7 @@ def load_anchors(
 
 
 def load_trail(trail: Trail, *, root: Path, budget_tokens: int) -> LoadedTrail:
-    """Load the current text of a trail's line ranges, never over the budget.
-
-    An anchor is made for each step from the text that was shown, and then found in the current file.
-    """
+    """Load the current text of a trail's line ranges, never over the budget. Each step is found by an anchor."""
     anchored = [anchor_step(step, root=root) for step in trail.steps]
     here = [part for part in anchored if isinstance(part, StepAnchor)]
     return load_anchors(
@@ -105,7 +102,6 @@ def load_trail(trail: Trail, *, root: Path, budget_tokens: int) -> LoadedTrail:
 
 
 def _add_drift(part: FollowedRange | OmittedRange, drift: tuple[str, ...]) -> FollowedRange | OmittedRange:
-    """Add the earlier changes of a range to its description of changes."""
     return msgspec.structs.replace(part, drift=(*drift, *part.drift)) if isinstance(part, FollowedRange) else part
 
 

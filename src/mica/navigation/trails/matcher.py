@@ -1,9 +1,11 @@
 """Match trails to a task, and measure what each trail has saved.
 
-A trail matches by its name, by the files already touched, or by the words of the prompt (K-05). Savings are measured on
-the matching tasks since the trail was named, never by a formula (TA-05, TA-06). If enough of these tasks loaded the
-trail and enough did not, the two groups are compared by their tokens before the first edit. Otherwise the tasks without
-it are replayed, to estimate the searches that naming its files would have saved, minus the cost of showing it.
+A trail matches by its name, by the files already touched, or by the words of the prompt.
+
+Savings are measured on the matching tasks since the trail was named, never computed from its size. If enough of these
+tasks loaded the trail and enough did not, the two groups are compared by their tokens before the first edit. Otherwise
+the tasks that did not load the trail are replayed: this estimates the searches that its list of files would have saved,
+minus the cost of showing the list.
 """
 
 from __future__ import annotations
@@ -140,8 +142,8 @@ def measure_savings(
 ) -> Measurement | None:
     """Measure the average tokens of matching tasks with and without a trail; None if there are too few tasks.
 
-    The trail's first named version is matched, and only with later tasks. `render` returns the text of a trail, whose
-    tokens are its cost.
+    The trail is matched as it was when it was first named, and only with later tasks. `render` returns the text of a
+    trail, whose tokens are its cost.
     """
     keys = {trail.key, *trail.merged}
     named_at = min((event.at for event in records if _names(event, keys)), default=None)
@@ -198,7 +200,7 @@ def _trail_at(
 
 
 def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
-    """The walks in which a trail was used, with the tokens of the text that was loaded."""
+    """Map each walk in which the trail was used to the tokens of the text that was loaded."""
     loads: dict[EventId, int] = {}
     for event in records:
         if event.name == USED and event.data.get("key") in keys and event.root_id != event.id:
@@ -208,7 +210,7 @@ def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
 
 
 def match_path(trail: Trail, path: str) -> Choice | None:
-    """Match a trail to a file or folder; None if none of the trail's files is there."""
+    """Match a trail to a file or folder; None if the trail has no files there."""
     steps = [step for step in trail.paths if step == path or step.startswith(path.rstrip("/") + "/")]
     if not steps:
         return None

@@ -115,7 +115,6 @@ def _exclude(root: Path, lines: Sequence[str]) -> None:
 
 
 def _remove_empty(root: Path, folder: str) -> None:
-    """Remove an empty folder and its empty parents, up to the root."""
     place = root / folder
     while place != root:
         try:
@@ -165,7 +164,7 @@ def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> R
 def add_published_files(purged: Purged, done: RepublishResult) -> Purged:
     """Add the result for published files to the result of a purge.
 
-    Unreached files are listed only if the purge removed events whose words may be in commands.
+    Files that could not be updated are listed only if the purge removed events whose words may be in commands.
     """
     return msgspec.structs.replace(
         purged,

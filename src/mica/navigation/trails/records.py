@@ -142,10 +142,10 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
-    """Find all events that contain a trail name made from one of these prompts, so that a purge can remove them too.
+    """Find all events that contain a trail name made of words of these prompts, so that a purge can remove them too.
 
-    A slug consists of words of prompts. Uses and measurements contain only the key of a trail; they are not included,
-    so that the counts remain. A rename by a person is included only if the trail loses all of its prompts.
+    Events that contain only the key of a trail are not included, so that the counts of its uses remain. A rename by a
+    person is included only if the trail loses all of its prompts.
     """
     prompt_ids = frozenset(identifiers)
     keys: set[str] = set()

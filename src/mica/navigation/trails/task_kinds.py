@@ -49,7 +49,7 @@ def verb_class(prompt: str) -> str:
 
 @remember_texts(PROMPTS_MAX)
 def object_words(prompt: str) -> tuple[str, ...]:
-    """The words that a task is about, in order, each once: without verbs of VERBS, common words and numbers."""
+    """Return the words that a task is about, each once, in order: no verbs of VERBS, common words or numbers."""
     found = [
         word
         for word in words(prompt[:HEAD_CHARACTERS])
@@ -67,7 +67,7 @@ def prompt_terms(prompt: str) -> frozenset[str]:
 def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The words that occur in most of these prompts, preferring rare words and words in file names; each stem once."""
+    """Return the most common words of these prompts, one per stem; rare words and words in `paths` count more."""
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
     for prompt in prompts:
@@ -90,7 +90,7 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """The most common kind of these tasks, such as `fix-login-session`; for a build workflow `adw_<workflow>`."""
+    """Return the most common kind of these tasks, such as `fix-login-session`, or `adw_build` for workflows."""
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))

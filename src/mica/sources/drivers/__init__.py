@@ -1,1 +1,1 @@
-"""Drivers of external sources: HTTP, JSON files, SQL databases, MCP servers, Python functions."""
+"""Drivers of external sources: HTTP, JSON files, SQL databases, MCP servers, Python objects and functions."""

@@ -1,4 +1,4 @@
-"""Creating the sources that the settings declare. Errors name the file, table, key, value and remedy."""
+"""Creates the sources that the settings declare. Error messages name the file, table, key and value, and a remedy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_declared(
     variables: Mapping[str, Secret],
     file: Path | None = None,
 ) -> list[DeclaredSource]:
-    """Create the declared sources in order, without connecting to any. Raises InvalidSettings."""
+    """Create the declared sources in order. Nothing is connected. Raises InvalidSettings for an invalid table."""
     around = Around(pool, folder, variables)
     servers: dict[str, PostgresPool] = {}
     found = []
@@ -54,7 +54,7 @@ def open_declared(
 
 
 def open_live(name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> MemorySource:
-    """Create a source for a live object that is set later. Raises InvalidSettings and ValueError."""
+    """Create a source whose object is set later. Raises InvalidSettings or ValueError for an invalid table."""
     parsed = parse(name, {"driver": "memory", **table})
     assert isinstance(parsed, MemoryTable)
     return MemorySource(name, parsed, Around(pool, folder))
@@ -98,7 +98,7 @@ def _opened(name: str, table: Table, around: Around, servers: dict[str, Postgres
 
 
 def _as_secret(kind: type, value: object) -> object:
-    """Convert to `Secret` where the settings type asks for one, so that the value is never shown."""
+    """Convert a text to `Secret` if `kind` is `Secret`, so that the value is never shown in an error message."""
     if kind is not Secret:
         return value
     if not isinstance(value, str):
@@ -111,7 +111,7 @@ def _where(name: str, file: Path | None) -> str:
 
 
 def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | None:
-    """Return the address of the server; None if its variable is not set. Raises ValueError for an invalid one."""
+    """Return the address of a PostgreSQL server; None if its variable is not set. Raises ValueError if invalid."""
     if (table.dsn is None) == (table.dsn_env is None):
         raise ValueError('give dsn_env = "NAME" of a variable, or dsn = "postgresql://…", one of the two')
     found = table.dsn or variables.get(table.dsn_env or "")
@@ -125,7 +125,7 @@ def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | 
 
 
 def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table: type[msgspec.Struct]) -> str:
-    """Describe an invalid key, its value, and what to write instead."""
+    """Return an error message with the invalid key, its value, and what to write instead."""
     reason, _, at = str(error).partition(" - at `$")
     keys = re.findall(r"\w+", at.rstrip("`"))
     if unknown := re.search(r"unknown field `(.*)`", reason):
@@ -151,7 +151,7 @@ def _fields(table: type[msgspec.Struct], keys: list[str]) -> list[str]:
 
 
 def _wanted(table: type[msgspec.Struct], keys: list[str]) -> str:
-    """Describe the values that a key accepts."""
+    """Return a description of the values that a key accepts."""
     kind: object = table
     for key in keys:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

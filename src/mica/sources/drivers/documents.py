@@ -1,4 +1,4 @@
-"""Selecting rows from JSON documents by JSONPath; each row has its location in the document."""
+"""Selects rows from JSON documents by JSONPath. Each row has its location in the document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DocumentRow(NamedTuple):
 
 
 class JsonDocument:
-    """The rows of a document in order, with an index on the columns that a source filters by."""
+    """The rows of a document in order, with an index for finding rows by the values of columns."""
 
     def __init__(self, root: object, parts: Sequence[DocumentRow], *, missing: tuple[str, ...] = ()) -> None:
         self.missing = missing
@@ -38,7 +38,7 @@ class JsonDocument:
         self._index: tuple[tuple[str, ...], dict[tuple[str, ...], list[DocumentRow]]] | None = None
 
     def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
-        """Return the rows whose columns have the wanted values; all rows if `wanted` is empty."""
+        """Return the rows whose columns have these values. If `wanted` is empty, return all rows."""
         parts = self._parts
         if wanted:
             columns = tuple(wanted)
@@ -63,8 +63,8 @@ class JsonDocument:
 class Selecting:
     """Splits a document into rows.
 
-    The rows are the matches of the JSONPath `select`. Without one, they are the entries of a list, or the whole
-    document as a single row.
+    The rows are the matches of the JSONPath `select`. If it is None, the rows are the entries of a list; a document
+    that is not a list is a single row.
     """
 
     def __init__(self, source: str, select: str | None) -> None:
@@ -105,5 +105,5 @@ class Selecting:
 
 
 def columns_of(value: object) -> object:
-    """Return the columns of a row; a value that is no mapping becomes the column `value`."""
+    """Return the columns of a row. A value that is not a mapping becomes the column `value`."""
     return value if isinstance(value, Mapping) else {"value": value}

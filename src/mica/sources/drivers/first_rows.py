@@ -1,6 +1,6 @@
-"""A PostgreSQL connection that fetches only the first rows of a query, in one round trip.
+"""A PostgreSQL connection that fetches only the first rows of a query, in one round trip to the server.
 
-asyncpg itself fetches one row or all rows; a cursor takes two round trips, and preparing its query a third.
+asyncpg itself fetches one row or all rows. With a cursor it needs two round trips, and a third to prepare the query.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ UNFIT = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
 
 
 class FirstRows(asyncpg.Connection):  # type: ignore[misc]  # which has no annotations
-    """A connection that can fetch the first rows of a query."""
+    """A connection that can fetch the first rows of a query in one round trip."""
 
     async def first(self, query: str, values: Sequence[object], limit: int) -> list[asyncpg.Record]:
-        """Fetch at most `limit` rows; the server stops after them, as it does after one row for `fetchrow`."""
+        """Return at most `limit` rows. The server stops after them, as it does after one row for `fetchrow`."""
         found: list[asyncpg.Record] = await self._execute(query, values, limit, None)
         return found
 
 
 async def connected(*address: str, **options: object) -> FirstRows:
-    """Open a connection that caches prepared statements, unless a pooler is in between.
+    """Open a connection. It caches prepared statements if no pooler is between client and server.
 
-    A pooler in transaction mode may run each transaction in a different server process, where the statements are not
-    prepared. A pooler is detected by comparing process ids: it reports an invented one.
+    A pooler in transaction mode may run each transaction in a different server process, which does not know the
+    prepared statements. A pooler is recognized by the process id that it reports, because it invents one.
     """
     connection: FirstRows = await asyncpg.connect(*address, **options)
     try:

@@ -1,4 +1,4 @@
-"""HTTP servers as sources: one GET request with a limited answer size, without redirects to another host."""
+"""HTTP servers as sources: a GET request for each question. Only redirects within the same host are followed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class HttpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch_body(self, url: str) -> bytes | None:
-        """Fetch the body at an address; None if there is no such resource. Raises SourceFailed."""
+        """Return the body at an address; None if there is no such resource. Raises SourceFailed."""
         client = await self._connected()
         with self._translated():
             for _ in range(REDIRECTS_MAX + 1):
@@ -119,7 +119,7 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate the client's errors to ours, without their texts, which may contain our headers."""
+        """Convert errors of the HTTP client, without their texts, which may contain headers. Raises SourceFailed."""
         import httpx2
 
         try:
@@ -163,7 +163,7 @@ class HttpSource(DeclaredSource):
         return self.preview(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
 
     async def check(self) -> str:
-        """Request the root page of the host and report its status. Any status counts as an answer."""
+        """Request the root page of the host, and return its status as a sentence. Any status counts as an answer."""
         parts = urlsplit(self.table.url)
         client = await self._connected()
         with self._translated():
@@ -180,7 +180,7 @@ class HttpSource(DeclaredSource):
 
 
 class UrlAsking:
-    """A URL template with parts of a concept in its path or query, each percent-encoded."""
+    """A URL template. Parts of a concept are inserted into its path or query, percent-encoded."""
 
     def __init__(self, text: str) -> None:
         """Raises ValueError if a concept could change the host, or if the URL contains a user or password."""
@@ -193,14 +193,18 @@ class UrlAsking:
         self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may contain a key
 
     def of(self, concept: Concept) -> str:
-        """Return the URL for a concept. Raises ValueError for a part `.` or `..`, which would change the path."""
+        """Return the URL for a concept. Raises ValueError if a part is `.` or `..`, which would change the path."""
         for name in self._asking.names:
             if (part := parts_of(concept)[name]) in {".", ".."}:
                 raise ValueError(f"{part!r} cannot be part of an address")
         return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
 
     def shown(self, concept: Concept) -> str:
-        """Return the URL for display. Query values without a part of the concept are hidden: they may be keys."""
+        """Return the URL to show to a person.
+
+        In its query, only values with a part of the concept are visible. Other values may be keys and are replaced by
+        `…`.
+        """
         address, _, query = self.of(concept).partition("?")
         declared = self._asking.text.partition("?")[2]
         pairs = zip(declared.split("&"), query.split("&"), strict=True)  # the concept's parts are quoted
@@ -209,9 +213,9 @@ class UrlAsking:
 
 
 def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
-    """Combine headers with fixed values and headers whose values are in variables.
+    """Return the headers in `fixed`, and those in `named`, whose values are taken from environment variables.
 
-    Headers whose variable is not set are left out. Raises ValueError for an invalid header.
+    A header whose variable is not set is left out. Raises ValueError for an invalid header.
     """
     found = dict(fixed) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
     for name, value in found.items():
@@ -225,7 +229,7 @@ def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mappi
 
 
 def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
-    """Create an HTTP client that follows no redirects and ignores proxies and credentials of the environment."""
+    """Create an HTTP client. It follows no redirects by itself, and ignores proxies and logins in the environment."""
     import httpx2
 
     return httpx2.AsyncClient(

@@ -1,4 +1,4 @@
-"""JSON files as sources: one document per file or one per line, read in threads and cached until the file changes."""
+"""JSON files as sources: one document, or one per line. Files are read in threads and cached until they change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Bytes = Annotated[int, About(ge=1, le=1_000_000_000, description="a number of by
 
 
 class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
-    """The settings of a source that reads one JSON document."""
+    """The settings of a source that reads a file with one JSON document."""
 
     path: FilePath
     select: Selector | None = None
@@ -51,7 +51,7 @@ class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
 class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
     """The settings of a source that reads a file with one JSON document per line, the latest last.
 
-    Of a long file only the end is read.
+    If a file is longer than `bytes_max`, only its end is read.
     """
 
     path: FilePath
@@ -60,7 +60,7 @@ class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
 
 
 class _Version(NamedTuple):
-    """The identity and state of a file, by which a change is noticed."""
+    """The identity, size and modification time of a file. If one of them differs, the file has changed."""
 
     device: int
     inode: int
@@ -83,17 +83,17 @@ class FileSource(DeclaredSource):
 
     @abstractmethod
     def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
-        """Parse the bytes of a file, of which the first `skipped` were not read, into rows. Raises SourceFailed."""
+        """Split the bytes of a file into rows. `skipped` bytes before them were not read. Raises SourceFailed."""
 
     @property
     def place(self) -> str:
         return self.table.path
 
     async def version_of(self, concept: Concept) -> str:
-        """Return the version of a concept's file, from its metadata alone.
+        """Return the version of the file for a concept, computed from the file's metadata.
 
-        For a recently changed file every call returns another version, because it could change again without a new
-        modification time.
+        If the file was changed within the last moments, every call returns another version: it could be changed again
+        with the same modification time.
         """
         return await self.blocking(lambda: self._version_of(concept))
 
@@ -133,7 +133,7 @@ class FileSource(DeclaredSource):
         return Path(self._path.of(concept))
 
     def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
-        """Read and parse a file, or take it from the cache; None if the concept has no file. Raises SourceFailed."""
+        """Return the rows of a file, parsed or from the cache; None if a concept has no file. Raises SourceFailed."""
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
         except FileNotFoundError as error:
@@ -187,7 +187,7 @@ class FileSource(DeclaredSource):
 
 
 class JsonSource(FileSource):
-    """A source that reads one JSON document."""
+    """A source that reads a file with one JSON document."""
 
     driver = "json"
     table: JsonTable
@@ -209,7 +209,7 @@ class JsonSource(FileSource):
 
 
 class JsonLinesSource(FileSource):
-    """A source that reads one JSON document per line, latest first. Invalid lines are skipped and reported."""
+    """A source that reads one JSON document per line, the latest first. Invalid lines are skipped and reported."""
 
     driver = "jsonl"
 
@@ -238,7 +238,7 @@ class JsonLinesSource(FileSource):
 
 
 def _why(content: bytes, error: Exception) -> str:
-    """Explain why bytes are not JSON, with a remedy: they have another encoding, or the document is truncated."""
+    """Return why bytes are not JSON, with a remedy: another encoding, an incomplete document, or another reason."""
     try:
         content.decode()
     except UnicodeDecodeError as other:

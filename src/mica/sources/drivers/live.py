@@ -35,7 +35,7 @@ class MemoryTable(SourceTable, frozen=True, kw_only=True, tag="memory"):
 
 
 class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
-    """The settings of a source that calls a function of an installed module with the concept."""
+    """The settings of a source that calls a function of an installed module with the concept as argument."""
 
     entry: Annotated[str, About(pattern=r"^[\w.]+:[\w.]+$", description='"module:function"')]
     arguments: Annotated[dict[str, object], About(description="a table of what else the function is given")] = (
@@ -47,7 +47,7 @@ class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
 class LiveSource(DeclaredSource):
     """A source that reads an object or calls a function of this process.
 
-    Calling, iterating and reading attributes may block, so they run in threads.
+    Calls, iteration and attribute access run in threads, because they may block.
     """
 
     def __init__(self, name: str, table: MemoryTable | PythonTable, around: Around) -> None:
@@ -56,7 +56,7 @@ class LiveSource(DeclaredSource):
 
     @abstractmethod
     async def asking(self, concept: Concept) -> Callable[[], object]:
-        """Return a function that returns the object to read. Errors of that function are the application's own."""
+        """Return a function that returns the object to read. Errors it raises come from the application's code."""
 
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         try:
@@ -81,7 +81,7 @@ class LiveSource(DeclaredSource):
             raise SourceFailed(self.name, f"{self.place} raised {type(error).__name__}: {error}") from error
 
     def _read_unless_async(self, answer: object, concept: Concept, now: datetime) -> object:
-        """Map the rows of an object to fragments; an awaitable is returned as it is, to be awaited on the loop."""
+        """Return the fragments made from `answer`. An awaitable or async iterator is returned as it is."""
         if inspect.isawaitable(answer) or isinstance(answer, AsyncIterator):
             return answer
         looks = 1 if isinstance(answer, Iterator) else LOOKS_MAX  # an iterator can be read only once
@@ -105,7 +105,7 @@ class LiveSource(DeclaredSource):
 
 
 class MemorySource(LiveSource):
-    """A source that reads an object, or calls a function, that the program registered at run time."""
+    """A source that reads an object, or calls a function, that a program has registered."""
 
     driver = "memory"
     rank = RANK_LIVE
@@ -116,7 +116,7 @@ class MemorySource(LiveSource):
         self._things: tuple[object, ...] = ()  # empty, or the registered object, which may be None
 
     def hold(self, thing: object) -> None:
-        """Set the object to read."""
+        """Set the object to read, or the function to call."""
         self._things = (thing,)
 
     @property
@@ -193,10 +193,11 @@ def _is_async(function: object) -> bool:
 
 
 def _rows(answer: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
-    """Yield the rows of an object, or of what a function returned.
+    """Yield the rows of an object that was registered or that a function returned.
 
-    A mapping or object is a single row if it has a `key` or `text`, or if the settings map its columns. Otherwise each
-    of its entries is a row whose key is the entry's name.
+    An iterable has a row for each of its entries. A mapping or other object is a single row if it has a `key` or
+    `text`, or if the settings map its columns (`is_row`). Otherwise each of its entries is a row, with the name of the
+    entry as key.
     """
     if answer is None:
         return
@@ -219,7 +220,7 @@ def _rows(answer: object, concept: Concept, *, name: str, is_row: bool) -> Itera
 
 
 def _attributes(thing: object) -> Mapping[str, object]:
-    """Return the public attributes of an object that are not callable."""
+    """Return the public attributes of an object by name, without methods."""
     names = getattr(thing, "__struct_fields__", None) or getattr(thing, "__dict__", None) or dir(thing)
     public = (str(each) for each in list(names) if not str(each).startswith("_"))
     found = ((each, getattr(thing, each)) for each in public)
@@ -227,7 +228,7 @@ def _attributes(thing: object) -> Mapping[str, object]:
 
 
 def _retry_changed(look: Callable[[], R], *, looks: int) -> R:
-    """Call `look` up to `looks` times, until it does not fail because the object changed while it was read."""
+    """Return the result of `look`. It is called up to `looks` times while it raises RuntimeError (a changed object)."""
     for _ in range(looks - 1):
         try:
             return look()

@@ -1,4 +1,4 @@
-"""MCP servers as sources: reads a resource or calls a tool, through the official SDK."""
+"""MCP servers as sources: for each question, a resource is read or a tool is called, through the official SDK."""
 
 from __future__ import annotations
 
@@ -64,14 +64,17 @@ class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
 
 
 class McpSource(DeclaredSource):
-    """A source that asks an MCP server, in one session that its own task keeps open and that is reopened when lost."""
+    """A source that asks an MCP server. The session stays open between questions; a lost session is replaced."""
 
     driver = "mcp"
     needs = "mcp.client"
     table: McpTable
 
     def __init__(self, name: str, table: McpTable, around: Around) -> None:
-        """Raises ValueError unless the table names one server and one resource or tool, without a password in `url`."""
+        """Raises ValueError if the table does not name exactly one server and one resource or tool.
+
+        Raises it also if `url` contains a user or password.
+        """
         super().__init__(name, table, around)
         if (table.command is None) == (table.url is None):
             raise ValueError('give command = ["program", …] or url = "https://…", one of the two')
@@ -114,7 +117,7 @@ class McpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch(self, concept: Concept) -> str:
-        """Return the answer of the server as text; reconnects once if the session was lost. Raises SourceFailed."""
+        """Return the server's answer as text. If the session was lost, opens another once. Raises SourceFailed."""
         is_new = self._session is None
         while True:
             session = await self._opened()
@@ -152,7 +155,7 @@ class McpSource(DeclaredSource):
         return text
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
-        """Return structured content as JSON if there is any, else the texts. Raises SourceFailed if it is too long."""
+        """Return the structured content as JSON, or else the texts. Raises SourceFailed if the answer is too long."""
         if isinstance(structured, dict) and list(structured) == ["result"]:
             structured = structured["result"]  # the SDK wraps a result that is not an object
         text = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
@@ -167,9 +170,9 @@ class McpSource(DeclaredSource):
     # -- The session ----------------------------------------------------------------------------------------------
 
     async def _opened(self) -> McpConnection:
-        """Return the session, which may still be opening.
+        """Return the session; a new one may still be opening.
 
-        Opening continues in the background if the caller is cancelled, so that the next question can use it.
+        If the caller is cancelled, opening continues in the background, so that the next question can use the session.
         """
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
@@ -235,7 +238,7 @@ class McpSource(DeclaredSource):
             raise SourceFailed(self.name, f"the tool {name!r} says that it changes things; name one that only reads")
 
     def _leave(self, session: McpConnection) -> None:
-        """Begin to close a session; the next question opens another."""
+        """Begin to close a session. The next question opens another one."""
         if self._session is session:
             self._session = None
         if session.task is not None:
@@ -267,7 +270,7 @@ class McpSource(DeclaredSource):
 
 
 class McpConnection:
-    """A session that is open or opening: a future of its client, and the task that owns it."""
+    """A session that is open or opening: a future with its client, and the task that opens and closes it."""
 
     def __init__(self) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -277,11 +280,11 @@ class McpConnection:
 
 
 class _SessionEnded(Exception):
-    """The session has ended."""
+    """Raised when the session has ended, so that another one can be opened."""
 
 
 def _parse_argument(value: object) -> object:
-    """Replace all texts within an argument by templates. Raises ValueError for an invalid template."""
+    """Replace all texts in an argument of a tool by templates. Raises ValueError for an invalid template."""
     if isinstance(value, str):
         return QueryTemplate(value)
     if isinstance(value, Mapping):
@@ -305,13 +308,13 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    """Describe an error by its type only, because its text may contain headers and variables."""
+    """Return a description of an error without its text, which may contain headers and variables."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return "there is no program of this name, or it may not be run"
     return type(error).__name__
 
 
 def _retrieve_exception(connected: asyncio.Future[Client]) -> None:
-    """Retrieve the exception of a future that may have no waiter, so that asyncio does not log it."""
+    """Retrieve the exception of a future, so that asyncio does not log it as never retrieved."""
     if not connected.cancelled():
         connected.exception()

@@ -53,7 +53,7 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
 
 
 class PostgresPool:
-    """The connection pool of one address, shared by all its sources and closed with the last of them."""
+    """The connection pool of one address. All sources with this address share it, and the last one closes it."""
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn
@@ -68,7 +68,10 @@ class PostgresPool:
         self._users += 1
 
     async def connection(self) -> Connection:
-        """Acquire a connection. If the caller is cancelled, connecting continues in the background for the next one."""
+        """Return a connection from the pool.
+
+        If the caller is cancelled, connecting continues in the background, and the next caller gets the connection.
+        """
         pool = await self._opened()
         if pool.get_idle_size():
             return await pool.acquire()  # one is idle, so this does not wait
@@ -109,7 +112,7 @@ class PostgresPool:
             self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
-        """Release a connection in the background, after its query has ended on the server."""
+        """Return a connection to the pool in the background, once its query has ended on the server."""
         self._in_the_background(self._release(connection))
 
     def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
@@ -118,7 +121,7 @@ class PostgresPool:
         ending.add_done_callback(self._ending.discard)
 
     async def _release(self, connection: Connection) -> None:
-        """Roll back a connection's transaction and return it to the pool; a connection that fails is discarded."""
+        """Roll back the transaction and return the connection to the pool. A broken connection is discarded."""
         from mica.store.postgres.server import FAILURES, discard
 
         process = None
@@ -140,9 +143,9 @@ class PostgresPool:
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """Terminate the server process of a query that a cancel did not stop.
+        """Terminate the server process that still runs a query after it was cancelled.
 
-        A cancel has no effect if it arrives before the query begins, or if a function ignores it.
+        This happens if the cancel arrives before the query begins, or if a function in the query ignores it.
         """
         import asyncpg
 
@@ -162,7 +165,7 @@ class PostgresPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether the pool has no idle connection and cannot open another."""
+        """True if the pool has no idle connection and cannot open another one."""
         pool = self._pool
         return pool is not None and pool.get_size() >= CONNECTIONS_MAX and not pool.get_idle_size()
 
@@ -185,7 +188,7 @@ async def _nothing_to_reset(_: object) -> None:
 
 
 class PostgresSource(DeclaredSource):
-    """A source that queries a PostgreSQL server, with a read-only transaction and a time limit on the server."""
+    """A source that runs a query on a PostgreSQL server, read-only and with a time limit that the server enforces."""
 
     driver = "postgres"
     needs = "asyncpg"
@@ -193,7 +196,7 @@ class PostgresSource(DeclaredSource):
     table: PostgresTable
 
     def __init__(self, name: str, table: PostgresTable, around: Around, *, server: PostgresPool | None) -> None:
-        """`server` is None if the variable with its address is not set; then every question fails with that reason."""
+        """`server` is None if the variable with its address is not set. Every question then fails with this reason."""
         super().__init__(name, table, around)
         self._server = server
         self._parameters = parse_parameters(table.parameters)
@@ -220,7 +223,7 @@ class PostgresSource(DeclaredSource):
         return MappedRows(mapped.fragments, mapped.missing + missing)
 
     async def _fetch(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """Return the first rows, and the reasons why further rows were left out. Raises SourceFailed."""
+        """Return the first rows, and why further rows were left out. Raises SourceFailed, or TimeoutError."""
         if self._is_closed:
             raise SourceFailed(self.name, "it is closed; open the memory again")
         server = self._server
@@ -299,7 +302,6 @@ class PostgresSource(DeclaredSource):
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
 
     async def _is_changed(self, server: PostgresPool, query: str, known: Sequence[str]) -> bool:
-        """Return whether the types of a query's parameters have changed, without running the query."""
         connection = await server.connection()
         try:
             await self._begin(connection)
@@ -308,7 +310,7 @@ class PostgresSource(DeclaredSource):
             server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
-        """Return the current types of a query's parameters. If they changed, all connections prepare it again."""
+        """Return the parameter types of a query. If they have changed, all connections will prepare it again."""
         statement = await connection.prepare(query, name="")
         kinds = [each.name for each in statement.get_parameters()]
         if self._kinds.get(query, kinds) != kinds:
@@ -317,7 +319,7 @@ class PostgresSource(DeclaredSource):
         return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
-        """Convert texts to the types of the query's parameters. Raises SourceFailed."""
+        """Convert texts to the types of the query's parameters. Raises SourceFailed if a text does not fit."""
         if self.table.parameters is None and not wanted:
             return []
         if len(wanted) != len(bound):
@@ -338,7 +340,7 @@ class PostgresSource(DeclaredSource):
         return values
 
     def _describe(self, error: BaseException) -> str:
-        """Explain a PostgreSQL error and its remedy. Of the address, only host and database are shown."""
+        """Return the reason of a PostgreSQL error with a remedy. It shows only host and database of the address."""
         import asyncpg
 
         message = str(error).partition("\n")[0] or type(error).__name__
@@ -394,7 +396,6 @@ _NUMBERS: dict[str, Callable[[str], object]] = {
 
 
 def _place(dsn: str) -> str:
-    """Return host and database of an address; other parts may contain passwords."""
     try:
         parts = urlsplit(dsn)
         host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]

@@ -1,4 +1,4 @@
-"""Mapping rows to fragments with templates such as `{verdict}: {reasoning}`."""
+"""Converts rows of sources to fragments, with templates such as `{verdict}: {reasoning}`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a placeholder that 
 
 
 class MissingColumn:
-    """The type of `NOTHING`, which stands for the value of a column that a row does not have."""
+    """The type of `NOTHING`, the value of a column that a row does not have."""
 
 
 NOTHING = MissingColumn()
@@ -35,11 +35,11 @@ _PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, Missin
 
 
 class Unusable(ValueError):
-    """Raised for a row that cannot become a fragment, with the reason."""
+    """Raised for a row that cannot become a fragment. The message is the reason."""
 
 
 class Template:
-    """A text with placeholders in braces. A template that is a single placeholder keeps the type of its value."""
+    """A text with placeholders in braces. If it is a single placeholder, the value keeps its type when it is filled."""
 
     def __init__(self, text: str) -> None:
         """Raises ValueError for unbalanced braces."""
@@ -74,7 +74,7 @@ class Template:
         return tuple(name for is_place, name in self._parts if is_place)
 
     def filled(self, row: SourceRecord) -> object:
-        """Fill the placeholders from a row; NOTHING if the row lacks a column."""
+        """Return the template with its placeholders filled from a row; NOTHING if the row does not have a column."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         texts = []
@@ -87,7 +87,7 @@ class Template:
 
 
 class SourceRecord(NamedTuple):
-    """One row of a source, with everything that template placeholders can refer to."""
+    """One row of a source, with everything that placeholders of a template can refer to."""
 
     columns: object  # a mapping, or an object with attributes
     concept: Concept
@@ -96,9 +96,10 @@ class SourceRecord(NamedTuple):
     root: object = None  # the document that `$ref` points into
 
     def look(self, path: str) -> object:
-        """Return the value of a placeholder; NOTHING if the row lacks it.
+        """Return the value of a placeholder; NOTHING if the row does not have it.
 
-        A placeholder is `concept.id`, `@name`, a column, or a path into a column (`state.fatigue`, `tags.0`).
+        `path` is `concept`, `concept.id` (or another part), `@name`, a column, or a path into a column
+        (`state.fatigue`, `tags.0`).
         """
         if path == "concept":
             return str(self.concept)
@@ -116,9 +117,9 @@ class SourceRecord(NamedTuple):
         return here
 
     def _resolve(self, value: object) -> object:
-        """Follow a `$ref` within the same document; other values are returned as they are.
+        """Return the value that a `$ref` points to in the same document. Other values are returned as they are.
 
-        Raises Unusable for a circular reference or one to another document.
+        Raises Unusable if references form a circle or point to another document.
         """
         if type(value) in _PLAIN or (type(value) is dict and "$ref" not in value):
             return value  # nearly always; testing for a Mapping is slow
@@ -150,7 +151,7 @@ Moment = Annotated[str, msgspec.Meta(description='a column with a time, as in "{
 
 
 class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The templates for the fields of a fragment. By default, a field is the column with the same name."""
+    """The templates for the fields of a fragment. By default, a field is the column of the same name."""
 
     key: Templated = "{key}"
     text: Templated = "{text}"
@@ -169,14 +170,14 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class MappedRows(NamedTuple):
-    """The fragments made from rows, and messages about rows that were unusable or left out."""
+    """The fragments made from rows, and messages about rows that could not be used or were left out."""
 
     fragments: tuple[Fragment, ...]
     missing: tuple[str, ...]
 
 
 class RowMapping:
-    """Maps the rows of one source to fragments. Raises ValueError for an invalid template."""
+    """Converts the rows of one source to fragments. Raises ValueError for an invalid template."""
 
     def __init__(self, source: str, table: FragmentTable) -> None:
         self._source = source
@@ -190,9 +191,9 @@ class RowMapping:
     def fragments(
         self, rows: Iterable[SourceRecord], *, now: datetime, at: datetime | None = None, where: str = ""
     ) -> MappedRows:
-        """Map rows to fragments, in order; unusable rows are reported in `missing`.
+        """Return the fragments made from rows, in order. Rows that cannot be used are reported in `missing`.
 
-        `at` is the time of rows that have none (default: `now`), and `where` is the prefix of locators.
+        A row without a time gets the time `at`, or else `now`. `where` is put before each locator.
         """
         mapped: list[Fragment] = []
         unusable: list[str] = []
@@ -233,9 +234,10 @@ class RowMapping:
         )
 
     def _filled(self, name: str, row: SourceRecord) -> object:
-        """Return the value of a fragment field for a row; NOTHING if the row lacks the default column.
+        """Return the value of the field `name` for a row.
 
-        Raises Unusable if the row lacks a column that the settings name.
+        If the row does not have the column: returns NOTHING for a default template, and raises Unusable for a template
+        that the settings give.
         """
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
@@ -292,7 +294,7 @@ def _columns(row: SourceRecord) -> str:
 
 
 def as_text(value: object) -> str:
-    """Convert a value to text to show. Raises Unusable for bytes and for a value that JSON cannot encode."""
+    """Convert a value to a text to show. Raises Unusable for bytes and for values that cannot be written as text."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
@@ -316,7 +318,7 @@ def as_text(value: object) -> str:
 
 
 def as_value(value: object) -> Value:
-    """Convert a value to one that can be compared. Raises Unusable for a number that is not finite or too long."""
+    """Convert a value to one that can be compared. Raises Unusable for a number that is infinite, NaN or too long."""
     if type(value) is str:
         return _cut(as_text(value), TEXT_CHARACTERS_MAX)
     if value is NOTHING or value is None or isinstance(value, bool):
@@ -333,7 +335,7 @@ def as_value(value: object) -> Value:
 
 
 def as_time(value: object, name: str) -> datetime:
-    """Convert a time in any supported form to an aware one; without a zone it is taken as UTC. Raises Unusable."""
+    """Convert a value to a time in UTC; a time without a zone is taken as UTC. Raises Unusable if it is not a time."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())

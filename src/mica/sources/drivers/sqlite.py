@@ -1,4 +1,4 @@
-"""SQLite files as sources: one read-only query, with limits that SQLite enforces."""
+"""SQLite files as sources: one read-only query for each question, with limits that SQLite enforces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_PARAMETERS = ("{id}",)
 
 
 def parse_parameters(parameters: tuple[str, ...] | None) -> list[QueryTemplate]:
-    """Parse the templates of a query's parameters; without any, $1 is the concept's id. Raises ValueError."""
+    """Parse the templates of a query's parameters; by default `$1` is the id of the concept. Raises ValueError."""
     return [QueryTemplate(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
 
 
@@ -51,7 +51,7 @@ class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
 
 
 class SqliteSource(DeclaredSource):
-    """A source that queries a SQLite file, opened read-only; SQLite refuses everything but reading."""
+    """A source that runs a query on a SQLite file. The file is opened read-only, and SQLite refuses to write."""
 
     driver = "sqlite"
     rank = RANK_DATABASE
@@ -88,7 +88,6 @@ class SqliteSource(DeclaredSource):
     def _rows(
         self, query: str, bound: dict[str, str], is_over: Callable[[], bool]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """Return the first rows, and the reasons why further rows were left out. Raises SourceFailed."""
         most = self.declared.fragments_max
         rows: list[dict[str, object]] = []
         size_bytes = 0
@@ -110,7 +109,7 @@ class SqliteSource(DeclaredSource):
 
     @contextmanager
     def _cursor(self, is_over: Callable[[], bool]) -> Iterator[apsw.Cursor]:
-        """Yield a cursor of a connection that no other call uses; its query ends when `is_over` returns True."""
+        """Yield a cursor of a connection that no other call uses. Its query is aborted once `is_over` returns True."""
         key, connection = self._connection()
         connection.set_progress_handler(is_over, STEPS)
         cursor = connection.cursor()
@@ -125,7 +124,7 @@ class SqliteSource(DeclaredSource):
                 self._idle.append((key, connection))
 
     def _connection(self) -> tuple[tuple[int, int], apsw.Connection]:
-        """Return a connection to the current file, with the device and inode of that file."""
+        """Return a connection to the file, and the device and inode by which a replaced file is recognized."""
         try:
             found = self._path.stat()
         except OSError as error:
@@ -170,7 +169,6 @@ class SqliteSource(DeclaredSource):
         return connection
 
     def _describe(self, error: apsw.Error | KeyError) -> str:
-        """Explain a SQLite error and its remedy."""
         if isinstance(error, KeyError):
             return f"the query has ${error.args[0]}, and parameters has {len(self._parameters)}; add what it is"
         if isinstance(error, apsw.AuthError | apsw.ReadOnlyError) or "not authorized" in str(error):
@@ -205,7 +203,7 @@ class SqliteSource(DeclaredSource):
 
 
 def _only_reading(operation: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
-    """Let SQLite read tables and call functions, and refuse everything else."""
+    """Authorizer for SQLite: allow it to read tables and call functions, and nothing else."""
     is_allowed = (
         operation in READING
         or (operation == apsw.SQLITE_FUNCTION and second != "load_extension")

@@ -1,4 +1,4 @@
-"""The base class of declared sources: the common keys of their settings, time limits and mapping of rows."""
+"""The base class of declared sources: common settings, time limits, and conversion of rows to fragments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CONCEPT_PLACEHOLDERS = ("domain", "type", "id", "concept")
 class SourceTable(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="driver", omit_defaults=True
 ):
-    """The keys that every `[sources.NAME]` may have."""
+    """The keys that every `[sources.NAME]` table may have."""
 
     concepts: Annotated[
         tuple[str, ...],
@@ -70,7 +70,7 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """What the declared sources of one memory share: threads, base folder and environment variables."""
+    """What all declared sources of a memory use: threads, the base folder of paths, and environment variables."""
 
     pool: Pool
     folder: Path  # relative paths are resolved against it
@@ -78,7 +78,7 @@ class Around(NamedTuple):
 
 
 class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The query that a source would run about a concept, without running it."""
+    """The query that a source would run about a concept. It was not run."""
 
     source: str
     driver: str
@@ -89,9 +89,9 @@ class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredSource(ABC):
-    """A source declared by a settings table: queries under a time limit and maps rows to fragments.
+    """A source declared by a settings table: runs a query under a time limit and converts its rows to fragments.
 
-    Rows that are left out are reported in a `Partial` answer.
+    If rows are left out, the answer is a `Partial` with the reason.
     """
 
     driver: ClassVar[str]
@@ -122,7 +122,7 @@ class DeclaredSource(ABC):
 
     @property
     def modules(self) -> frozenset[str]:
-        """Names of the Python modules that its queries import."""
+        """The names of the Python modules that the source imports for its queries."""
         return frozenset([self.needs] if self.needs else []) | frozenset(
             ["jsonpath"] if getattr(self.table, "select", None) else []
         )
@@ -133,7 +133,7 @@ class DeclaredSource(ABC):
         return self.table.timeout_s
 
     async def blocking(self, work: Callable[[], R]) -> R:
-        """Run `work` in a thread and return its result."""
+        """Run `work` in a thread of this source and return its result."""
         return await self.pool.run(self.name, work)
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
@@ -152,7 +152,7 @@ class DeclaredSource(ABC):
         return Partial(mapped.fragments, missing=missing)
 
     def cut(self, what: str) -> str:
-        """Return the message that rows beyond `fragments_max` were left out; `what` names them."""
+        """Return the message that rows beyond `fragments_max` were left out. `what` is the plural noun in it."""
         return (
             f"only the first {self.declared.fragments_max} {what} are used; ask for fewer, "
             f"or raise fragments_max of [sources.{self.name}]"
@@ -168,7 +168,7 @@ class DeclaredSource(ABC):
         at: datetime | None = None,
         where: str = "",
     ) -> MappedRows:
-        """Map the matching rows of a document to fragments."""
+        """Convert the rows of a document whose columns have the `wanted` values to fragments."""
         rows = document.rows(concept, wanted)
         most = self.declared.fragments_max
         mapped = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
@@ -177,25 +177,25 @@ class DeclaredSource(ABC):
 
     @property
     def hint(self) -> str:
-        """A possible cause to show to a person when no answer arrived in time."""
+        """A question to show when the source does not answer in time: a possible cause."""
         return "is it busy, or away?"
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """The server, file or object that is read, without secrets."""
+        """The server, file or object that the source reads, without secrets."""
 
     @abstractmethod
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
-        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError when it takes too long."""
+        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError if it takes too long."""
 
     @abstractmethod
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """Return the query it would run about a concept, without running it."""
+        """Return the query that `query` would run about a concept. It is not run."""
 
     @abstractmethod
     async def check(self) -> str:
-        """Check that the source answers and return a sentence that describes it. Raises SourceFailed."""
+        """Return a sentence about the source if it answers. Raises SourceFailed if it does not."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
         """Open the connections that stay open between questions. Raises SourceFailed."""
@@ -205,7 +205,7 @@ class DeclaredSource(ABC):
         """Release connections, threads and processes. Closing twice is allowed."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
-        """Build a preview of this source from a query text and its parameters."""
+        """Build the result of `explain` from a query text and its parameters."""
         return SourceQueryPreview(
             source=self.name,
             driver=self.driver,
@@ -217,10 +217,10 @@ class DeclaredSource(ABC):
 
 
 class QueryTemplate:
-    """A text template with placeholders for a concept: `{domain}`, `{type}`, `{id}`, or `{concept}` for all three."""
+    """A text with placeholders for a concept: `{domain}`, `{type}`, `{id}`, or `{concept}` for all three."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for any other placeholder."""
+        """Raises ValueError for a placeholder with any other name."""
         self._template = Template(text)
         for name in self._template.names:
             if name not in CONCEPT_PLACEHOLDERS:
@@ -241,7 +241,7 @@ class QueryTemplate:
         return self._template.names
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
-        """Return the text for one concept; `quoted` is applied to each inserted part."""
+        """Return the text for one concept. `quoted` is applied to each part that is inserted."""
         if self._template.column is not None and quoted is str:  # nearly always a single part
             return as_text(getattr(concept, self._template.column))
         parts = {name: quoted(part) for name, part in parts_of(concept).items()}
@@ -254,7 +254,7 @@ def parts_of(concept: Concept) -> dict[str, str]:
 
 
 class Where:
-    """Conditions on rows: columns that must equal a part of the concept. They are never inserted into a query."""
+    """Conditions on rows: columns that must equal a part of the concept. They are not part of the query."""
 
     def __init__(self, conditions: dict[str, str]) -> None:
         self._conditions = {column: QueryTemplate(text) for column, text in conditions.items()}
@@ -274,5 +274,5 @@ def driver_of(source: Source) -> str:
 
 
 def place_of(source: Source) -> str:
-    """Return the server, file or object that a source reads, without secrets."""
+    """Return the server, file or object that a source reads, without secrets; "this space" for mica's own sources."""
     return source.place if isinstance(source, DeclaredSource) else "this space"

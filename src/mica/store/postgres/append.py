@@ -84,7 +84,7 @@ class PreparedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Drafts(NamedTuple):
-    """The distinct events of a chunk, prepared and in order, and the number of repeated ones."""
+    """The prepared events of a chunk (the events of one statement), without repeated ones."""
 
     drafts: list[PreparedEvent]
     places: dict[EventId, ChainPlace[Key]]
@@ -102,8 +102,8 @@ def chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
 def draft_events(events: Sequence[Event], *known: Mapping[EventId, ChainPlace[Key]]) -> Drafts:
     """Check events and prepare their rows, without the server.
 
-    `known` holds the lineage of other events, to check parents against. Raises InvalidEvent, and DuplicateEvent for two
-    different events with the same id.
+    `known` maps the ids of other events to their lineage, so that parents can be checked. Raises InvalidEvent, and
+    DuplicateEvent for two different events with the same id.
     """
     drafts: dict[EventId, PreparedEvent] = {}
     places: dict[EventId, ChainPlace[Key]] = {}
@@ -151,14 +151,14 @@ def index_entry(event: Event) -> IndexEntry | None:
 
 
 class PreparedInsert(NamedTuple):
-    """A statement that stores some events, with its values. `write` must run before any other statement."""
+    """A statement that stores some events, with its values. `write` must run before other statements."""
 
     positions: dict[EventId, int]  # of the events
     statement: Statement | None  # None if there is nothing to store
     values: tuple[object, ...]
 
     async def write(self) -> None:
-        """Run the statement. It is sent before the first wait, so the caller can prepare the next chunk meanwhile."""
+        """Run the statement. It is sent at once, so the caller can prepare the next chunk while the server works."""
         if self.statement is not None:
             await self.statement.fetch(*self.values)
 
@@ -178,7 +178,7 @@ class WriteTransaction:
         self._writers: dict[str, int] = {}
 
     async def positions(self, drafts: Sequence[PreparedEvent]) -> dict[EventId, int]:
-        """Return the positions of the events that are already stored, by id; new events are left out."""
+        """Return the positions of those `drafts` that are already stored, by event id."""
         names = {draft.place.own[0] for draft in drafts}
         writers = await self._numbers(names)
         if unknown := list(names - self.highest.keys()):
@@ -220,7 +220,7 @@ class WriteTransaction:
         return {known[ordinal - 1]: position for ordinal, position in rows}
 
     async def check_parents(self, unchecked: Sequence[PreparedEvent]) -> None:
-        """Check these events against their stored parents. Raises InvalidEvent if a parent does not fit."""
+        """Raise InvalidEvent if the root or depth of one of these events contradicts its stored parent."""
         if not unchecked:
             return
         found = await self._stored_places({draft.event.parent_id for draft in unchecked if draft.event.parent_id})
@@ -229,7 +229,7 @@ class WriteTransaction:
         self.places |= found
 
     async def _stored_places(self, identifiers: Iterable[EventId]) -> dict[EventId, ChainPlace[Key]]:
-        """Return the lineage of the events with these ids; unknown ids are left out."""
+        """Return the lineage (root and depth) of the events with these ids; unknown ids are left out."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
@@ -292,7 +292,7 @@ class WriteTransaction:
         return PreparedInsert(positions, *await self._prepare_insert(rows, texts))
 
     async def index(self, texts: Sequence[tuple[int, Event, IndexEntry]]) -> None:
-        """Add texts to the full-text index, given as position, event and index entry."""
+        """Add texts to the full-text index. Each text is a position, the event there, and its index entry."""
         if texts:
             await PreparedInsert({}, *await self._prepare_insert([], texts)).write()
 
@@ -339,7 +339,7 @@ class WriteTransaction:
         )
 
     async def _numbers(self, writers: set[WriterId]) -> dict[str, int]:
-        """Return the numbers of all writers of this transaction so far, including these; new writers are interned."""
+        """Intern `writers`, and return the numbers of all writers that this transaction has interned so far."""
         if unknown := writers - self._writers.keys():
             self._writers |= await self._words.numbers(self.connection, "writers", unknown)
         return self._writers

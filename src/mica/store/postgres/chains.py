@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `ChainIndex`."""
+"""The PostgreSQL implementation of `ChainIndex`, the lookup of related events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The PostgreSQL implementation of `CrystalIndex`: rows derived from events.
+"""The PostgreSQL implementation of `CrystalIndex`, the index of crystals and their sources.
 
-The laws of crystals are checked here and enforced again by triggers of the database.
+Its rows are derived from events. The laws that every crystal must obey are checked here and again by triggers of the
+database.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class CrystalRowWriter:
             await self._end([position], by=retracted)
 
     async def _facts(self, places: dict[EventId, int]) -> dict[EventId, Fact]:
-        """Return the facts that the laws need about these sources; crystals without a row are left out."""
+        """Return what the laws need to know about the sources in `places`. Crystals without a row are left out."""
         rows = await self._connection.fetch(
             f"""SELECT position, NULL FROM texts WHERE space = {HERE} AND {AT_POSITIONS} AND is_mark
             UNION ALL SELECT position, superseded_by IS NULL FROM crystals WHERE space = {HERE} AND {AT_POSITIONS}""",
@@ -155,7 +156,7 @@ class CrystalRowWriter:
         )
 
     async def _positions(self, identifiers: Iterable[EventId], *, before: int) -> dict[EventId, int]:
-        """Return the positions of these events; those that are not stored before position `before` are left out."""
+        """Return the positions of these events, if they are stored before position `before`."""
         known = await self._writing.positions_of(filter(is_id, identifiers))
         return {identifier: position for identifier, position in known.items() if position < before}
 
@@ -197,13 +198,12 @@ class CrystalRowWriter:
 
 
 async def _read(reads: RowReader, query: CrystalQuery) -> list[Crystal]:
-    """Return the matching crystals, ordered by end; if the query has a limit, only those that end last."""
     crystals = map(crystal_of, await reads.at(await _positions(reads, query)))
     return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
 
 
 async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
-    """Return the positions of the matching crystals, latest end first, up to the limit of the query."""
+    """Return the positions of the matching crystals, up to the limit of the query; those that end last come first."""
     values: list[object] = [reads.space]
     conditions = ["space = $1"]
 
@@ -233,7 +233,6 @@ async def _positions(reads: RowReader, query: CrystalQuery) -> list[int]:
 async def _unsealed(
     reads: RowReader, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[Event]:
-    """Return marks that no live crystal has as a source, chosen and ordered as by `CrystalIndex.unsealed`."""
     condition = "position > $3"
     if session is not None:
         condition += " AND session = (SELECT id FROM sessions WHERE space = $1 AND name = $4)"
@@ -260,7 +259,7 @@ async def _citing(reads: RowReader, positions: Sequence[int]) -> list[EventId]:
 
 
 async def _above(reads: RowReader, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
-    """Return, for each of these positions, the crystals that have it as a direct or indirect source."""
+    """Return, for each position, the positions of crystals with the event there as a direct or indirect source."""
     known = [position for position in set(wanted) if 0 < position <= POSITION_MAX]
     rows = await reads.connection.fetch(_ABOVE, reads.space, known)
     return group_by_origin(wanted, [(origin, position) for origin, position in rows])
@@ -276,7 +275,7 @@ async def clear(connection: Connection, space: int) -> None:
 async def bury(connection: Connection, space: int, positions: Sequence[int]) -> None:
     """Delete the rows of the crystals at these positions and of all crystals that were made from them.
 
-    The caller holds the `authority` of a purge.
+    Must be called inside the `authority` of a purge, which makes the database permit it.
     """
     rows = await connection.fetch(_CITING, space, positions)
     buried = [position for (position,) in rows]

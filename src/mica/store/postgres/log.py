@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `EventLog`.
+"""The PostgreSQL implementation of `EventLog`, the append-only log.
 
 Appends lock the row of their space until the commit: positions have no gaps and become visible in order, so a reader
 that remembers its position never misses an event.
@@ -46,8 +46,9 @@ class PostgresLog(PostgresRole):
     async def _append(self, events: Sequence[Event], planned: dict[EventId, int]) -> Appended:
         """Make one attempt to append these events.
 
-        `planned` holds the positions that the previous attempt assigned to new events, and is updated to those of this
-        attempt. With it, events that the previous attempt did store still count as stored, not as repeated.
+        `planned` maps event ids to the positions that the previous attempt assigned; this attempt replaces them. An
+        event that is already stored at its planned position was stored by the previous attempt, whose answer was lost.
+        It counts as stored, not as repeated.
         """
         earlier = dict(planned)
         planned.clear()
@@ -104,7 +105,7 @@ class PostgresLog(PostgresRole):
     ) -> tuple[dict[EventId, int], list[PreparedEvent]]:
         """Return the positions of the events that are already stored, and the new events with purges applied.
 
-        Events of earlier chunks count as stored. Raises DuplicateEvent or InvalidEvent.
+        Events of earlier chunks of the same append count as stored. Raises DuplicateEvent or InvalidEvent.
         """
         positions = await writing.positions(drafts.drafts)
         await writing.check_parents(drafts.unchecked)

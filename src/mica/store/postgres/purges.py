@@ -1,6 +1,7 @@
-"""The PostgreSQL implementation of `PurgeLog`.
+"""The PostgreSQL implementation of `PurgeLog`, the removal of event content.
 
-A purge turns rows of events into tombstones, and deletes the interned words that no row refers to any more.
+A purge turns rows of events into tombstones, and deletes the interned words (names, sessions and terms that are stored
+once and referred to by number) that no row refers to any more.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ async def bury_events(
 ) -> None:
     """Replace these events by tombstones, and delete everything that only they refer to.
 
-    Runs in a transaction that holds the lock of the space.
+    Must be called in a transaction that holds the lock of the space.
     """
     times, positions = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
     places = times, min(times), max(times), positions
@@ -160,9 +161,9 @@ class PostgresPurges(PostgresRole):
         return list((await read_purges(connection, self._space.number)).purges)
 
     async def scrub(self) -> list[str]:
-        """Remove copies of purged content as far as a client can, with VACUUM; see docs/postgres.md.
+        """Remove copies of purged content with VACUUM, if the role owns the schema; see docs/postgres.md.
 
-        Returns sentences about the copies that may remain on the server.
+        Returns one sentence about the copies that may remain on the server.
         """
         host = self._space.address.host
         problem = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"

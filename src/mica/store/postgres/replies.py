@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `ReplyTable`."""
+"""The PostgreSQL implementation of `ReplyTable`, the cache of source replies."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ class RowReader:
         self.words = words
 
     async def select(self, rest: str, *values: object) -> list[Event]:
-        """Return the events of a SELECT, given as the SQL after its columns. $1 in it is the number of the space."""
+        """Return the events that a SELECT statement finds. `rest` is the statement after the list of columns.
+
+        In it, $1 is the number of the space, and `values` start at $2.
+        """
         rows = await self.connection.fetch(f"SELECT {_COLUMNS} {rest}", self.space, *values)
         if not rows:
             return []
@@ -89,7 +92,7 @@ class RowReader:
             last = batch[-1].position or 0
 
     async def frames(self, names: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return the compressed payloads with these digests."""
+        """Return the compressed payloads with these digests, by digest."""
         if not names:
             return {}
         rows = await self.connection.fetch(
@@ -119,7 +122,7 @@ class RowReader:
 
 
 async def offload(rows: int, call: Callable[[], R]) -> R:
-    """Make a call that processes this number of rows; if they are many, in a thread, to keep the event loop free."""
+    """Return the result of `call`. It runs in a thread if it processes many rows, to keep the event loop free."""
     return await asyncio.to_thread(call) if rows > DECODE_ROWS_MAX else call()
 
 

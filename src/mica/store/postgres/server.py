@@ -86,7 +86,7 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"postgresql://{user}{host}/{quote(self.database)}{'?' if query else ''}{query}"
 
     def of(self, user: str) -> PostgresAddress:
-        """Return the address of the same schema for another user, without password and space."""
+        """Return a copy with another user and without a space, for display; `dsn` is unchanged."""
         return msgspec.structs.replace(self, user=user, space="")
 
 
@@ -123,7 +123,7 @@ def parse_address(text: str, *, space: str) -> PostgresAddress:
 
 
 async def connect(address: PostgresAddress, *, at_once: bool = True) -> Pool:
-    """Open a small connection pool. With `at_once`, one connection is opened now, so that errors show at once.
+    """Open a small connection pool. With `at_once`, one connection is opened now, so that errors are raised here.
 
     No prepared statement and no setting outlives a transaction, because a pooler in transaction mode may give each
     transaction another server process.
@@ -273,9 +273,9 @@ async def _apply(connection: Connection, address: PostgresAddress, known: Engine
 
 
 def is_retryable(error: MicaError) -> bool:
-    """Return True if the connection was lost or the server rolled the transaction back, so that a retry may succeed.
+    """Return True if a retry may succeed: the connection was lost, or the server rolled the transaction back.
 
-    False for a timeout, because the caller has waited long enough.
+    After a timeout, return False, because the caller has waited long enough.
     """
     cause = error.__cause__
     return isinstance(cause, (*LOST, *UNDONE, *NO_PARTITION)) and not isinstance(cause, TimeoutError)
@@ -350,7 +350,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
 
 @asynccontextmanager
 async def authority(connection: Connection, space: int, work: Literal["purge", "rebuild"]) -> AsyncIterator[None]:
-    """Make the triggers of the database permit this kind of change of a space in the `with` block.
+    """Permit a purge or a rebuild of a space inside the `with` block. Triggers of the database refuse it elsewhere.
 
     Must be used inside a transaction, because a row in the table `authority` gives the permission.
     """

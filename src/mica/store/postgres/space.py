@@ -114,7 +114,7 @@ class PostgresSpace:
         return store
 
     async def _get_ready(self) -> None:
-        """Migrate the schema, and find or create the space, unless that has been done already."""
+        """Migrate the schema, and find or create the space. Later calls do nothing."""
         async with self._ready_lock:
             if not self._is_ready:
                 await self._retry(self.prepare_schema)
@@ -188,9 +188,9 @@ class PostgresSpace:
                     return
 
     async def run_with_retries(self, once: Callable[[], Awaitable[R]]) -> R:
-        """Call `once`, which runs one transaction, and return its result; retry if the transaction was lost.
+        """Call `once`, which runs one transaction, and return its result. Retry if the transaction was lost.
 
-        The schema is migrated and the space is created first, if that has not been done.
+        The first successful call also migrates the schema and finds or creates the space.
         """
         if not self._is_ready:
             self.pool()
@@ -220,7 +220,7 @@ class PostgresSpace:
             return await self.run_with_retries(once)
 
     async def lock(self, connection: Connection, *, expected: int = 0) -> WriteTransaction:
-        """Lock the space until the end of the transaction, reserve `expected` positions, and refresh the purges."""
+        """Lock the space until the end of the transaction, and reserve `expected` positions. Reads new purges, too."""
         self.words.begin()
         last, generation = await connection.fetchrow(
             """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1
@@ -282,7 +282,7 @@ class PostgresRole:
 def reading(
     method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Decorate a method of a role: it runs in a read-only transaction with one snapshot, and is retried."""
+    """Decorate a method of a role: it runs in a read-only transaction on one snapshot, and is retried."""
 
     @wraps(method)
     async def run(role: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Parts of SQL statements that use an index regardless of planner estimates. $1 is always the number of the space."""
+"""Parts of SQL statements that use an index even if planner estimates are wrong. $1 is the number of the space."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def latest(
     names: Sequence[int] | None,
     terms: Sequence[int] | None,
 ) -> tuple[str, list[object]]:
-    """Return the SQL after the columns of a SELECT for the matching events, latest first, and the values from $2 on.
+    """Return the SQL after the columns of a SELECT that finds matching events, latest first, and the values from $2.
 
-    Contexts, names and terms are interned numbers; None means no condition.
+    `contexts`, `names` and `terms` are the interned numbers that match the query; None means no such condition.
     """
     values: list[object] = []
 
@@ -73,7 +73,7 @@ def latest(
 
 
 def _each(column: str, numbers: str, where: str, limit: str) -> str:
-    """Return SQL for the latest events of each of these numbers, which together include the latest of all."""
+    """Return SQL that finds the latest events of each of these numbers, up to `limit` for each."""
     return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
             SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
             ORDER BY events.at DESC, events.position DESC LIMIT {limit}

@@ -67,8 +67,8 @@ class PostgresStore:
     ) -> PostgresStore:
         """Open the space at `postgresql://user@host/database?space=NAME`; it is created if necessary.
 
-        `space` is the name for an address without one. Events wait in a folder in `home` while the server cannot be
-        reached. A space that was opened with this `home` before can be opened even then, but its methods raise
+        `space` is the name for an address without one. While the server cannot be reached, new events wait in a folder
+        in `home`. A space that was opened with this `home` before can then be opened, too, but its methods raise
         StoreUnavailable until the server is back. With `must_exist`, a missing space raises UnknownSpace.
         """
         return cls(await PostgresSpace.open(address, space=space, home=home, clock=clock, must_exist=must_exist))
@@ -102,7 +102,7 @@ class PostgresStore:
 async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
     """Create or migrate the schema at an address, and grant the `admitted` roles access to it.
 
-    The address must be that of the owner of the schema. No space is created.
+    `address` must name the database user that owns the schema. No space is created.
     """
     parsed = parse_address(address, space="none")
     space = PostgresSpace(parsed, await connect(parsed), clock=clock)

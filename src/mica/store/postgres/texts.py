@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `TextIndex`."""
+"""The PostgreSQL implementation of `TextIndex`, the full-text index."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ async def _read_postings(
     since: datetime | None,
     until: datetime | None,
 ) -> Postings:
-    """Return the postings of these terms in the `limit` marks with the highest weights, with statistics.
+    """Return the postings of these terms in the `limit` marks with the highest sum of weights.
 
-    The statistics cover all marks.
+    The result also has statistics of all marks.
     """
     counts = {term: int(count) for term, count in await connection.fetch(_COUNTS, space, list(wanted))}
     containing = {term: counts.get(term, 0) for term in wanted}
@@ -71,7 +71,7 @@ async def _read_postings(
 async def read_postings_at(
     connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """Return the postings of these terms at these positions, in marks only or in all texts."""
+    """Return the postings of these terms in the texts at these positions; with `only_marks`, only in marks."""
     rows = await connection.fetch(_AT, space, possible_positions(positions), list(wanted), only_marks)
     return await offload(len(rows), lambda: _by_term(wanted, rows))
 

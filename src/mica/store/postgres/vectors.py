@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `VectorIndex`."""
+"""The PostgreSQL implementation of `VectorIndex`, the embedding vectors of marks."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class IndexDigest:
                 self._beyond.add(position)
 
     def add_terms(self, rows: Iterable[tuple[int, str, int]]) -> None:
-        """Add postings: a position, a term, and its count there."""
+        """Add postings. Each row is a position, a term, and how often the term occurs in the text there."""
         for position, term, count in rows:
             if 0 < position < len(self._sums):
                 self._sums[position] = (self._sums[position] + hash((term, count))) & SUM_MAX
@@ -87,7 +87,7 @@ class IndexDigest:
     def stale(self, events: Iterable[Event]) -> list[str]:
         """Return one sentence for each event whose index entry does not match its text.
 
-        The entries of all these events are removed from the summary.
+        The entries of `events` are removed from the summary.
         """
         problems = []
         for event in events:
@@ -100,7 +100,7 @@ class IndexDigest:
         return problems
 
     def orphaned(self) -> list[str]:
-        """Return one sentence for each indexed position without an event. Call it after `stale` got all events."""
+        """Return one sentence for each indexed position without an event. Pass all events to `stale` first."""
         remaining = (
             number for number, pair in enumerate(zip(self._lengths, self._sums, strict=True)) if pair != (NO_TEXT, 0)
         )

@@ -1,4 +1,4 @@
-"""Interned words and contexts of a space in PostgreSQL: each is stored once, and rows refer to it by number."""
+"""Interned words (such as names and terms) and contexts in PostgreSQL: stored once, and referred to by number."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PostgresWords:
         self._fresh_contexts: list[tuple[Context, int]] = []
 
     def begin(self) -> None:
-        """Drop the numbers of an earlier transaction that did not commit."""
+        """Discard the new numbers of an earlier transaction that did not commit."""
         self._fresh.clear()
         self._fresh_contexts.clear()
 

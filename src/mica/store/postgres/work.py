@@ -1,4 +1,4 @@
-"""The PostgreSQL implementation of `WorkQueue`.
+"""The PostgreSQL implementation of `WorkQueue`, the queue of background work.
 
 A claim skips rows that other claims have locked. Leases are measured by the clock of the server.
 """
@@ -43,9 +43,10 @@ async def _claim(
     due_by: int,
     lease: timedelta,
 ) -> Claim | None:
-    """Claim the free work that has been due longest; None when there is none.
+    """Claim the unclaimed work with the earliest due time, if it is due by `due_by`; else return None.
 
-    Work that already has this claim id comes first: an earlier attempt claimed it, but its answer was lost.
+    `identifier` is the id of the new claim. If an earlier attempt already claimed work with this id, but its answer was
+    lost, the same work is returned.
     """
     row = await connection.fetchrow(
         f"""WITH chosen AS MATERIALIZED (
@@ -67,7 +68,7 @@ async def _claim(
 
 
 async def _renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
-    """Extend the lease and return the claim with its new end; None when the claim holds no work any more."""
+    """Extend the lease and return the renewed claim; None if another claim holds the work now, or it is finished."""
     row = await connection.fetchrow(
         f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
         RETURNING {COLUMNS}""",
@@ -81,7 +82,7 @@ async def _renew(connection: Connection, space: int, held: Claim, *, lease: time
 
 
 async def _finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
-    """Remove the work or plan it again; False when the claim does not hold it any more."""
+    """Remove the work or plan it again; return False if another claim holds it now, or it is finished."""
     key = (space, held.kind, held.about, held.id)
     row = await connection.fetchrow(
         """SELECT least(again_at, $5) FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4

@@ -1,4 +1,4 @@
-"""The reference implementation of `ChainIndex`, in memory."""
+"""The reference implementation of `ChainIndex`, the lookup of related events, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference implementation of `CrystalIndex`, in memory."""
+"""The reference implementation of `CrystalIndex`, the index of crystals and their sources, in memory."""
 
 from __future__ import annotations
 

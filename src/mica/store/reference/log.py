@@ -1,4 +1,4 @@
-"""The reference implementation of `EventLog`, in memory."""
+"""The reference implementation of `EventLog`, the append-only log, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference implementation of `PurgeLog`, in memory."""
+"""The reference implementation of `PurgeLog`, the removal of event content, in memory."""
 
 from __future__ import annotations
 

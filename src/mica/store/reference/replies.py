@@ -1,4 +1,4 @@
-"""The reference implementation of `ReplyTable`, in memory."""
+"""The reference implementation of `ReplyTable`, the cache of source replies, in memory."""
 
 from __future__ import annotations
 

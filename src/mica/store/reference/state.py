@@ -82,7 +82,7 @@ class ReferenceState:
         return sorted((event for event in self.log if matches(event)), key=attrgetter("sort_key"))
 
     def postings(self, term: str, positions: Collection[int]) -> tuple[Posting, ...]:
-        """Return the postings of a term at these positions, in order of position."""
+        """Return the postings of a term in the texts at these positions, in order of position."""
         return tuple(
             Posting(position, count, self.lengths[position], self.log[position - 1].context.session)
             for position, count in self.counts.get(term, {}).items()

@@ -1,4 +1,4 @@
-"""The reference implementation of `TextIndex`, in memory."""
+"""The reference implementation of `TextIndex`, the full-text index, in memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ReferenceTexts:
         return [found[position] for position in sorted(found)]
 
     def _postings(self, wanted: Sequence[str]) -> tuple[dict[str, tuple[Posting, ...]], dict[int, int]]:
-        """Return all postings of these terms, and the lengths of all marks by position."""
+        """Return all postings of these terms, and the number of words of every mark by position."""
         state = self._state
         state.check_open()
         lengths = {at: length for at, length in state.lengths.items() if state.is_mark(state.log[at - 1])}

@@ -1,4 +1,4 @@
-"""The reference implementation of `TrailTable`, in memory."""
+"""The reference implementation of `TrailTable`, the trails learned from the log, in memory."""
 
 from __future__ import annotations
 

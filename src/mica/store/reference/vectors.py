@@ -1,4 +1,4 @@
-"""The reference implementation of `VectorIndex`, in memory."""
+"""The reference implementation of `VectorIndex`, the embedding vectors of marks, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference implementation of `WorkQueue`, in memory."""
+"""The reference implementation of `WorkQueue`, the queue of background work, in memory."""
 
 from __future__ import annotations
 

@@ -84,10 +84,11 @@ def parse_address(text: str) -> ServerAddress:
 
 
 async def open_remote(text: str, *, settings: Settings, must_exist: bool = False) -> Store:
-    """Open the store at a server address. While the server is down, this needs an earlier opening on this machine.
+    """Open the store at a server address.
 
-    Raises StoreUnavailable when the server is down, AccessDenied when it rejects the token, and, with `must_exist`,
-    UnknownSpace when there is no such space.
+    While the server is down, a store that was opened from this machine before can still be opened; any other raises
+    StoreUnavailable. Raises AccessDenied if the server rejects the token. With `must_exist`, a missing space raises
+    UnknownSpace.
     """
     address = parse_address(text)
     store = RemoteStore(address, token=_token(address, settings), home=settings.home)
@@ -100,7 +101,7 @@ async def open_remote(text: str, *, settings: Settings, must_exist: bool = False
 
 
 def _token(address: ServerAddress, settings: Settings) -> str | None:
-    """Return the token from the address, from MICA_TOKEN, or of the server that this user runs on this machine."""
+    """Return the access token: from the address, from the settings, or from the server that runs on this machine."""
     if address.token or settings.token is not None:
         return address.token or (settings.token.reveal() if settings.token else None)
     host = urlsplit(address.base).hostname or ""
@@ -148,7 +149,7 @@ class RemoteStore:
         self.notices: AppendNotices = self._notices
 
     async def connect(self, *, must_exist: bool) -> None:
-        """Get the id of the space from the server, or from the local record while the server is down."""
+        """Get the id of the space from the server, or while it is down, from the record of an earlier opening."""
         try:
             answer = await self._post(PATH, msgspec.msgpack.encode({"make": not must_exist}), timeout_s=PATIENCE_S)
         except AccessDenied:
@@ -238,7 +239,7 @@ class RemoteStore:
 class RemoteRole:
     """A role of a store, such as `EventLog`, whose methods are calls to the server.
 
-    Arguments and results are encoded by the annotations of the role's protocol.
+    Results are decoded by the type annotations of the role's protocol.
     """
 
     def __init__(self, store: RemoteStore, role: str) -> None:
@@ -258,7 +259,7 @@ class RemoteRole:
 
 
 class RemotePurges(RemoteRole):
-    """`PurgeLog` on a server. The generation is that of the last response."""
+    """`PurgeLog` on a server. `generation` is the value in the last response of the server."""
 
     def __init__(self, store: RemoteStore) -> None:
         super().__init__(store, "purges")
@@ -269,7 +270,7 @@ class RemotePurges(RemoteRole):
 
 
 class RemoteNotices:
-    """`AppendNotices` that come from the event stream of the server."""
+    """`AppendNotices` on a server. The notifications come from its event stream."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._listener = _StreamListener(client)

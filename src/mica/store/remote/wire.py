@@ -1,6 +1,7 @@
 """The HTTP protocol of a remote store: each method of a role is one POST with MessagePack in and out.
 
-Both sides derive it from the annotations of `mica.store.protocol`, so a new method of a role needs no code here.
+Client and server derive the requests from the type annotations in `mica.store.protocol`, so a new method of a role
+needs no code here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def roles() -> Mapping[str, Mapping[str, RoleMethod]]:
-    """Return the async methods of all roles as remote calls, by role and by method name."""
+    """Return the async methods of all roles as remote calls, by name of the role and of the method."""
     return {
         role: {
             name: _method(role, name, value)

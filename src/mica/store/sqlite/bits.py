@@ -1,6 +1,7 @@
-"""Bit sets as integers, one bit per place, so that the weights of thousands of texts are added in a few operations.
+"""Sets of places (numbers from 0) as integers with one bit per place, also called bit sets.
 
-A set of a million places takes 125 kB; `&`, `|` and `^` of two such sets take about 10 µs.
+With them, the weights of thousands of texts are added in a few operations. A set of a million places takes 125 kB;
+`&`, `|` and `^` of two such sets take about 10 µs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def pack(places: Iterable[int], size_bytes: int) -> bytes:
 
 
 def set_bits(into: bytearray, places: Iterable[int], *, start: int = 0) -> None:
-    """Set the bits of these places, counted from `start`, which is a multiple of 8."""
+    """Set the bits of these places. Place 0 is bit `start`, which must be a multiple of 8."""
     first = start >> 3
     for place in places:
         into[first + (place >> 3)] |= _BIT[place & 7]
@@ -39,7 +40,7 @@ def unpack(bits: int) -> list[int]:
 
 
 def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
-    """Return the bit set of the `limit` places with the highest sum of weights, the higher places first among equals.
+    """Return the bit set of the `limit` places with the highest sum of weights. Among equal sums, higher places win.
 
     `weighted` are pairs of a bit set and its weight, which must be above 0. The sums of all places are computed at
     once, with one bit set for each binary digit of the sums.
@@ -66,7 +67,7 @@ def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
 
 
 def _add(digits: list[int], digit: int, places: int) -> None:
-    """Add 1 at a binary digit to the sums of these places, with carry."""
+    """Add 2 to the power of `digit` to the sums of these places. `digits[n]` holds binary digit n of all sums."""
     carry = places
     while carry:
         if digit >= len(digits):
@@ -77,7 +78,7 @@ def _add(digits: list[int], digit: int, places: int) -> None:
 
 
 def _highest(places: int, count: int) -> int:
-    """Return the `count` highest places of a bit set, which must have at least as many."""
+    """Return the `count` highest places of a bit set that has at least `count` places."""
     low, high = 0, places.bit_length()  # binary search: at most `count` places are at or above `high`
     while low < high:
         middle = (low + high) // 2

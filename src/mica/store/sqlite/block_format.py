@@ -1,8 +1,8 @@
 """The storage format of old, compressed events: blocks of columns, and chapters that map positions to blocks.
 
-A block holds up to `BLOCK_EVENTS` events as two zstd frames with checksums: the header, which is one column of numbers
-after another, and the bodies, one after another. Most reads need only the header. Neighbouring events are similar, so
-some columns store the differences between events.
+A block holds up to `BLOCK_EVENTS` events as two zstd frames with checksums. The header frame has a column of numbers
+for each field of the events. The bodies frame has the data of the events, one after another. Most reads need only the
+header. Neighbouring events are similar, so some columns store the differences between events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL = 2**31  # larger differences mean that the sequences are hashes
 
 
 class Header(NamedTuple):
-    """All columns of an event except its body. Words, contexts and payloads are interned numbers, 0 for none."""
+    """All fields of an event except its body (its data). Words, contexts and payloads are numbers, 0 for none."""
 
     position: int
     writer: int
@@ -51,14 +51,14 @@ _SIZE = len(Header._fields)  # the column after the last: bytes of each body
 
 
 class EncodedBlock(NamedTuple):
-    """The stored form of a block."""
+    """The stored form of a block: its two frames."""
 
     header: bytes
     bodies: bytes
 
 
 def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> EncodedBlock:
-    """Encode a block of these events, in this order. There must be at least one."""
+    """Encode a block of these events, in this order. There must be at least one event."""
     columns: list[Sequence[int]] = [*zip(*headers, strict=True), [len(body) for body in bodies]]
     own = columns[Header._fields.index("sequence")]
     is_counted = all(abs(after - before) < _SMALL for before, after in pairwise(own))
@@ -70,7 +70,7 @@ def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> EncodedBlock:
 
 
 class EventBlock:
-    """A decoded block. Columns are expanded at once, bodies when the first one is read."""
+    """A decoded block. The header is decompressed at once, the bodies when the first one is read."""
 
     def __init__(self, header: bytes, bodies: bytes) -> None:
         body = memoryview(_expand(header))
@@ -98,12 +98,12 @@ class EventBlock:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate size in memory with expanded bodies."""
+        """The approximate size in memory with decompressed bodies."""
         return 200 * len(self) + (self._ends[-1] if self._ends else 0)
 
     @cached_property
     def indexes(self) -> dict[int, int]:
-        """The index in this block of the event at each position."""
+        """The index of each event in this block, by its position in the log."""
         return {position: index for index, position in enumerate(self.positions)}
 
     @cached_property
@@ -120,12 +120,15 @@ class EventBlock:
         return self._bodies[self._ends[index - 1] if index else 0 : self._ends[index]]
 
     def is_whole(self) -> bool:
-        """Return True if the bodies have the length that the header states. Raises StoreError for damaged bodies."""
+        """Return True if the bodies have the length that the header states.
+
+        Raises StoreError if the bodies cannot be decompressed.
+        """
         return len(self._bodies) == (self._ends[-1] if self._ends else 0)
 
 
 def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Divide events with bodies of these sizes into blocks; yields pairs of start and end, the end exclusive."""
+    """Divide events with bodies of these sizes (in bytes) into blocks. Yields the start and end index of each block."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (index - start >= BLOCK_EVENTS or total + size > BLOCK_BYTES_MAX):
@@ -137,7 +140,7 @@ def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def encode_chapter(places: Sequence[int]) -> bytes:
-    """Encode the block number of each position of a chapter; 0 means that the event is in no block."""
+    """Encode a chapter: the block number of each of CHAPTER_POSITIONS positions, or 0 if the event is in no block."""
     blocks = sorted(set(places))
     ordinals = {block: ordinal for ordinal, block in enumerate(blocks)}
     columns = *_encode_column(blocks, "q"), *_encode_column([ordinals[block] for block in places], "H")
@@ -160,7 +163,7 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 
 def _encode_column(values: Sequence[int], kind: str | None = None) -> tuple[bytes, bytes]:
-    """Encode numbers as a type code and the numbers, each in as many bytes as the widest one needs."""
+    """Return a type code and the encoded numbers. By default, each takes as many bytes as the widest one needs."""
     if kind is None:
         lowest, highest = min(values), max(values)
         kind = next(kind for kind, bits in _KINDS if -(2**bits) <= lowest and highest < 2**bits)

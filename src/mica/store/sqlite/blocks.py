@@ -2,8 +2,8 @@
 
 An event is either a row or in a block, so a reader inside one transaction sees it exactly once. Ageing moves old rows
 into blocks, one transaction per step; `take_out` moves events back so that a purge can change them. An event whose
-parent is unknown or does not fit stays a row. Therefore every event in a block has the same root as its parent, and all
-its descendants have that root, too.
+parent is unknown, or contradicts its root or depth, stays a row. Therefore every event in a block has the same root as
+its parent.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Blocks:
     # -- Reading ----------------------------------------------------------------------------------------------
 
     def block(self, number: int) -> EventBlock:
-        """Return a block, from the cache if possible. Raises StoreError when it is missing."""
+        """Return the block with this number, from the cache if possible. Raises StoreError if it is missing."""
         known = self._blocks.get(number)
         if known is None:
             row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
@@ -127,9 +127,9 @@ class Blocks:
         return run[2] + sequence - run[0]
 
     def _run(self, writer: int, sequence: int) -> tuple[int, int, int] | None:
-        """Return the last run of a writer's ids that starts at or before this sequence.
+        """Return the last run of a writer that starts at or before `sequence`.
 
-        A run is its first and last sequence, and the position of the first.
+        A run is a range of consecutive ids at consecutive positions: first and last sequence, and first position.
         """
         row = self._connection.execute(
             """SELECT first_sequence, last_sequence, first_position FROM runs
@@ -139,7 +139,7 @@ class Blocks:
         return None if row is None else (row[0], row[1], row[2])
 
     def known(self, writer: int, sequences: Sequence[int]) -> list[int]:
-        """Return the sequences, from this list, whose events were ever moved into blocks."""
+        """Return those of `sequences` whose events were ever moved into blocks."""
         run = self._run(writer, max(sequences))
         if run is None or run[1] < min(sequences):
             return []
@@ -173,9 +173,9 @@ class Blocks:
         return self.at(found[:limit])
 
     def latest(self, block_filter: BlockFilter, rows: Sequence[Row], limit: int | None) -> list[Row]:
-        """Return the latest events among `rows` and the matching events in blocks, as rows, latest first.
+        """Return `rows` and the matching events in blocks, merged, latest first, up to `limit`.
 
-        `rows` must be in that order, too.
+        `rows` are the matching events outside of blocks, latest first.
         """
         found: list[tuple[int, int, Row | tuple[EventBlock, int]]] = [(row[4], row[0], row) for row in rows]
         with closing(self._candidates(block_filter)) as candidates:
@@ -192,7 +192,7 @@ class Blocks:
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
     def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
-        """Yield the blocks that may contain matches, each with the time of its last possible match, latest first."""
+        """Yield the number of each block that may contain matches, and the latest time they can have; latest first."""
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"
@@ -225,7 +225,7 @@ class Blocks:
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
     def members(self, roots: Iterable[Key]) -> Iterator[tuple[Key, Row]]:
-        """Yield the descendants of these root events that are in blocks, as pairs of the parent's key and the row."""
+        """Yield the events in blocks that descend from these root events, each as the key of its parent and its row."""
         for root in roots:
             numbers = self._connection.execute("SELECT block FROM block_roots WHERE (writer, sequence) = (?, ?)", root)
             for (number,) in list(numbers):
@@ -256,7 +256,7 @@ class Blocks:
         return block.header(block.indexes[position])
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the number of blocks, of events in them, and of large payloads among their bodies."""
+        """Return the number of blocks, of events in blocks, and of large payloads that are stored in blocks."""
         row = self._connection.execute("SELECT count(*), sum(events), sum(payloads) FROM blocks").fetchone()
         assert row is not None
         return row[0], row[1] or 0, row[2] or 0
@@ -264,7 +264,10 @@ class Blocks:
     # -- Ageing -----------------------------------------------------------------------------------------------
 
     def age(self, before: int, *, limit: int, at_least: int) -> int:
-        """Move rows older than `before` into blocks, inside a transaction; returns the number moved."""
+        """Move up to `limit` rows older than `before` into blocks; returns how many.
+
+        `before` is in microseconds since 1970. Must be called in a transaction.
+        """
         rows, bodies, unshared = self._due(before, limit)
         is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # a few large events fill a step
         if not rows or (len(rows) < at_least and not is_full):
@@ -286,7 +289,7 @@ class Blocks:
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """Return the headers and bodies of the first due rows, and the payloads that only they use.
+        """Return headers and bodies of the oldest rows before a time, and the numbers of payloads that only they use.
 
         The content of these payloads is among the bodies, so that it moves into the block.
         """
@@ -313,7 +316,7 @@ class Blocks:
         return headers, bodies, unshared
 
     def _fits(self, header: Header, places: dict[Key, tuple[int, int, int]]) -> bool:
-        """Return True if the parent is stored, has the same root, and is one level above."""
+        """Return True if the parent of the event is stored, has the same root, and is one level above it."""
         key = header.parent_writer, header.parent_sequence
         if key not in places:
             row = self._connection.execute(
@@ -338,9 +341,9 @@ class Blocks:
         return None if row is None else row[0]
 
     def take_out(self, positions: Iterable[int]) -> list[Row]:
-        """Remove the events at these positions from their blocks, inside a transaction; returns them as rows.
+        """Remove the events at these positions from their blocks; returns them as rows, which the caller must insert.
 
-        The caller must insert the rows. The blocks are rewritten without these events. The mapping from ids to
+        Must be called in a transaction. The blocks are rewritten without these events. The mapping from ids to
         positions stays, because a position never changes.
         """
         wanted = {position: number for position in positions if (number := self.place(position))}
@@ -363,7 +366,7 @@ class Blocks:
         return found
 
     def remap(self) -> None:
-        """Rebuild the lookup tables of the blocks, inside a transaction."""
+        """Rebuild the lookup tables of the blocks. Must be called in a transaction."""
         with self._authority():
             for table in (*MAPS, "chapters", "runs"):
                 self._connection.execute(f"DELETE FROM {table}")
@@ -413,7 +416,7 @@ class Blocks:
         return problems
 
     def _lost(self, numbers: Collection[int]) -> Iterator[int]:
-        """Yield the positions, in order, that the chapters assign to a block that is not one of `numbers`."""
+        """Yield, in order, the positions that the chapters (see `block_format`) assign to a block not in `numbers`."""
         for (chapter,) in list(self._connection.execute("SELECT id FROM chapters ORDER BY id")):
             for index, place in enumerate(self._chapter(chapter) or ()):
                 if place not in numbers:
@@ -423,7 +426,7 @@ class Blocks:
 
     @contextmanager
     def _authority(self) -> Iterator[None]:
-        """Allow changes of blocks in the `with` block, then make all connections empty their caches of blocks."""
+        """Permit changes to blocks inside the `with` body. After it, all connections empty their block caches."""
         with authority(self._connection, "age"):
             yield
         self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
@@ -478,9 +481,9 @@ class Blocks:
             )
 
     def _store_runs(self, headers: Sequence[Header]) -> None:
-        """Store the mapping from the ids of these events to their positions, as runs.
+        """Store the mapping from the ids of these events to their positions, as runs (see `_run`).
 
-        The headers must be in order of position.
+        `headers` must be in order of position.
         """
         runs: list[tuple[int, int, int, int]] = []  # writer, first and last sequence, first position
         for header in headers:
@@ -547,7 +550,7 @@ def _lookup_keys(headers: Iterable[Header], sessions: dict[int, int]) -> dict[st
 
 
 def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield sorted positions as ranges, each as its first and last position."""
+    """Yield the ranges of consecutive positions in `positions`, which are sorted, as pairs of first and last."""
     for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
         (_, first), *rest = group
         yield first, rest[-1][1] if rest else first

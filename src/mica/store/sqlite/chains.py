@@ -1,7 +1,7 @@
-"""The SQLite implementation of `ChainIndex`.
+"""The SQLite implementation of `ChainIndex`, the lookup of related events.
 
-Recursive statements follow the parents and children among rows; for events in blocks, Python code follows the block
-headers.
+For events that are rows, recursive SQL statements follow parents and children. For events in compressed blocks, Python
+code follows the headers of the blocks.
 """
 
 from __future__ import annotations

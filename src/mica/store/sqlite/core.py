@@ -1,7 +1,7 @@
 """The open SQLite file of a space: one connection, its caches, its transactions, and the reads that roles share.
 
-It is synchronous and belongs to one thread. Write-ahead logging lets readers and one writer of several processes work
-at the same time; every write is one immediate transaction, committed with a full sync.
+A `SqliteCore` is synchronous and belongs to one thread. Write-ahead logging lets readers and one writer of several
+processes work at the same time; every write is one immediate transaction, committed with a full sync.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SqliteCore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Run the `with` block in one snapshot, or in the transaction that is already open."""
+        """Run the `with` block on one snapshot of the file. An open transaction is used if there is one."""
         with translated(self.path):
             if self.connection.in_transaction:
                 yield
@@ -117,7 +117,7 @@ class SqliteCore:
         return next(iter(self.rows(statement, bindings)))
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
-        """Return rows of the events table, without events in blocks. `rest` follows the table name in the statement."""
+        """Return rows of the events table, so no events in blocks. `rest` is the SQL after the name of the table."""
         with translated(self.path):
             return self.connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 
@@ -183,7 +183,7 @@ class SqliteCore:
         return int(self.one("SELECT last_position FROM space")[0])
 
     def to_event(self, row: Row) -> Event:
-        """Convert a row with COLUMNS to an event."""
+        """Convert a row of the events table, with the columns in COLUMNS, to an event."""
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload) = row  # fmt: skip
         if data is None:
@@ -208,7 +208,7 @@ class SqliteCore:
         )
 
     def payload_number(self, body: bytes) -> int:
-        """Return the number of a large payload; it is stored unless an equal one is stored already."""
+        """Return the number of a large payload. A payload that is not stored yet is stored first."""
         name = digest(body)
         row = self.connection.execute("SELECT id FROM payloads WHERE digest = ?", (name,)).fetchone()
         if row is not None:

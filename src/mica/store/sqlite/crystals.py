@@ -1,6 +1,7 @@
-"""The SQLite implementation of `CrystalIndex`: rows derived from events.
+"""The SQLite implementation of `CrystalIndex`, the index of crystals and their sources.
 
-The laws of crystals are checked here and enforced again by triggers of the database.
+Its rows are derived from events. The laws that every crystal must obey are checked here and again by triggers of the
+database.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, crystal: Cr
 
 
 def _fact(connection: apsw.Connection, source: Event) -> Fact | None:
-    """Return the facts that the laws need about a source; None if it cannot be a source or has no row."""
+    """Return what the laws need to know about a source; None if it cannot be a source or has no row."""
     if source.name == CRYSTAL:
         row = connection.execute(
             "SELECT superseded_by IS NULL FROM crystals WHERE position = ?", (source.position,)
@@ -125,7 +126,7 @@ def _is_sealed(connection: apsw.Connection, sources: Iterable[int], *, besides: 
 
 
 def _positions(lookup: Lookup, identifiers: Iterable[EventId], *, before: int) -> list[int]:
-    """Return the positions of these events; those that are not stored before position `before` are left out."""
+    """Return the positions of these events, if they are stored before position `before`."""
     known = filter(None, map(lookup, filter(is_id, identifiers)))
     return [event.position for event in known if event.position and event.position < before]
 
@@ -154,7 +155,7 @@ def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
 
 
 def _positions_of(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
-    """Return the positions of the matching crystals, latest end first, up to the limit of the query."""
+    """Return the positions of the matching crystals, up to the limit of the query; those that end last come first."""
     conditions: list[tuple[str, object]] = []
     if query.level is not None:
         conditions.append(("level = ?", LEVELS.index(query.level)))
@@ -185,7 +186,6 @@ def _positions_of(connection: apsw.Connection, query: CrystalQuery) -> list[int]
 def _unsealed_positions(
     connection: apsw.Connection, limit: int, *, session: str | None, latest: bool, after: int | None
 ) -> list[int]:
-    """Return the positions of marks that no live crystal has as a source, chosen as by `CrystalIndex.unsealed`."""
     condition = "is_mark" if session is None else "is_mark AND session = (SELECT id FROM sessions WHERE name = ?)"
     if after is not None:
         condition += " AND position > ?"
@@ -208,7 +208,7 @@ def _citing_positions(connection: apsw.Connection, positions: Sequence[int]) -> 
 
 
 def _above_pairs(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Return a pair for each of these positions and each crystal that has it as a direct or indirect source."""
+    """Return pairs of a position and the position of a crystal with the event there as a direct or indirect source."""
     rows = connection.execute(_ABOVE, (as_json(sorted(set(positions))),))
     return [(origin, position) for origin, position in rows]
 
@@ -223,7 +223,7 @@ def clear(connection: apsw.Connection) -> None:
 def bury(connection: apsw.Connection, positions: str) -> None:
     """Delete the rows of the crystals at these positions (a JSON list) and of all crystals that were made from them.
 
-    The caller holds the `authority` of a purge.
+    Must be called inside the `authority` of a purge, which makes the database permit it.
     """
     buried = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
     connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (buried,))

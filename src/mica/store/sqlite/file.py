@@ -76,7 +76,7 @@ class FileIdentity:
         self._identity = self._stat()
 
     def check(self) -> None:
-        """Raise StoreUnavailable if the path names no file or another file than when this object was made."""
+        """Raise StoreUnavailable if the file was removed or replaced after this object was created."""
         if (identity := self._stat()) != self._identity:
             reason = f": {identity}" if isinstance(identity, str) else ""
             raise StoreUnavailable(
@@ -190,7 +190,7 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
-    """Make the triggers of the database permit this kind of change in the `with` block.
+    """Permit ageing, a purge or a rebuild inside the `with` block. Triggers of the database refuse it elsewhere.
 
     Must be used inside a transaction, because a row in the table `authority` gives the permission.
     """

@@ -1,4 +1,4 @@
-"""The SQLite implementation of `EventLog`: appends, and reads by id, position and query."""
+"""The SQLite implementation of `EventLog`, the append-only log."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
 
 
 def _known(core: SqliteCore, keys: Iterable[tuple[WriterId, int]]) -> set[EventId]:
-    """Return the ids of these events that are already stored. If all are new, this costs one lookup per writer."""
+    """Return those of the ids in `keys` that are already stored. If all are new, this costs one lookup per writer."""
     sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
     for writer, sequence in keys:
         sequences[writer].append(sequence)
@@ -126,7 +126,7 @@ def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPl
 
 
 def _place(core: SqliteCore, identifier: EventId) -> ChainPlace[Key] | None:
-    """Return the lineage of a stored event; None if it is not stored."""
+    """Return the lineage (root and depth) of a stored event; None if it is not stored."""
     if (place := core.places.get(identifier)) is not None:
         return place
     if (key := core.words.known_key(identifier)) is None:

@@ -22,9 +22,9 @@ _RECENT = "SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?"
 
 
 def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
-    """Return the time from which to scan recent events first, for the query of a session with very many contexts.
+    """Return the time (in microseconds) from which events should be scanned first; None for most queries.
 
-    In such a session, looking up each context costs more than the scan. None for any other query.
+    The scan is faster for the query of a session with very many contexts, where looking up each context costs more.
     """
     if query.session is None or query.limit is None:
         return None
@@ -37,7 +37,7 @@ def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
 def latest(
     connection: apsw.Connection, facts: TextStatistics, query: EventQuery, *, since: int | None = None
 ) -> tuple[str, list[str | int]]:
-    """Return the SQL after the table name, and its values, that selects the matching rows, latest first.
+    """Return the part of a SELECT after the table name that finds the matching rows, latest first, and its values.
 
     With `since`, only rows from that time on are selected; they are scanned by time, not looked up by context.
     """

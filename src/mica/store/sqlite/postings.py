@@ -1,8 +1,8 @@
 """The inverted index of a SQLite store. New texts are stored one by one; every 4,096 texts are moved into a volume.
 
 A volume lists, for each of its terms, the places of the texts that contain it; a place is the number of a text in its
-volume. A volume is written once, in the order of its table, and read as bit sets. One row per word and text would cost
-about twenty scattered writes for each mark.
+volume. A volume is written once, in the order of its table, and read as bit sets (see `bits`). With a row for each word
+of each text, storing a mark would cost about twenty writes at scattered places of the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]])
 
 
 def _make_volume(connection: apsw.Connection) -> None:
-    """Move the oldest texts outside volumes into a new volume."""
+    """Move the oldest VOLUME_TEXTS texts that are in no volume into a new volume."""
     rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
     places_by_term: defaultdict[int, list[int]] = defaultdict(list)
     repeats: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -76,7 +76,7 @@ def _make_volume(connection: apsw.Connection) -> None:
 
 
 def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
-    """Encode the texts of a volume that contain a term: their number, their places, and the counts above one."""
+    """Encode which texts of a volume contain a term: their number, their places, and every count above 1."""
     more = array("I", chain.from_iterable(repeats.items())).tobytes() if repeats else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
@@ -104,7 +104,7 @@ def _repeats(more: bytes | None) -> dict[int, int]:
 
 
 def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
-    """Clear the mark bits of the texts at these positions."""
+    """Record in the volumes that the texts at these positions are not marks any more."""
     for volume, places in _places_of(connection, positions).items():
         (row,) = connection.execute("SELECT marks FROM volumes WHERE id = ?", (volume,))
         marks = int.from_bytes(row[0], "little") & ~_bit_set(places.values())
@@ -113,9 +113,9 @@ def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
 
 
 def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
-    """Remove texts from the index, given by position with exactly the numbers of their terms.
+    """Remove texts from the index. `texts` maps the position of each text to the numbers of all its terms.
 
-    A row covers one term in a whole volume, so it is written only once for all of these texts.
+    A row covers one term in a whole volume, so removing many texts in one call writes each row only once.
     """
     unmark(connection, texts)
     connection.executemany("DELETE FROM unfiled WHERE position = ?", [(position,) for position in texts])
@@ -128,7 +128,7 @@ def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> N
 
 
 def _remove_places(connection: apsw.Connection, volume: int, removed: Mapping[int, int]) -> None:
-    """Remove places, given as a bit set for each term, from a volume."""
+    """Remove places from a volume. `removed` maps each term to the bit set of its places."""
     rows = """SELECT term, count, places, more FROM json_each(?) AS wanted
         CROSS JOIN postings ON volume = ? AND term = wanted.value"""
     for term, count, places, more in list(connection.execute(rows, (as_json(sorted(removed)), volume))):
@@ -144,7 +144,6 @@ def _remove_places(connection: apsw.Connection, volume: int, removed: Mapping[in
 
 
 def _bit_set(places: Iterable[int]) -> int:
-    """Return places of a volume as a bit set."""
     return int.from_bytes(pack(places, VOLUME_BYTES), "little")
 
 
@@ -154,13 +153,13 @@ def unfiled_terms(connection: apsw.Connection) -> set[int]:
 
 
 def clear(connection: apsw.Connection) -> None:
-    """Empty the index."""
+    """Delete all volumes, and all texts outside volumes."""
     for table in ("postings", "volumes", "unfiled"):
         connection.execute(f"DELETE FROM {table}")
 
 
 def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[int, dict[int, int]]:
-    """Return the volumes that contain the texts at these positions, each with the place of every position."""
+    """Return the place of each text at these positions, by volume and position. Texts outside volumes are left out."""
     volumes = list(connection.execute("SELECT first_position, id FROM volumes ORDER BY first_position"))
     firsts = [first for first, _ in volumes]
     found: dict[int, dict[int, int]] = {}
@@ -175,9 +174,9 @@ def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[in
 
 
 def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:
-    """Yield the content of the index: each volume, then the texts outside volumes.
+    """Yield the content of the index: a pair for each volume, then one for the texts outside volumes.
 
-    Each value is the last position covered, and the count of each term by position.
+    A pair is the last position that it covers, and a mapping from positions to the count of each term there.
     """
     volumes = list(connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id"))
     for volume, first, offsets in volumes:
@@ -197,7 +196,7 @@ def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, d
 
 
 class TermPlaces(NamedTuple):
-    """The places of one term in all volumes. Here, a place is the number of a text counted through all volumes."""
+    """The places of the texts that contain one term. Here, places are numbered through all volumes."""
 
     volumes: int  # number of volumes covered
     places: int  # as a bit set
@@ -208,11 +207,11 @@ class TermPlaces(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The approximate size in a cache."""
+        """The approximate memory that this object takes, in bytes."""
         return 3 * len(self.place_bits) + 8 * len(self.repeat_counts)
 
     def times(self, place: int) -> int:
-        """Return the count at a place where the term occurs more than once."""
+        """Return how often the term occurs in the text at `place`. It must occur there more than once."""
         return self.repeat_counts[bisect_left(self.repeat_places, place)]
 
 
@@ -225,7 +224,7 @@ NOWHERE = TermPlaces(0, 0, b"", b"", array("I"), array("I"))
 class Volumes:
     """A connection's cache of the inverted index: the volumes, and the newer texts outside volumes (the tail).
 
-    A place is the number of a text, counted through all volumes and then the tail.
+    Here, places are numbered through all volumes and then through the tail.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -330,7 +329,7 @@ class Volumes:
     def counts(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
         """Return how often each term occurs in the texts at these places, by term and position.
 
-        The places must be in order. Texts without the term are left out.
+        `places` must be in order. Texts without the term are left out.
         """
         end = bisect_left(places, self._filed)
         filed, tail = places[:end], [place - self._filed for place in places[end:]]
@@ -339,7 +338,7 @@ class Volumes:
         return {term: self._filed_counts(term, spots) | self._tail_counts(term, tail) for term in terms}
 
     def _filed_positions(self, places: Sequence[int]) -> list[int]:
-        """Return the log positions of these places in volumes, which must be in order."""
+        """Return the log positions of these places, which must be in order and in volumes."""
         found: list[int] = []
         start = 0
         while start < len(places):
@@ -394,7 +393,7 @@ class Volumes:
         return [place for place in found if marks[place >> 3] >> (place & 7) & 1]
 
     def within(self, since: int, until: int) -> int:
-        """Return the places of the marks from `since` to before `until`, as a bit set."""
+        """Return the places of the marks from `since` to before `until` (microseconds since 1970), as a bit set."""
         parts: list[bytes] = []
         for number, (first_at, last_at) in enumerate(self._times):
             if since <= first_at and last_at < until:
@@ -422,6 +421,6 @@ class Volumes:
 
 
 def _sorted_indexes(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
-    """Return the index, plus `start`, of each wanted value in a sorted list; missing values are skipped."""
+    """Return `start` plus the index in `listed`, which is sorted, for each wanted value; missing values are skipped."""
     end = len(listed)
     return [start + place for each in wanted if (place := bisect_left(listed, each)) < end and listed[place] == each]

@@ -1,7 +1,8 @@
-"""The SQLite implementation of `PurgeLog`.
+"""The SQLite implementation of `PurgeLog`, the removal of event content.
 
-A purge turns rows of events into tombstones and deletes the interned words that no row refers to any more. Events in
-compressed blocks are turned into rows first. `scrub` rewrites the file, so that no free page contains a copy.
+A purge turns rows of events into tombstones, and deletes the interned words (names, sessions and terms that are stored
+once and referred to by number) that no row refers to any more. Events in compressed blocks are turned into rows first.
+`scrub` rewrites the file, so that no free page contains a copy.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class SqlitePurges(SqliteRole):
 
 
 def bury_portions(core: SqliteCore, identifiers: Iterable[EventId]) -> list[list[EventId]]:
-    """Divide ids into portions that change only a few blocks each, so that other writers do not wait long.
+    """Divide ids into portions, so that burying one portion rewrites only a few blocks of compressed events.
 
-    The caller buries each portion in a transaction of its own.
+    The caller buries each portion in a transaction of its own, so other writers do not wait long.
     """
     by_block: defaultdict[int, list[EventId]] = defaultdict(list)
     with core.reading():
@@ -120,7 +121,7 @@ def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> 
 
 
 def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
-    """Move the events at these positions from blocks back into rows, inside a transaction; returns how many."""
+    """Move the events at these positions from blocks back into rows; returns how many. Must run in a transaction."""
     rows = core.blocks.take_out(positions) if core.blocks.is_used else []
     insert(core.connection, *EVENTS, [_restored(core, row) for row in rows])
     return len(rows)

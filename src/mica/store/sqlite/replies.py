@@ -1,4 +1,4 @@
-"""The SQLite implementation of `ReplyTable`."""
+"""The SQLite implementation of `ReplyTable`, the cache of source replies."""
 
 from __future__ import annotations
 

@@ -96,9 +96,9 @@ class TextStatistics:
         since: datetime | None,
         until: datetime | None,
     ) -> Postings:
-        """Return the postings of these terms in the `limit` marks with the highest weights, with statistics.
+        """Return the postings of these terms in the `limit` marks with the highest sum of weights.
 
-        The statistics cover all marks.
+        The result also has statistics of all marks.
         """
         marks = self._volumes.marks
         numbers = self._numbers(wanted)
@@ -118,7 +118,7 @@ class TextStatistics:
     def postings_at(
         self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
     ) -> dict[str, tuple[Posting, ...]]:
-        """Return the postings of these terms at these positions, in marks only or in all texts."""
+        """Return the postings of these terms in the texts at these positions; with `only_marks`, only in marks."""
         places = self._volumes.at(positions, only_marks=only_marks)
         return self._postings(wanted, self._numbers(wanted), places)
 
@@ -139,7 +139,7 @@ class TextStatistics:
     def _postings(
         self, wanted: Sequence[str], numbers: Mapping[str, int], places: Sequence[int]
     ) -> dict[str, tuple[Posting, ...]]:
-        """Return the postings of each term at these places, with the length and session of each text."""
+        """Return the postings of each term in the texts at these places."""
         counts = self._volumes.counts(numbers.values(), places)
         texts = self._texts(set().union(*counts.values()))
         return {
@@ -152,7 +152,7 @@ class TextStatistics:
         }
 
     def _texts(self, positions: set[int]) -> dict[int, tuple[int, str | None]]:
-        """Return a mapping that contains length and session of the texts at these positions."""
+        """Return number of words and session by position, for the texts at these positions and maybe for others."""
         if unknown := sorted(each for each in positions if each not in self._known):
             if len(self._known) + len(unknown) > KNOWN_TEXTS_MAX:
                 self._known = {}

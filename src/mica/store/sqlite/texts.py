@@ -1,4 +1,4 @@
-"""The SQLite implementation of `TextIndex`: plain tables derived from the log."""
+"""The SQLite implementation of `TextIndex`, the full-text index."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def index(connection: apsw.Connection, interned: SqliteWords, events: Iterable[t
 
 
 def _retracted(connection: apsw.Connection, ids: Sequence[str]) -> list[int]:
-    """Return the indexes, in this list, of the ids whose retraction is already stored."""
+    """Return the indexes in `ids` of the ids whose retraction is already stored."""
     if not next(iter(connection.execute("SELECT EXISTS (SELECT 1 FROM retractions)")))[0]:
         return []
     statement = "SELECT key FROM json_each(?) WHERE value IN (SELECT retracted FROM retractions)"
@@ -124,9 +124,9 @@ def _read(core: SqliteCore, positions: Sequence[int], *, neighbours: int = 2) ->
 def _around(
     connection: apsw.Connection, statistics: TextStatistics, positions: Sequence[int], *, neighbours: int
 ) -> dict[int, tuple[int, int, int]]:
-    """Return the marks at these positions and their neighbours in the session, by position.
+    """Return the marks at these positions, and up to `neighbours` marks before and after each, by position.
 
-    Each value is the length of the mark in words, its index in the session, and the length of the session.
+    Each value is the number of words in the mark, its index in the session, and the number of words in the session.
     """
     found: dict[int, tuple[int, int, int]] = {}
     by_session: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The SQLite implementation of `TrailTable`: rows that were learned from the log."""
+"""The SQLite implementation of `TrailTable`, the trails learned from the log."""
 
 from __future__ import annotations
 

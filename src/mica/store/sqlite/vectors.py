@@ -1,4 +1,4 @@
-"""The SQLite implementation of `VectorIndex`."""
+"""The SQLite implementation of `VectorIndex`, the embedding vectors of marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interned words and contexts of a SQLite store: each is stored once, and rows refer to it by number."""
+"""Interned words (such as names and terms) and contexts in SQLite: stored once, and referred to by number."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class SqliteWords:
         return number
 
     def term_numbers(self, words: Iterable[str]) -> Mapping[str, int]:
-        """Return a mapping that contains the term number of each of these words; new terms are interned.
+        """Return a mapping with the term number of each of these words, and maybe of others; new terms are interned.
 
-        The number is 0 for a word without a term.
+        The number is 0 for a word that is not indexed, such as a stop word.
         """
         numbers = self._term_numbers
         if len(numbers) > CACHE_ENTRIES_MAX:
@@ -130,9 +130,9 @@ class SqliteWords:
         return (number, name, session, *values)
 
     def _next_number(self, table: str) -> int | None:
-        """Return a number that was never used, because other processes may cache the numbers of purged words.
+        """Return a number that was never used; None if SQLite may assign the number.
 
-        None if no word was ever purged, so that SQLite may assign the number.
+        SQLite might reuse the numbers of purged words, which other processes may have cached.
         """
         if not self.highest_number:
             return None

@@ -1,4 +1,4 @@
-"""The SQLite implementation of `WorkQueue`.
+"""The SQLite implementation of `WorkQueue`, the queue of background work.
 
 A write transaction holds the only write lock, so rows cannot change between its reads and its writes.
 """

@@ -1,4 +1,4 @@
-"""The worker thread of an open SQLite file. All calls of a store run on it; they wait while another process writes."""
+"""The worker thread of an open SQLite file. All calls of a store except compression run on it, one after another."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SqliteRole:
 def threaded(
     function: Callable[Concatenate[SqliteCore, P], R],
 ) -> Callable[Concatenate[SqliteRole, P], Coroutine[Any, Any, R]]:
-    """Turn a function of the open file into an async method of a role that calls it on the worker thread."""
+    """Turn a function of a `SqliteCore` into an async method of a role, which calls it on the worker thread."""
 
     async def run(role: SqliteRole, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await role._worker.run(function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Tests of the promises of `ChainIndex`, which run unchanged on every engine."""
+"""Tests of the promises of `ChainIndex`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mica.testing.builders import build
 
 
 class ChainContract:
-    """Tests of `ChainIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `ChainIndex`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_chain_has_the_events_of_one_root_or_correlation(self, store: Store) -> None:
         """keeps: E-30. A chain contains no unrelated events."""
@@ -27,7 +27,10 @@ class ChainContract:
         assert [event.position for event in await store.chains.chain(child.id)] == []
 
     async def test_ancestors_and_descendants_are_causal_only(self, store: Store) -> None:
-        """keeps: TE-17, E-25, E-30, E-31. Later events of the same chain are not descendants."""
+        """keeps: TE-17, E-25, E-30, E-31.
+
+        A later event of the same chain is a descendant only if its parents lead back to the event.
+        """
         root = build(1)
         left, right = build(2, parent=root), build(3, parent=root)
         leaf = build(4, parent=left)

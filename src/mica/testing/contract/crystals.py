@@ -1,4 +1,4 @@
-"""Tests of the promises of `CrystalIndex`, which run unchanged on every engine."""
+"""Tests of the promises of `CrystalIndex`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draft_of(
     text: str = "the cookie is set before the redirect",
     supersedes: Sequence[Event] = (),
 ) -> CrystalDraft:
-    """Return the draft of a crystal with these marks or crystals as its sources. It keeps every law if they do."""
+    """Return the draft of a crystal with these marks or crystals as sources. With valid sources, it obeys every law."""
     crystals = [crystal_of(source) if source.name == CRYSTAL else None for source in sources]
     cited = [
         source.id if crystal is None else crystal.insight[0].sources[0]
@@ -82,7 +82,7 @@ def draft_of(
 
 
 def build_crystal(sequence: int, draft: CrystalDraft) -> Event:
-    """Build the event that records a crystal."""
+    """Return the event that records a crystal."""
     return build(sequence, CRYSTAL, crystal_data(draft))
 
 
@@ -97,7 +97,7 @@ _TEXTS: dict[Level, str] = {
 
 
 def _mutations(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
-    """Return possible changes of a draft, by field; most of them break a law."""
+    """Return random changes of a draft, by field. Most of them break a law of crystals."""
     return {
         "sources": st.sampled_from([(), draft.sources[:1], (*draft.sources, *known[:1]), (*draft.sources, "no id")]),
         "insight": st.sampled_from([(), (Statement("the", ()),), (Statement("the", tuple(known[-1:])),)]),
@@ -113,7 +113,7 @@ def _mutations(draft: CrystalDraft, known: Sequence[EventId]) -> dict[str, st.Se
 
 @st.composite
 def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
-    """Generate marks, retractions and crystals, to append one by one; about half of the crystals break a law."""
+    """Generate marks, retractions and crystals, to append one by one. About half of the crystals break a law."""
     derived = DerivedCrystals()
     events: History = []
     for sequence in range(1, draw(st.integers(1, max_size)) + 1):
@@ -142,7 +142,7 @@ def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
 
 
 def _sources(draw: st.DrawFn, derived: DerivedCrystals, events: Sequence[Event]) -> list[Event]:
-    """Draw some sources of one level for a crystal; most of them are valid."""
+    """Draw sources for a crystal, all of one level. Most of them are valid."""
     by_level: dict[str, list[Event]] = {}
     for event in events:
         level = derived.crystals[event.id].level if event.id in derived.crystals else event.name
@@ -175,7 +175,7 @@ def _propose(
 
 
 class CrystalContract:
-    """Tests of `CrystalIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `CrystalIndex`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_crystal_reads_back_equal(self, store: Store) -> None:
         """keeps: B-01, B-03, B-04, B-05, B-07"""
@@ -299,7 +299,7 @@ class CrystalContract:
         assert [crystal.id for crystal in await store.crystals.query(CrystalQuery())] == [late.id]
 
     async def test_a_tree_crystal_does_not_seal_its_marks(self, store: Store) -> None:
-        """keeps: B-20. Marks of a tree crystal (over a tree of causes) can become sources of another crystal."""
+        """keeps: B-20. A tree crystal covers a tree of causes. Its marks can also become sources of another crystal."""
         marks = [build_mark(1), build_mark(2)]
         tree = build_crystal(3, draft_of(marks, period=f"tree:{marks[0].id}"))
         await store.log.append([*marks, tree])
@@ -347,7 +347,7 @@ class CrystalContract:
         assert len(await store.crystals.query(CrystalQuery(level="session", is_sealed=False))) == 2
 
     async def test_uncovered_marks_are_filtered_by_session_position_and_limit(self, store: Store) -> None:
-        """keeps: B-19. Marks behind a long queue of other marks can still be selected."""
+        """keeps: B-19. Marks that come after many other marks can still be selected."""
         marks = [build_mark(number, session=f"s{number % 2}") for number in range(1, 7)]
         await store.log.append(marks)
         assert [event.id for event in await store.crystals.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
@@ -466,7 +466,7 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_a_purged_retraction_or_crystal_keeps_its_effect(self, store: Store) -> None:
-        """keeps: K-53. Its tombstone contains only the ids that it superseded or retracted, besides the purge."""
+        """keeps: K-53. Its tombstone has the ids that it superseded or retracted, the purge, and its reason."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))

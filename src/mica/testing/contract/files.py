@@ -1,4 +1,4 @@
-"""Tests of the promises of `StoreFiles`, which run unchanged on every engine."""
+"""Tests of the promises of `StoreFiles`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mica.testing.builders import START_AT, build
 
 
 class FilesContract:
-    """Tests of `StoreFiles`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `StoreFiles`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_rebuild_changes_no_answer(self, store: Store) -> None:
         """keeps: U-07. Indexes are derived from the log alone."""
@@ -40,7 +40,7 @@ class FilesContract:
     async def test_ageing_changes_no_answer(self, store: Store) -> None:
         """keeps: E-03, E-30, K-43.
 
-        Reads return compressed events like all others, and new events can repeat them or be their children.
+        Ageing compresses old events. They are read like all others, and can be appended again or become parents.
         """
         here = Context(session="s1", agent="scout", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=here)

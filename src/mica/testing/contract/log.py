@@ -1,4 +1,4 @@
-"""Tests of the promises of `EventLog`, which run unchanged on every engine."""
+"""Tests of the promises of `EventLog`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mica.testing.builders import START_AT, build
 
 
 class LogContract:
-    """Tests of `EventLog`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `EventLog`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_many_events_are_read_at_once_in_the_requested_order(self, store: Store) -> None:
         """keeps: B-13. Each event is returned once, and unknown ids are skipped."""

@@ -1,4 +1,4 @@
-"""Tests of the promises of `AppendNotices`, which run unchanged on every engine."""
+"""Tests of the promises of `AppendNotices`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ENOUGH_S = 60  # a notification that takes longer on a busy machine never comes
 
 
 class NoticesContract:
-    """Tests of `AppendNotices`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `AppendNotices`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_live_listener_is_notified_of_an_append(self, store: Store) -> None:
-        """An engine without notifications never calls the listener, and says so."""
+        """A store without notifications says so, and never calls the listener."""
         loop, rang = asyncio.get_running_loop(), asyncio.Event()
 
         def ring() -> None:

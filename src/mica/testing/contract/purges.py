@@ -1,4 +1,4 @@
-"""Tests of the promises of `PurgeLog`, which run unchanged on every engine."""
+"""Tests of the promises of `PurgeLog`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mica.words import terms
 
 
 class PurgeContract:
-    """Tests of `PurgeLog`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `PurgeLog`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_a_buried_event_leaves_only_its_place_in_the_log(self, store: Store) -> None:
         """keeps: K-53, U-08, TE-16.
 
-        Id, position, time and lineage remain, with the reason; the content is removed, and all data that no other event
-        uses.
+        Id, position, time and lineage remain, with the reason. The content is removed, and so is stored data that no
+        other event uses.
         """
         context = Context(session="s1", agent="ann", user="u1", correlation="c1", labels=(("branch", "main"),))
         root = build(1, "mark", {"text": "secret plan"}, context=context, error=True)
@@ -107,7 +107,7 @@ class PurgeContract:
         assert ((await store.files.sizes()).contexts, await store.chains.agents()) == (before.contexts, [])
 
     async def test_a_purged_word_can_be_used_again(self, store: Store) -> None:
-        """Each event gets its own words back, even when words are reused or added after a purge."""
+        """Each event is read with its own words, even if words are used again after a purge."""
         context = Context(session="s1", agent="ann")
         first = build(1, "one.name", {"text": "first words"}, context=context)
         await store.log.append([build(5), first])

@@ -1,4 +1,4 @@
-"""Tests of the promises of `ReplyTable`, which run unchanged on every engine."""
+"""Tests of the promises of `ReplyTable`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build_reply(concept: str = "judgment:code_review:ä 1", source: str = "app",
 
 
 class ReplyContract:
-    """Tests of `ReplyTable`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `ReplyTable`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_replies_read_back_by_their_concept(self, store: Store) -> None:
         assert await store.replies.read("judgment:code_review:ä 1") == []

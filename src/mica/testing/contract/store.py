@@ -22,7 +22,7 @@ from mica.testing.contract.work import WorkContract
 
 
 class ClosingContract:
-    """Tests of `Store.close`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `Store.close`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_every_call_of_a_closed_store_is_refused(self, store: Store) -> None:
         await store.close()
@@ -49,4 +49,4 @@ class StoreContract(
     PurgeContract,
     FilesContract,
 ):
-    """All tests that a store must pass. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """All tests that a store must pass. Subclass it, and add a fixture `store` that yields a new, empty store."""

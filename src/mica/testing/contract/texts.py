@@ -1,4 +1,4 @@
-"""Tests of the promises of `TextIndex`, which run unchanged on every engine."""
+"""Tests of the promises of `TextIndex`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mica.words import terms
 
 
 class TextContract:
-    """Tests of `TextIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `TextIndex`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_postings_count_terms_of_marks_only(self, store: Store) -> None:
         session = Context(session="s1")
@@ -52,7 +52,7 @@ class TextContract:
         assert await store.texts.read([99]) == []
 
     async def test_postings_with_a_limit_list_the_best_marks_and_count_all(self, store: Store) -> None:
-        """Rare words count more than common ones, and the statistics cover the marks beyond the limit."""
+        """Rare words count more than common ones. The statistics also count the marks beyond the limit."""
         texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
         await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
         query_terms = [*terms("common often rare"), "unheard"]
@@ -71,7 +71,7 @@ class TextContract:
         assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
 
     async def test_a_limit_prefers_weighted_terms_and_then_the_latest_marks(self, store: Store) -> None:
-        """Marks are ranked by the summed weight of the terms they contain, then by time."""
+        """Marks are ranked by the sum of the weights of the terms they contain, then by time."""
         texts = ["one two three", "one three", "one two", *("one three" for _ in range(4)), *("one" for _ in range(5))]
         texts += ["two three" for _ in range(20)] + ["three"]
         await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])

@@ -1,4 +1,4 @@
-"""Tests of the promises of `TrailTable`, which run unchanged on every engine."""
+"""Tests of the promises of `TrailTable`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_trail(slug: str, *paths: str, shape: str = "fix-login", runs: int = 1,
 
 
 class TrailContract:
-    """Tests of `TrailTable`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `TrailTable`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_trails_read_back_as_they_were_learned(self, store: Store) -> None:
         """keeps: A-05. Steps with line ranges, figures and measurements read back, too."""

@@ -1,4 +1,4 @@
-"""Tests of the promises of `VectorIndex`, which run unchanged on every engine."""
+"""Tests of the promises of `VectorIndex`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mica.testing.builders import TOMBSTONE, build
 
 
 class VectorContract:
-    """Tests of `VectorIndex`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `VectorIndex`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
         """keeps: K-34, K-59. Vectors are stored with the name of their model, and read for one model at a time."""

@@ -1,4 +1,4 @@
-"""Tests of the promises of `WorkQueue`, which run unchanged on every engine."""
+"""Tests of the promises of `WorkQueue`, which run unchanged on every kind of store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease longer than a test, 
 
 
 class WorkContract:
-    """Tests of `WorkQueue`. Inherit, and add a fixture `store` that yields a new, empty store."""
+    """Tests of `WorkQueue`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_due_work_is_claimed_by_one_owner(self, store: Store) -> None:
         """keeps: K-56. Several processes share background work, and none of it is done twice."""
@@ -53,7 +53,7 @@ class WorkContract:
         assert [work.due_at for work in await store.work.all()] == [START_AT + timedelta(minutes=3)]
 
     async def test_work_planned_while_it_is_held_is_done_once_more(self, store: Store) -> None:
-        """Otherwise, changes that came after the holder had read its input would be missed."""
+        """Otherwise, changes after the holder had read its input would be missed."""
         await store.work.plan("age", due_at=START_AT)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
@@ -67,7 +67,8 @@ class WorkContract:
     async def test_a_late_first_plan_does_not_change_planned_work(self, store: Store) -> None:
         """keeps: K-56.
 
-        A process that read the queue before the work was planned does not repeat it after another process has done it.
+        A process may read the queue before work is planned, and plan the same work after another process has done it.
+        The work is not done again.
         """
         await store.work.plan("age", due_at=START_AT, only_new=True)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
@@ -79,7 +80,7 @@ class WorkContract:
         assert await store.work.all() == [Work(kind="age", due_at=START_AT + HOUR)]
 
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
-        """keeps: K-56. A crashed holder does not block the work for ever, and a late holder gets an error."""
+        """keeps: K-56. Work whose holder crashed can be claimed again. A holder that is late gets an error."""
         await store.work.plan("age", due_at=START_AT)
         first = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
         # The same owner makes another claim.
