@@ -57,7 +57,7 @@ class LawBroken(InvalidEvent):
 
 
 class InvalidContext(InvalidInput):
-    """An event context, a label, or a carrier (the context fields received from a caller) cannot be used."""
+    """An event context, a label, or a carrier (context fields that were received from a caller) cannot be used."""
 
 
 class InvalidSettings(InvalidInput):
@@ -99,7 +99,7 @@ class DuplicateEvent(MicaError):
 
 
 class ClaimLost(MicaError):
-    """The lease on a job was lost: it ran out and another process took the job, or the job is already finished."""
+    """The lease on a job was lost: it expired and another process took the job, or the job is already finished."""
 
     def __init__(self, kind: str, about: str, owner: str) -> None:
         work = f"{kind} {about!r}" if about else kind
@@ -127,7 +127,7 @@ class ModelError(MicaError):
 
 
 class NoModel(ModelError):
-    """No model is configured for this tier, or its package is not installed."""
+    """No model is configured for this tier (kind of task), or its package is not installed."""
 
     def __init__(self, tier: str, reason: str | None = None) -> None:
         super().__init__(
@@ -137,7 +137,7 @@ class NoModel(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """A model is unreachable, too slow or too busy. `was_called` is False if the call was not even tried."""
+    """A model is unreachable, too slow or too busy. `was_called` is False if no call was tried."""
 
     def __init__(
         self, message: str, *, model: str, retry_after_s: float | None = None, was_called: bool = True

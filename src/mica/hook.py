@@ -1,11 +1,11 @@
 """`mica-hook CLIENT EVENT`, the program that coding agents run at their events. It imports nothing of mica.
 
-It appends the event to a spool, which the next mica process ingests. At the start of a session it prints the brief that
-an ingest rendered beforehand, and at a prompt the files that the prompt engine suggests. It always exits 0; when it
-fails it prints nothing and writes the reason to `failures.jsonl`.
+It appends each event to a spool (a file), which the next mica process ingests (stores). At the start of a session it
+prints the brief that an ingest rendered beforehand, and at a prompt the files that the prompt engine suggests. It
+always exits 0. If it fails, it prints nothing and writes the reason to `failures.jsonl`.
 
-Agents wait for it, so it takes little longer than starting Python: `posix`, `_json` and `_signal` are the C parts of
-`os`, `json` and `signal`, whose Python parts take as long to import as the interpreter to start. Paths are bytes here.
+Agents wait for it, so it takes little longer than starting Python. Importing `os`, `json` and `signal` would double
+that time, so it uses their C parts `posix`, `_json` and `_signal` instead. Paths are bytes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _HookError(Exception):
 
 
 class HookPaths:
-    """The client, event and folders of one run, filled in as they become known, so that failures can name them."""
+    """The client, event and folders of one hook call, filled in step by step, so that an error can name them."""
 
     client = event = ""
     home = directory = b""
@@ -82,7 +82,7 @@ class HookPaths:
 
 
 class _PayloadTooLong(_HookError):
-    """The payload exceeds the limit, so only its beginning is used. The message gives the bytes read so far."""
+    """Raised if a payload exceeds the limit and its beginning cannot be used. The message has the bytes read."""
 
     def __init__(self, here: HookPaths) -> None:
         self._here = here
@@ -112,7 +112,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: HookPaths) -> str:
-    """Record one event; returns the answer to print, in the client's format, or an empty string."""
+    """Record one event. Returns the answer to print, in the client's format, or an empty string."""
     if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
         return ""
     client, event = _parse_words(words)
@@ -183,7 +183,7 @@ def _working_directory() -> bytes:
 
 
 def _is_about(raw: bytes, directory: bytes) -> bool:
-    """Return True if an undecoded payload names this directory as its working directory, or names none."""
+    """Return True if an undecoded payload names `directory` as its working directory, or names no directory."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 
@@ -191,9 +191,9 @@ def _is_about(raw: bytes, directory: bytes) -> bool:
 
 
 def _parse_words(words: list[str]) -> tuple[str, str]:
-    """Return the client and the event from `claude Stop`, `--client claude Stop`, or `Stop` alone (client empty).
+    """Return the client and the event from `claude Stop`, `--client claude Stop`, or `Stop` (client empty).
 
-    The first of two words is the client even if CLIENTS does not list it, so that new clients work without a change.
+    The first of two words is the client, even if it is not in CLIENTS, so that new clients work without a change.
     """
     words = [word for word in words if word != "--client"]
     is_named = len(words) > 1 or (words and words[0].split("-")[0] in CLIENTS)
@@ -203,7 +203,7 @@ def _parse_words(words: list[str]) -> tuple[str, str]:
 
 
 def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) -> str:
-    """Detect the client from the environment and the payload. Raises _HookError if neither shows it."""
+    """Detect the client from the environment or the payload. Raises _HookError if that is impossible."""
     for client, variable in CLIENTS.items():
         if variable in environment:
             return client
@@ -228,7 +228,7 @@ def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, 
 
 
 def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
-    """Read `home` and three keys of `[observe]` from simple TOML; other TOML is passed to the slower `_parse_toml`."""
+    """Read `home` and three keys of `[observe]` from simple TOML. For other TOML, call the slower `_parse_toml`."""
     settings: dict[bytes, bytes] = {}
     section, is_plain = b"", True
     text = text or b""
@@ -262,7 +262,7 @@ def _is_quoted(name: bytes) -> bool:
 
 
 def _parse_toml(text: bytes) -> dict[bytes, bytes]:
-    """Read the same settings with the full TOML parser, which is slower. Invalid TOML switches recording off."""
+    """Read the settings of `_parse_settings` with the full TOML parser. Invalid TOML switches recording off."""
     from tomllib import loads
 
     try:
@@ -309,7 +309,7 @@ def _space_identity(directory: bytes) -> bytes:
 
 
 def _git_common_directory(git: bytes, *, is_folder: bool) -> bytes | None:
-    """Return the git directory that all worktrees of a repository share; None if `git` does not lead to one."""
+    """Return the git directory that all worktrees share, given the path of `.git`; None if it is invalid."""
     if is_folder and not _has_link(git):
         return git
     from posixpath import join, realpath
@@ -353,13 +353,16 @@ def _stdin(here: HookPaths) -> bytes:
 
 
 def _drop_rest(here: HookPaths) -> None:
-    """Read the rest of a cut payload so that the client does not block. Done last, after the event is recorded."""
+    """Read the rest of a payload that was cut, so that the client does not block. Done after the event is recorded."""
     while here.is_cut and (part := posix.read(0, 2**20)):
         here.size += len(part)
 
 
 def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
-    """Decode a cut payload after closing its open string and brackets. Raises _PayloadTooLong if that fails."""
+    """Decode a payload that was cut, after closing the string and the brackets that are open at its end.
+
+    Raises _PayloadTooLong if that fails.
+    """
     escape = raw.rfind(b"\\", len(raw) - 6) + 1
     if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # an even number of backslashes is complete
         raw = raw[: escape - 1]
@@ -372,7 +375,7 @@ def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
 
 
 class _ScannerOptions:
-    """The attributes of a `JSONDecoder` that the C scanner of `json` reads."""
+    """The attributes that the C scanner of `json` reads from a `JSONDecoder`."""
 
     strict = False
     object_hook = object_pairs_hook = None
@@ -383,7 +386,7 @@ class _ScannerOptions:
 
 
 def _decode(raw: bytes) -> dict[str, object]:
-    """Decode a JSON object; no text at all gives an empty one.
+    """Decode a JSON object. Empty text gives an empty object.
 
     Raises _HookError if the text is not an object, and ValueError or StopIteration if it is incomplete.
     """
@@ -428,7 +431,7 @@ def _line(value: object) -> bytes:
 
 
 def _text(payload: object, *names: str) -> str:
-    """Return the first of these fields that holds a non-empty string, else an empty string."""
+    """Return the first of the fields `names` that has a non-empty string; else an empty string."""
     if isinstance(payload, dict):
         for name in names:
             value = payload.get(name)
@@ -438,7 +441,6 @@ def _text(payload: object, *names: str) -> str:
 
 
 def _directory(payload: dict[str, object]) -> bytes:
-    """Return the working directory that the payload names, or an empty path."""
     roots = payload.get("workspace_roots")
     path = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
     if not path and isinstance(roots, list) and roots and isinstance(roots[0], str):
@@ -455,7 +457,7 @@ def session_of(payload: dict[str, object]) -> str:
 
 
 def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
-    """Return the payload without fields that are never stored and, unless `keeps_prompts`, without texts."""
+    """Return the payload without fields that are never stored, and without prompt texts unless `keeps_prompts`."""
     stored = {key: value for key, value in payload.items() if key not in DROPPED_KEYS}
     for key in ("tool_response", "tool_result", "toolResult"):
         result = stored.get(key)
@@ -476,7 +478,10 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """Return `redact` from the copy beside the launcher, else from the package. Raises _HookError without both."""
+    """Return the function `redact`, from the copy beside the launcher or else from the package.
+
+    Raises _HookError if there is neither.
+    """
     folder = __file__.rpartition("/")[0]
     for place, name in ((folder, "mica_redact"), (folder, "redact")):
         if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
@@ -490,7 +495,7 @@ def _load_redact() -> Callable[[str], str]:
 
 
 def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
-    """Return the payload with secrets redacted in the texts that a person typed; names and paths are unchanged."""
+    """Return the payload with secrets redacted in texts that a person typed. Names and paths are unchanged."""
 
     def clean(value: object) -> object:
         if isinstance(value, str):
@@ -507,7 +512,7 @@ def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) ->
 
 
 def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """Return the text to print, in the client's format, and what to record about it; both empty for most events."""
+    """Return the text to print, in the client's format, and what to record about it. Most events have no answer."""
     again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
@@ -576,7 +581,7 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
 
 
 def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
-    """Return the recent steps of this session: the time of each and its files, or None for a prompt.
+    """Return the recent steps of this session as pairs: the time, and the files of the step, or None for a prompt.
 
     They are read from the spool, because they are not ingested yet. Every word of a command that could be a path is
     included; the engine ignores paths that are not in the working tree.
@@ -645,7 +650,7 @@ def _parts(output: object) -> str:
 
 
 def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str:
-    """Return a refusal of a Read that would show only lines the session has already seen; else an empty string.
+    """Return a refusal of a Read call if the session has already seen all its lines; else an empty string.
 
     The lines that each Read showed are recorded per session and subagent. The record is cleared when a session starts
     or is compacted, because the agent no longer sees those lines. A changed file may be read again.
@@ -691,7 +696,7 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Return path, modification time, size, first, last and total lines of a recorded Read; empty if incomplete."""
+    """Decode one record of a Read: path, modification time, size, first, last and total lines. Empty if incomplete."""
     try:
         view = _decode(line).get("shown")
     except (ValueError, StopIteration):
@@ -725,7 +730,7 @@ def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str,
 
 
 def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Append a line in one write. If an ingest is just removing the file, the line goes into a new file."""
+    """Append a line to the session's file in one write. If an ingest is removing the file, a new file gets the line."""
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -749,7 +754,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """Return the file name for a session; an id that is no safe file name is replaced by a checksum name."""
+    """Return the file name for a session. If the id is not safe as a file name, it is a checksum."""
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -813,7 +818,6 @@ def _limit_time(here: HookPaths) -> None:
 
 
 def _record(here: HookPaths, error: BaseException) -> None:
-    """Append an error to the failures file, if possible; the payload is not recorded. Never raises."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -834,7 +838,7 @@ def _record(here: HookPaths, error: BaseException) -> None:
 
 
 def _start_child(here: HookPaths) -> None:
-    """At the start and end of a session or turn, start a background ingest unless one is running.
+    """Start an ingest in the background, at the start and end of a session or turn, if none is running.
 
     It has low priority and a time limit.
     """

@@ -1,7 +1,7 @@
 """The entry point of the library: `open` returns a `Memory`, which composes the packages and contains no logic itself.
 
-A package is imported and built when it is first used. Work that must happen around an append, a purge or a read is a
-listener of the `Log`, added here.
+A package is imported and its object created at first use. Work that must happen around an append, a purge or a read is
+a listener of the `Log`, added here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.purge import Purger
 
 CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
-WARM_EVERY = timedelta(minutes=89)  # F(11): between two gathers of the most used concepts
+WARM_EVERY = timedelta(minutes=89)  # between two gathers of the most used concepts
 EVOLVE_AT = time(3)  # time of day, in the time zone of the settings: when few people work
 
 
@@ -139,7 +139,7 @@ class Memory:
         return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
 
     def received(self, fields: Mapping[str, str]) -> Scope:
-        """Return a scope for `with` that continues a caller's context.
+        """Return a `with` block that continues the context of a caller.
 
         `fields` are the caller's HTTP headers, MCP `_meta` fields or environment variables.
         """
@@ -153,10 +153,12 @@ class Memory:
     def emit(self) -> Emit:
         """Record an event; returns its reference. Data is stored unchanged, never redacted.
 
-        When it returns, the event survives `kill -9`; `await durable()` makes it survive a power loss. Without
-        `context` it gets the current one. Raises InvalidEvent for an event that cannot be stored, and Backlogged if too
-        many events are waiting to be stored. The keys of data must be strings. They are checked at once only for a new
-        event name; for other names an `event.refused`, with the reason, is stored in place of the event.
+        When it returns, the event survives `kill -9`; `await durable()` makes it survive a power loss. The default of
+        `context` is the current one. Raises InvalidEvent if the event cannot be stored, and Backlogged if too many
+        events wait to be stored.
+
+        The keys of data must be strings. They are checked at once only for the first event of a name. For later events
+        with invalid keys, an `event.refused`, with the reason, is stored instead.
         """
         return self._journal.emit
 
@@ -175,9 +177,9 @@ class Memory:
     ) -> Ref:
         """Record an observation; returns its reference. Secrets are redacted before it is stored.
 
-        `relation` links the mark to its parent: the parent causes it, or the mark continues the parent, branches off it
-        or fulfills it. `at` is the time of the observation, if not now. Raises InvalidInput for a time that is far in
-        the future or before 1970.
+        `relation` says how the mark relates to its parent: the parent causes it, or it continues, branches off or
+        fulfills the parent. `at` is the time of the observation, by default now. Raises InvalidInput for a time that is
+        far in the future or before 1970.
         """
         return self._log.mark(
             text,
@@ -213,10 +215,10 @@ class Memory:
     ) -> SearchResults:
         """Return the marks and crystals that match the query, best first.
 
-        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`; it is a `Hit` with its `mark` or a
-        `CrystalHit` with its `crystal`. Of a crystal and its sources only the best match is returned, unless
-        `with_sources`. Superseded and retracted crystals are included only `with_superseded`. `level` restricts the
-        results to marks ("mark") or to the crystals of one level.
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`. It is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. If a crystal and its sources match, only the best of them is returned;
+        `with_sources` returns all. Superseded and retracted crystals are returned only with `with_superseded`. `level`
+        restricts the results to marks ("mark") or to the crystals of one level.
 
         The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
         phrases such as "last Tuesday". A time in the query itself raises the score of hits around it; `periods` of the
@@ -265,14 +267,17 @@ class Memory:
         """Return a summary of what an agent should know now, within the budget and the deadline, with its gaps listed.
 
         Statements of other systems about each `concept`, and about the concepts in `[brief] concepts`, take at most 1/φ
-        of the budget. A source that fails or hangs is listed in `missing` and raises nothing. The receipt is an event;
-        a preview, which no agent sees, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
-        the weight of recency among crystals, beside their relevance to the query. With `compress`, passages that are
-        too long are shortened to their most relevant sentences, and the brief says how much was cut. With `off`, in a
-        space with briefs switched off, or in a held-out session, the brief is empty, and the receipt records that.
+        of the budget. A source that fails or is late is listed in `missing`; no error is raised. A receipt is recorded
+        as an event, except with `is_preview`, for a brief that no agent sees. A `preset` is a budget by name.
+        `recency_weight`, from 0 to 1, is the weight of recency among crystals, beside their relevance to the query.
+        With `compress`, passages that are too long are shortened to their most relevant sentences, and the brief says
+        how much was cut.
+
+        The brief is empty with `off`, in a space with briefs switched off, and in a session held out for comparison.
+        The receipt records that.
 
         `at` makes the brief as of a past time: from events recorded until then, and from the last recorded answers of
-        other systems before it. `deadline_s` does not apply to it.
+        other systems before it. It ignores `deadline_s`.
         """
         return await self.briefs.brief(
             query,
@@ -291,8 +296,8 @@ class Memory:
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
         """Return the text for the agent that continues a session: within the budget, each line with its source.
 
-        `session` is by default the session of the current `context` block, else that of the latest event; the result
-        names it. The session is crystallized first; if that fails, `errors` of the result has the reason. Raises
+        `session` is by default the session of the current `context` block, or else that of the latest event; the result
+        names it. The session is crystallized first. If that fails, `errors` of the result has the reason. Raises
         InvalidInput if there is no such session.
         """
         return await self.briefs.handoff(session=session, budget_tokens=budget_tokens)
@@ -313,10 +318,10 @@ class Memory:
         """Return the evidence for a brief, a crystal or another event, given by id, position or a line of a brief.
 
         Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other
-        line, or its first words (two or more), is searched in the latest receipts: its marks or crystals are returned,
-        for a line of files the last access to each, for a line from another system its rows and files. Retracted and
-        withdrawn events are marked, with the reason. Raises UnknownEvent if an event does not exist, and InvalidInput
-        if no line matches.
+        line, or its first words (two or more), is searched in the latest receipts, and the marks or crystals it shows
+        are returned. For a list of files, that is the last access to each file; for a line from another system, its
+        rows and files. Retracted and withdrawn events are marked, with the reason. Raises UnknownEvent if an event does
+        not exist, and InvalidInput if no line matches.
         """
         return await self.briefs.why(reference)
 
@@ -325,7 +330,8 @@ class Memory:
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
         """Retract a mark, a crystal or a judgment; returns the id of the retraction.
 
-        The event stays in the log but is no longer found or used. Accounts that were gathered with it become stale.
+        The event stays in the log, but is no longer found or used. Accounts (merged answers of sources about a concept)
+        that were gathered with it become stale.
         """
         from mica.sources.protocol import JUDGED
 
@@ -348,12 +354,13 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all conditions; a tombstone takes the place of each.
 
-        It is removed from the store with everything derived from it, from segments, recorded exports and published
-        commands. Matching events from before now that arrive later are purged on arrival. Crystals that cited it are
-        made again from the other sources (`remade` of the result), or end (`ended`). The purge is recorded, without
-        the values of its conditions.
+        It is removed from the store with everything derived from it, from segments (files of events that wait to be
+        stored), recorded exports and published commands. Matching events from before now that arrive later are purged
+        on arrival. A crystal that cited a purged event is made again from its other sources (`remade` of the result) or
+        ends (`ended`). The purge is recorded, without the values of its conditions.
+
         If it is interrupted, some events are purged and the others are unchanged; call it again to finish. Raises
-        InvalidInput if no condition is given and UnknownEvent for an id that does not exist.
+        InvalidInput if no condition is given, and UnknownEvent for an id that does not exist.
         """
         return await self._purger.purge(
             ids=ids,
@@ -370,9 +377,9 @@ class Memory:
     async def close(self) -> None:
         """Release everything. Events that the store cannot take now stay on disk until the space is opened again.
 
-        The logger `mica` reports how many, and where. In a forked child, and after the event loop that opened
-        this memory was closed, only the journal is released; the next reader of the space stores its events. Raises
-        StoreUnavailable if it is called from another event loop while the loop that opened this memory is open.
+        The logger `mica` reports how many, and where. In a forked child, and if the event loop that opened this memory
+        was closed, only the journal is released; the next reader of the space stores its events. Raises
+        StoreUnavailable if it is called from another event loop while the one that opened this memory is still open.
         """
         log = self._log
         if log.is_closed:
@@ -595,7 +602,7 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the file ranking for the next process, unless this process prepares it in the background."""
+        """Save the file ranking for the next process, if this one does not keep it ready in the background."""
         if not self._reads_ahead:
             await self._files.save()
 
@@ -709,9 +716,9 @@ def open(
     """Open a space: a file, `postgresql://…`, `http://…` or `:memory:`; by default that of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
-    created, or raises UnknownSpace if it must exist. `encoder` replaces the one in the settings.
-    `is_ours` decides whether files of a directory may be read; by default all may. Without `reads_ahead` a brief
-    prepares nothing for the next one, which suits a process that ends after one answer.
+    created; with `must_exist`, UnknownSpace is raised. `encoder` replaces the one in the settings. `is_ours` decides
+    whether files of a directory may be read; by default all may. Set `reads_ahead` to False in a process that ends
+    after one answer: then a brief prepares nothing for the next one.
     """
 
     async def opens() -> Memory:
@@ -743,7 +750,7 @@ async def open_on(
     is_ours: Callable[[Path], bool] | None = None,
     reads_ahead: bool = True,
 ) -> Memory:
-    """Create the memory of a store that was opened for this target; closing the memory closes the store."""
+    """Create the memory of a store that was opened for `target`. Closing the memory closes the store."""
     from mica.llm.embeddings import open_encoder
 
     try:
@@ -764,9 +771,9 @@ async def open_on(
 
 
 def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
-    """Return the folder where hooks write the events for a target, next to its file; None for an address or `:memory:`.
+    """Return the folder, beside the file of a space, where hooks write its events; None for an address or `:memory:`.
 
-    Without a target, or if it equals the `store` of the settings, it is the folder of the current directory's space.
+    If `target` is None or equals the `store` setting, it is the folder of the current directory's space.
     """
     from mica.clients.spool import hooks_folder
 
@@ -776,7 +783,6 @@ def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
 
 
 def _check_names(sources: Sequence[Source]) -> None:
-    """Raise InvalidInput if two sources have the same name."""
     if not sources:
         return
     from mica.sources.protocol import TASK_NAMES

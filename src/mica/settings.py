@@ -1,8 +1,8 @@
-"""The settings: one frozen value, parsed once in a surface from a TOML file and the environment.
+"""The settings: one immutable value, parsed once from a TOML file and the environment when a program starts.
 
 The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable
-`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. No other module reads settings
-from the environment, except the hook program, which imports nothing of mica.
+`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. No other module reads settings from the
+environment, except the hook program, which imports nothing of mica.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long bulk events are stored. Off by default: nothing is removed unless it is enabled."""
+    """How long bulk events are stored. Retention is off by default: nothing is removed until it is enabled."""
 
     enabled: bool = False
     default_days: Days = 7
@@ -109,7 +109,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Secret:
-    """A secret string whose `repr` never shows it; `reveal` returns it."""
+    """A secret string. Its `repr` never shows it; `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -124,7 +124,7 @@ class Secret:
 
 
 class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The models for each kind of task. A tier without a model uses the default model."""
+    """The models for each tier (kind of task). A tier without a model uses the default model."""
 
     routine: Chain = ()  # summaries, phrasing: the cheapest
     interactive: Chain = ()  # a person waits for the answer
@@ -164,7 +164,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The language models of each tier, and their limits. No model is called unless it is named here."""
+    """The language models of each tier, and their limits. Only models that are named here are called."""
 
     default_provider: str | None = None  # of model names without a provider
     default_model: str | None = None  # for tiers that are not set
@@ -219,7 +219,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     carrier: dict[str, str] = {}  # trace fields from the parent process
 
     def zone(self) -> ZoneInfo | None:
-        """Return the user's time zone, or None for the machine's. Raises InvalidSettings if there is no such zone."""
+        """Return the user's time zone, or None for the machine's. Raises InvalidSettings if it does not exist."""
         if self.time_zone is None:
             return None
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -270,7 +270,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidSettings, naming the file or the variable, if there is no such time zone."""
+    """Raise InvalidSettings, which names the file or the variable, if the time zone in `settings` does not exist."""
     try:
         settings.zone()
     except InvalidSettings as error:
@@ -278,7 +278,7 @@ def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) 
 
 
 def _describe_value(error: str, values: object) -> str:
-    """Return ", not <value>" if the error is about a number or a boolean; else an empty string."""
+    """Return ", not <value>" if the key named in `error` has a number or a boolean; else an empty string."""
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""
@@ -296,7 +296,10 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
 
 
 def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
-    """Return the environment variables that sources name in `dsn_env`, `headers_env` and `env`, with their values."""
+    """Return the environment variables that are named in the settings of sources, with their values.
+
+    Their names are in the keys `env`, `dsn_env` and `headers_env`.
+    """
     secrets: dict[str, Secret] = {}
     for table in sources.values():
         for key, value in table.items():
@@ -312,14 +315,14 @@ def key_variable(provider: str) -> str:
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """Return `VARIABLE=value` if an environment variable set the invalid key; None if the file did."""
+    """Return `VARIABLE=value` if an environment variable set the key that `error` names; None if the file did."""
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _advice(error: str) -> str:
-    """Return the end of an error message that suggests what to write instead, or an empty string."""
+    """Return the end of an error message, which suggests what to write instead; empty if there is no suggestion."""
     kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
     unknown = re.search(r"unknown field `([^`]*)`", error)
     if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):

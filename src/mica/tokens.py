@@ -23,7 +23,7 @@ _BEYOND_ASCII = 110  # each character
 
 
 def _flags(belongs: Callable[[str], bool]) -> bytes:
-    """Return a table for `bytes.translate`: 1 for every ASCII character that `belongs` accepts, 0 for all others."""
+    """Return a table for `bytes.translate`: 1 for each ASCII character that `belongs` accepts, 0 for the others."""
     return bytes(code < 128 and belongs(chr(code)) for code in range(256))
 
 
@@ -55,7 +55,7 @@ def about(text: str) -> int:
 def estimate(text: str) -> int:
     """Return the estimated token count of a text, rounded up; 0 for an empty text. Linear, about 50 MB/s.
 
-    More text never costs less, and two texts joined by a line end cost at most 1 token more than separately.
+    A longer text never costs less. Two texts joined by a line end cost at most 1 token more than separately.
     """
     # Runs are counted with shifts of one large integer, a byte for each character: five times faster than a regular
     # expression. "?" replaces characters beyond ASCII, so question marks are first replaced by exclamation marks.
@@ -76,17 +76,17 @@ def estimate(text: str) -> int:
 
 
 def _mask(codes: bytes, flags: bytes) -> int:
-    """Return the flags of all characters as one integer, one byte per character."""
+    """Return the flags of all characters as one integer, with one byte per character."""
     return int.from_bytes(codes.translate(flags), "little")
 
 
 def _runs(mask: int) -> int:
-    """Count the runs of flagged characters. A run of n characters has n - 1 adjacent pairs."""
+    """Count the runs of flagged characters in a mask: all of them, minus the pairs of neighbours."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
 def _beyond_the_seventh(letters: int) -> int:
-    """Count the letters that have at least seven letters before them in their word."""
+    """Count the letters after the seventh letter of each word. `letters` is a mask of the letters of a text."""
     letters &= letters >> 8
     letters &= letters >> 16
     letters &= letters >> 32
@@ -94,13 +94,13 @@ def _beyond_the_seventh(letters: int) -> int:
 
 
 def _groups_of_three_digits(codes: bytes) -> int:
-    """Sum, over all runs of digits, the length of the run divided by three and rounded up."""
+    """Count the groups of up to three digits that all numbers in a text have."""
     digits = codes.translate(_DIGIT_OR_BLANK).replace(b"000", b"1").replace(b"00", b"0")
     return digits.count(b"1") + digits.count(b"0")
 
 
 def _wide_blanks(codes: bytes) -> int:
-    """Count the runs of two or more blanks, except at the beginning of a line."""
+    """Count the runs of two or more blanks. Blanks at the beginning of a line do not count."""
     if b"  " not in codes and len(codes.translate(None, _RARE_SPACES)) == len(codes):
         return 0  # the usual text: single spaces only
     spaces = _mask(codes, _SPACES)

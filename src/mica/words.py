@@ -2,7 +2,7 @@
 
 A term is the English Snowball stem of a lower-case word, a number, or one ideograph. Underscores, case changes and
 punctuation separate words, so that `SessionCookie`, `session_cookie` and "session cookie" are equal. Irregular forms
-share the stem of their first form, so that "what broke" finds "breaks".
+have the stem of their base form, so that "what broke" matches "breaks".
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CLASSES = _translation_table(
 
 
 def _is_prose(classes: bytes) -> bool:
-    """True if only characters other than letters and digits separate words: no camel case, no digits within words."""
+    """True if a text has no camel case and no digits within words, so that words end only at other characters."""
     if b"aA" in classes or b"AAa" in classes:
         return False
     return b"0" not in classes or not any(pair in classes for pair in (b"a0", b"A0", b"0a", b"0A"))
@@ -61,7 +61,7 @@ def _is_prose(classes: bytes) -> bool:
 
 @cache
 def _any_word() -> re.Pattern[str]:
-    """Return a pattern for words of any script. Compiled on first use: compiling takes a tenth of the start-up time."""
+    """Return a pattern for words of any script. It is compiled at first use, because compiling is slow."""
     return re.compile(r"[぀-ヿ㐀-鿿가-힣]|[^\W\d_぀-ヿ㐀-鿿가-힣]+|\d+")
 
 
@@ -95,13 +95,13 @@ def terms(text: str) -> list[str]:
 
 
 def terms_of(words: Iterable[str]) -> list[str]:
-    """Return the terms of words from `words()`, in order; stop words and single letters are dropped."""
+    """Return the terms of words from `words()`, in order. Stop words and single letters are dropped."""
     return [term for word in words if (term := term_of(word))]
 
 
 @lru_cache(maxsize=65_536)
 def term_of(word: str) -> str:
-    """Return the term of a word from `words()`; an empty string for stop words and single letters."""
+    """Return the term of a word from `words()`. It is empty for stop words and single letters."""
     if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
         return ""
     return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))

@@ -1,1 +1,1 @@
-"""The text an agent receives: sections, budget, layout, receipts, why, handoff, NOW.md."""
+"""Makes the text an agent receives, records it, explains its lines, and hands a session over to the next agent."""

@@ -72,7 +72,7 @@ class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_preview: bool
 
     def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
-        """Return the task as a question to sources."""
+        """Return the question that mica's own sources answer for this brief."""
         return Question(
             task=self.query.strip(),
             now=now,
@@ -84,7 +84,7 @@ class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
     def compose(
         self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
     ) -> Brief:
-        """Compose the brief from these fragments."""
+        """Compose the brief from `fragments` and from `accounts` (one merged answer of several sources per concept)."""
         return compose(
             self.query,
             [passage_of(each) for each in fragments],
@@ -231,7 +231,7 @@ class Briefs:
     async def _accounts(
         self, request: BriefRequest, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """Return one account per concept from the answers of sources; each is recorded, except in a preview."""
+        """Merge the `answers` of sources into one account per concept; record each, unless this is a preview."""
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
             answer, coherent = self._sources.account_for(
@@ -257,7 +257,10 @@ class Briefs:
         return request.compose(collected.fragments, accounts, missing=collected.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
-        """Wait until the events emitted so far are stored; returns the gap to list in the brief if that fails."""
+        """Wait until all events emitted so far are stored; return {}.
+
+        If the store fails or is late, return the reason instead, as an entry for the `missing` of the brief.
+        """
         try:
             await asyncio.wait_for(self._log.stored(), timeout_s)
         except TimeoutError:
@@ -270,9 +273,9 @@ class Briefs:
         return {}
 
     def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
-        """Record the receipt of a brief; returns its event id, or None if it cannot be written.
+        """Record the receipt of a brief; returns its event id, or None if it cannot be stored.
 
-        The origin of the event is "recalled", so its text is never used as evidence.
+        The event gets the origin "recalled", so its text is never used as evidence.
         """
         try:
             data = receipt(brief, latency_ms=latency_ms, as_of=as_of)

@@ -20,7 +20,7 @@ Cost: TypeAlias = Callable[[Passage, int], int | None]  # tokens of a passage, o
 
 
 def own_tokens(passage: Passage, limit_tokens: int) -> int | None:
-    """Return the recorded token count of a passage, or None if it is above the limit."""
+    """Return the token count stored in a passage, or None if it exceeds `limit_tokens`."""
     return passage.tokens if passage.tokens <= limit_tokens else None
 
 
@@ -32,12 +32,14 @@ def fit(
     day_tokens: int = 0,
     fragment_tokens: int | None = None,
 ) -> tuple[list[Passage], int]:
-    """Return the passages to show, best first, and the number of those left out.
+    """Return the passages to show, best first, and the number of passages left out.
 
-    A passage that does not fit is skipped and the next one tried. The best passage of each source is chosen first if it
-    is cheap and nearly as good as the best of all, so that long passages crowd out no source. A passage that repeats a
-    better one is dropped; it counts as left out only if it is a crystal or a teaching. The first passage of a day also
-    pays for the line with the date. Statements of other systems take at most `fragment_tokens` of the budget.
+    Passages are tried in order of their score, and one that does not fit is skipped. The best passage of each source is
+    tried earlier if it is short and scores nearly as high as the best of all, so that long passages do not displace
+    whole sources. A passage that repeats or covers a better one is dropped. The first passage of each day also costs
+    `day_tokens`, for the line with the date. Passages from other systems take at most `fragment_tokens` together.
+
+    The number includes passages that do not fit and dropped crystals, but not other dropped passages.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()
@@ -73,10 +75,10 @@ def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], 
 
 
 def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
-    """Move the best passage of each source to the front if it is cheap; `passages` are sorted best first.
+    """Move the best passage of each source to the front if it costs at most `cheap_tokens`; `passages` are best first.
 
-    Crystals are not moved, because they replace passages that score higher. Passages they cover are not moved either,
-    because they would exclude the crystal; nor are statements of other systems.
+    Three kinds are never moved: crystals, because they replace passages with higher scores; passages that a crystal
+    covers, because showing one excludes the crystal; and passages from other systems.
     """
     firsts: dict[str, Passage] = {}
     for passage in passages:

@@ -3,7 +3,7 @@
 The best passages are chosen first, from any source. Statements about concepts take at most 1/φ of the budget. A claim
 is shown once, conflicts share one line, and gaps are named. `mica.brief.budget` selects within the budget and
 `mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and
-states how many are shown (C-02, K-29).
+states how many of the sentences are shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAP = " … "  # marks omitted sentences
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The fragments collected about one concept, and the coherent statements derived from them."""
+    """The gathered account of one concept: the fragments collected from sources, and statements merged from them."""
 
     concept: Concept
     collected: Collected
@@ -49,7 +49,7 @@ def compose(
     budget_tokens: int,
     is_compressed: bool = False,
 ) -> Brief:
-    """Compose a brief from passages and accounts of concepts, within the budget; it lists its conflicts and gaps."""
+    """Compose a brief within the budget from passages and gathered accounts; it lists its conflicts and gaps."""
     gaps = dict(missing)
     for account in accounts:
         gaps |= account.collected.missing
@@ -128,7 +128,7 @@ def passage(concept: Concept, stated: Stated) -> Passage:
 
 
 def _lost(conflict: Conflict) -> Passage:
-    """Convert the losing side of a conflict to a passage, with its origins."""
+    """Convert a conflict to a passage that shows the statement that lost, with its origins."""
     return Passage(
         text=describe_conflict(conflict),
         sources=conflict.sources,
@@ -152,7 +152,7 @@ def describe_conflict(conflict: Conflict) -> str:
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of sentences shown after compression, out of all."""
+    """The number of sentences shown after compression, and the number before it."""
 
     sentences: int = 0
     of: int = 0
@@ -168,10 +168,11 @@ def compress_passages(
     budget_tokens: int,
     cost: Callable[[Passage], Passage],
 ) -> tuple[list[Passage], Coverage | None]:
-    """Shorten passages so that they fit the budget together; returns them and the coverage, None if all fit as is.
+    """Shorten passages so that together they fit the budget; returns them with the number of sentences shown.
 
-    `cost` returns a passage with its token count set. Sentences are chosen by the query terms they contain, weighted
-    by the rarity of the terms and the score of their passage; they keep their order.
+    If all passages fit unshortened, the second value is None. `cost` returns a passage with its token count set. A
+    sentence scores higher for each query term it contains, for rare terms, and for the score of its passage. Chosen
+    sentences keep their order; a passage without a chosen sentence is dropped.
     """
     priced = [cost(each) for each in passages]
     if sum(each.tokens for each in priced) <= budget_tokens:
@@ -198,7 +199,10 @@ def _pieces(text: str) -> list[str]:
 
 
 def _scores(passages: Sequence[Passage], pieces: Sequence[Sequence[str]], query: str) -> dict[tuple[int, int], float]:
-    """Score each sentence. Sentences that are too short are dropped unless their passage has no other."""
+    """Score the sentences in `pieces`, by passage and sentence index.
+
+    A short sentence gets a score only if it is the only one of its passage.
+    """
     counts_of = {
         (place, number): Counter(terms(sentence))
         for place, sentences in enumerate(pieces)

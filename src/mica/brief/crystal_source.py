@@ -1,4 +1,4 @@
-"""Crystals as a source: those that match the task, or without one the highest-level crystals."""
+"""Crystals as a source: with a task, the crystals that match it; without a task, the highest-level crystals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HIGHER = 1.0  # score per level: without a task, level counts more than recency
 
 
 class CrystalSource:
-    """A source that answers with crystals: those that match the task, or without one a summary of all work."""
+    """A source of crystals: with a task, those that match it; without a task, a summary of all work."""
 
     declared = SourceDeclaration(name="crystals", concepts=(), is_live=True, answers_tasks=True)
 
@@ -48,7 +48,7 @@ class CrystalSource:
         ]
 
     async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """Replace crystals by their sources, the latest first, until the next replacement would not fit."""
+        """Replace crystals by their sources, the latest crystal first, as long as all fit `room_tokens`."""
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
         for _ in range(UNFOLDED_MAX):
@@ -93,7 +93,6 @@ class CrystalSource:
 
 
 def _cost(source: Crystal | Mark) -> int:
-    """Estimate the tokens of the line that shows a crystal or mark."""
     return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
 
 

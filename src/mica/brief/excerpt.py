@@ -8,7 +8,7 @@ from mica.sources.protocol import Fragment
 
 
 class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
-    """A quotation from the log. Its text may have any length; the budget of the brief limits it."""
+    """A quotation from the log. The length of its text is not limited here but by the budget of the brief."""
 
     key: str = ""
     score: float  # higher is shown first; the best matching mark has 1

@@ -1,4 +1,4 @@
-"""Files and trails as sources: the files likely needed for a task, and the trails that a concept names."""
+"""Files and trails as sources: the files that a task will probably need, and the trails that match a concept."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
 
 class RankedFileSource:
-    """A source that lists files: those a task needs, as `navigate` ranks them, or without a task the most used."""
+    """A source that lists files: with a task, those `navigate` ranks first; without a task, the most used."""
 
     declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(
         self, log: EventLog, chains: ChainIndex, shared: SharedSearch, rank_files: RankFiles | None = None
     ) -> None:
-        """`rank_files` ranks like `navigate`. If it returns None on a timeout, turns with similar prompts vote."""
+        """`rank_files` ranks files as `navigate` does. If it is None or late, files of similar prompts are listed."""
         self._log = log
         self._chains = chains
         self._shared = shared
@@ -83,7 +83,7 @@ class RankedFileSource:
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
-        """Return the steps of the turns whose prompts are most like the task, and the weight of each turn's vote."""
+        """Return the file accesses of the past prompts most similar to the task, and a weight for each prompt."""
         prompts = [hit for hit in await self._shared.hits(question) if "prompt" in hit.mark.tags][:TURNS_MAX]
         steps: list[Event] = []
         weights: dict[EventId, float] = {}
@@ -101,10 +101,10 @@ class RankedFileSource:
 
 
 class TrailSource:
-    """A source that answers with trails: those whose name is a concept's id, or that contain the file it names.
+    """A source that answers a question about a concept with trails: those named like its id, or containing that file.
 
-    A space with no trails and no events to learn them from is checked again only when such an event arrives. Any other
-    space is checked again after `LEARNED_S`, because any process may have learned trails.
+    It remembers whether the space has any trails. For an empty space this holds until an event arrives from which
+    trails could be learned; otherwise it holds for `LEARNED_S`, because another process may learn trails.
     """
 
     declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))
@@ -123,12 +123,12 @@ class TrailSource:
 
     @property
     def are_any(self) -> bool | None:
-        """True if this space has trails; None if unknown, or if some may have been learned since."""
+        """True if this space has trails, False if it has none, None if the source must check again."""
         return self._are_any if monotonic() < self._until_s else None
 
     @are_any.setter
     def are_any(self, value: bool | None) -> None:
-        """Set the value after an event that may have made trails."""
+        """Set the answer; None after an event from which trails may be learned."""
         self._are_any = value
         self._changes += 1
 

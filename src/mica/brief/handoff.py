@@ -97,9 +97,9 @@ def compose_handoff(
 
 
 def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """Select the lines that fit the budget, in their order, in linear time.
+    """Select the lines that fit the budget, in the order of `offered`, in linear time.
 
-    Each line is charged its own cost plus JOINED_TOKENS, so that the whole text never costs more than the sum.
+    JOINED_TOKENS are added to the cost of each line, because joined lines may cost more than the same lines separately.
     """
     left = budget_tokens - bound_tokens(_document(facts, [])) - JOINED_TOKENS
     headings: set[str] = set()
@@ -132,7 +132,7 @@ def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
 
 
 def _collect_lines(facts: HandoffFacts) -> list[Quote]:
-    """Return all lines. A line that belongs under two headings is listed once, under the first of them in FIRST."""
+    """Return all lines, sorted for display; one that fits several headings is listed under the most important."""
     to_do = [mark for mark in facts.open if NEXT_TAGS.intersection(mark.tags)]
     by_heading: dict[str, list[tuple[str, Quote]]] = {
         NEXT: _mark_lines(NEXT, to_do),
@@ -162,7 +162,7 @@ def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
 
 
 def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
-    """Yield the statements of a crystal about this session; a crystal of pooled sessions also has others."""
+    """Yield the statements of a crystal that cite marks of this session; it may also cover other sessions."""
     of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
         if of_session.intersection(statement.sources):
@@ -195,7 +195,7 @@ def _uses(visit: Visit) -> tuple[tuple[int, str], ...]:
 
 
 def _quote(text: str) -> str:
-    """Flatten a text to one line that can neither close the fence nor start a heading."""
+    """Flatten a text to one line that cannot close the fence or start a heading."""
     flat = " ".join(neutralize_entry(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
     return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1] + "…"
 
@@ -204,9 +204,9 @@ def _quote(text: str) -> str:
 
 
 async def latest_session(log: EventLog) -> str | None:
-    """Return the session of the latest event that has one, or None.
+    """Return the session of the latest event that has a session, or None.
 
-    If more than `LATEST_MAX` events have no session, only marks are searched from there on.
+    Events are read from the latest back. After `LATEST_MAX` events without a session, only marks are read.
     """
     count = 0
     async for events in latest_first(log, EventQuery()):
@@ -253,7 +253,7 @@ async def collect_facts(
 
 
 async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
-    """Return the crystals that cover these marks, including pools of small sessions."""
+    """Return the session crystals that cover any of `marks`."""
     if not marks:
         return []
     known = {mark.id for mark in marks}
@@ -262,7 +262,7 @@ async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list
 
 
 async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
-    """Return the latest crystals that no other crystal covers, so that none is shown with its sources."""
+    """Return the latest crystals that no other crystal covers, except those in `besides` or covering them."""
     own = [crystal.id for crystal in besides]
     known = {*own, *(await index.citing(own) if own else ())}  # and the crystals that cover them
     latest = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
@@ -270,13 +270,13 @@ async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -
 
 
 async def _count_older(texts: TextIndex, marks: Sequence[Mark]) -> int:
-    """Count the marks of a session before these, its latest."""
+    """Count the marks of a session that are older than `marks`, which are its latest."""
     first = await texts.read([marks[0].position or 0], neighbours=0) if marks else []
     return first[0].ordinal if first else 0
 
 
 async def _marks_of(log: EventLog, texts: TextIndex, session: str | None) -> tuple[list[Mark], str | None]:
-    """Return the live marks of a session and its latest task."""
+    """Return the latest live marks of a session, and the task named last in their contexts."""
     if session is None:
         return [], None
     events = await log.query(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))

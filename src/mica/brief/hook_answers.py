@@ -51,7 +51,10 @@ async def write_session_answer(
 async def write_prompt_answer(
     spools: Spools, navigator: Navigator | None, *, root: Path | None, settings: Settings, now: datetime
 ) -> None:
-    """Write the files that hooks need to answer prompts: the history of this space, the working tree and the ranker."""
+    """Write the files from which hooks suggest files for a prompt: past work, the working tree, and the ranking code.
+
+    If suggestions are switched off or impossible, these files are removed instead.
+    """
     library = find_stemmer()
     if not settings.observe.offers or navigator is None or root is None or library is None:
         remove_prompt_answer(spools)
@@ -75,12 +78,12 @@ async def write_prompt_answer(
 
 
 def remove_answers(spools: Spools) -> None:
-    """Remove all hook answers until they are rendered again, because they may contain withdrawn text."""
+    """Remove all hook answers, because they may contain withdrawn text. Later they are rendered again."""
     spools.write_answer(hook.SESSION_ANSWER, None)
     remove_prompt_answer(spools)
 
 
 def remove_prompt_answer(spools: Spools) -> None:
-    """Remove the answer to prompts and the history saved for it."""
+    """Remove the answer to prompts and the past work saved for it."""
     spools.write_answer(hook.PROMPT_ANSWER, None)
     spools.past.unlink(missing_ok=True)

@@ -24,14 +24,14 @@ def line(passage: Passage) -> str:
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
-    """Return the passage with an upper bound of its tokens; for a text far beyond the budget it is only a guess."""
+    """Return the passage with `tokens` set: an upper bound or, for a text far longer than the budget, a guess."""
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
     return msgspec.structs.replace(passage, tokens=bound_tokens(line(passage) + "\n"))
 
 
 def cost_within(passage: Passage, limit_tokens: int) -> int | None:
-    """Return an upper bound of the tokens of a passage's line, or None if it is above the limit."""
+    """Return an upper bound of the tokens of a passage's line, or None if it exceeds `limit_tokens`."""
     text = passage.text
     if len(text) > limit_tokens * CHARACTERS_MAX or len(text.split()) * WORD_TOKENS_LEAST > limit_tokens:
         return None
@@ -45,15 +45,16 @@ def day(passage: Passage) -> str:
 
 
 def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str] = ()) -> int:
-    """Return the tokens available for passages in a brief of this budget."""
+    """Return the tokens that remain for passages after the fence, the `notes` and the `missing` lines of a brief."""
     return max(0, budget_tokens - bound_tokens("\n".join([OPENING, *notes, *_notes(missing), CLOSING])))
 
 
 def best_alone(
     passages: Sequence[Passage], *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()
 ) -> tuple[Passage | None, int | None]:
-    """Return the first passage that fits the budget in a brief of its own; else None and the least tokens of such a
-    brief, which are None too if there are no passages.
+    """Return the first passage that fits the budget as the only one in a brief, and None.
+
+    If no passage fits, return None and the tokens of the smallest such brief. Without passages, both values are None.
     """
 
     def tokens(passage: Passage) -> int:
@@ -86,8 +87,9 @@ def render(
 ) -> Brief:
     """Render a brief within the budget. The text is empty if there are no passages and nothing is missing.
 
-    `passages` are sorted best first but shown oldest first, so that later knowledge is appended and the text before it
-    stays the same. `notes` are whole lines below them. `measure` counts the tokens that must fit the budget.
+    `passages` are sorted best first but shown oldest first, so that later passages are appended and the text before
+    them stays the same. `notes` are whole lines, shown after the passages. `measure` counts the tokens that must fit
+    the budget.
     """
     shown = list(passages)
     while True:

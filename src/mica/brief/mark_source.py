@@ -1,4 +1,4 @@
-"""Marks as sources: those that match a task, the latest ones if there is no task, and those that name a concept."""
+"""Marks as sources: those that match a task; without a task, the latest; for a concept, those that name it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MENTION_CHARACTERS_MAX = 1_000
 
 
 class SharedSearch:
-    """The marks that match the task of a question, searched once for all sources that need them."""
+    """A search for the marks that match a task. It runs once per question, for all sources that need its results."""
 
     def __init__(
         self,
@@ -73,9 +73,10 @@ class SharedSearch:
         return [] if running is None else running.first_hits
 
     async def _likeness(self, question: Question, query: ParsedQuery) -> Mapping[int, float] | None:
-        """Return the similarity of each mark to the query; None without a model, or if it is late or fails.
+        """Return the similarity of each mark to the query, by position, computed with the embedding model.
 
-        A late or failed model is noted in `question.missing`.
+        Returns None without a model. If the model fails or is late, also returns None and notes this in
+        `question.missing`.
         """
         if self._vectors is None:
             return None
@@ -92,7 +93,7 @@ class SharedSearch:
 
 
 class TaskSearch:
-    """A search that several callers wait for. It is cancelled when none of them waits any more."""
+    """A search that several callers wait for. It is cancelled as soon as no caller waits."""
 
     def __init__(self) -> None:
         self.first_hits: list[Hit] = []
@@ -118,7 +119,7 @@ class TaskSearch:
 
 
 class MarkSource:
-    """A source that answers with marks: those that match the task, or without one the latest not in a crystal."""
+    """A source of marks. With a task it answers with matching marks; without a task, with the latest in no crystal."""
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
@@ -141,7 +142,7 @@ class MarkSource:
 
 
 class MentionSource:
-    """A source that answers with marks and crystals that name a concept's id, each as a separate statement."""
+    """A source of marks and crystals whose text contains a concept's id, each as a separate statement."""
 
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by
@@ -200,7 +201,7 @@ class MentionSource:
 
 
 def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
-    """Convert hits to excerpts, with scores relative to the best. Of hits with the same text only the first is used."""
+    """Convert search hits to excerpts. The best hit gets the score 1. Hits with the same text become one excerpt."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
     distinct: dict[str, Hit] = {}

@@ -45,9 +45,9 @@ def find(lines: Sequence[str], title: str) -> Section | None:
 
 
 def replace_section(text: str, title: str, body: Sequence[str]) -> str:
-    """Replace the body of a section by these lines; a missing section is added at the end.
+    """Replace the lines below a section's heading by `body`; a missing section is added at the end.
 
-    The lines get the line ending of the text.
+    The new lines get the line endings that `text` uses.
     """
     lines = lines_of(text)
     ending = next((_ending(line) for line in lines if _ending(line)), "\n")

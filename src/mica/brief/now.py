@@ -30,7 +30,7 @@ QUOTED = "log.quoted"  # the event that records a status file written from cryst
 
 
 class Quoted(msgspec.Struct, frozen=True):
-    """The data of `log.quoted`: the file, the host it is on, and the crystals it quotes."""
+    """The data of the event `log.quoted`: a status file, the host it is on, and the crystals it quotes."""
 
     path: str = ""
     host: str = ""
@@ -80,10 +80,10 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def collect_recent(*, log: EventLog, texts: TextIndex, crystals: CrystalIndex, section: str) -> RecentWork:
-    """Collect the day and session crystals of the 24 hours before the latest one ended.
+    """Collect the crystals that a section is made from, and for the status section also the open marks.
 
-    None is listed together with its sources. The status section uses the crystal of the latest session and its open
-    marks instead.
+    The status section gets the latest session crystal and its open marks. Any other section gets the day crystals, and
+    the session crystals that no day crystal covers, that end within 24 hours of the latest of them.
     """
     if is_status(section):
         latest = await crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
@@ -129,9 +129,9 @@ def section_lines(recent: RecentWork) -> list[str]:
 
 
 def propose(recent: RecentWork, *, file: Path, section: str, before: str | None) -> Proposal:
-    """Propose the file with a new body for the section; without recent work the file is proposed unchanged.
+    """Propose `file` with new content for the section. If there is no recent work, its content stays the same.
 
-    Raises InvalidInput if the title is not valid.
+    Raises InvalidInput if `section` is not usable as a title.
     """
     title = section.strip()
     if not title or len(title) > TITLE_CHARACTERS_MAX or not title.isprintable() or title != title.strip("# "):
@@ -195,7 +195,6 @@ def apply_proposal(proposal: Proposal, *, at: datetime) -> Applied:
 
 
 def _create(file: Path, text: str) -> Applied:
-    """Create the file with the default permissions."""
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
         with atomic_writer(file) as stream:

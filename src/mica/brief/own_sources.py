@@ -29,7 +29,10 @@ def task_sources(
 
 
 def concept_sources(store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> list[Source]:
-    """Return the sources that answer concepts, each of which waits for `stored`; teachings also answer tasks."""
+    """Return the sources that answer questions about concepts; the source of teachings also answers tasks.
+
+    Before answering about a concept, each source awaits `stored`, so that it sees all events emitted so far.
+    """
     return [
         MentionSource(log=store.log, chains=store.chains, texts=store.texts, crystals=store.crystals, stored=stored),
         TeachingSource(store.log, store.crystals, stored=stored),

@@ -1,4 +1,4 @@
-"""A line that a person copied from a brief, compared with what the passages of a brief showed."""
+"""Recognizes a line that a person copied from a brief, by comparing it with what a brief shows of an event."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def parse_handles(text: str) -> list[str]:
 
 
 class PastedLine:
-    """A line of a brief, or its beginning; its hyphen, date, label and event numbers may be missing.
+    """A line that was copied from a brief, or the first words of one.
 
-    Only words are compared, so that a change of blanks, case or punctuation does no harm.
+    Only words are compared, so blanks, case and punctuation may differ. The line may lack its bullet, its date, its
+    label and its event numbers.
     """
 
     def __init__(self, text: str) -> None:
@@ -50,17 +51,17 @@ class PastedLine:
 
     @property
     def is_long_enough(self) -> bool:
-        """True if the line has enough words to be identified by them."""
+        """True if the line has at least WORDS_MIN words; a shorter one matches nothing."""
         return bool(self._forms)
 
     def begins(self, *shown: str) -> bool:
-        """Return True if one of these texts begins with this line."""
+        """Return True if one of the texts in `shown` begins with this line."""
         return any(f"{join_words(text)} ".startswith(f"{form} ") for text in shown for form in self._forms)
 
     def begins_excerpt(self, event: Event, *, is_compressed: bool = False) -> bool:
-        """Return True if what a brief shows of this event begins with this line.
+        """Return True if the text that a brief shows for `event` begins with this line.
 
-        A compressed brief shows some sentences of it, with an ellipsis for the others.
+        With `is_compressed`, the line may also be some sentences of the text, with ellipses between them.
         """
         if (excerpt := _excerpt_of(event)) is None:
             return False
@@ -69,15 +70,15 @@ class PastedLine:
         return self.begins(*shown) or (is_compressed and any(map(self._is_part, shown)))
 
     def continues_excerpt(self, event: Event) -> bool:
-        """Return True if what a brief shows of this event has a line, after the first, that begins with this line."""
+        """Return True if a brief shows `event` with a second or later line that begins with this line."""
         excerpt = _excerpt_of(event)
         _, *later = [] if excerpt is None else neutralize_entry(excerpt.text).splitlines() or [""]
         return self.begins(*later)
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
-        """Return True if a list of files that was made from these steps, one for each file, begins with this line.
+        """Return True if this line is the beginning of a list of files, one file for each event in `steps`.
 
-        A step that is None, because it was purged, may be any file.
+        A step that is None was purged, and any file is accepted in its place.
         """
         kinds = KINDS_FOR_TASK if has_query else (MOST_USED,)
         if self.begins(*kinds):
@@ -113,7 +114,7 @@ def join_words(text: str) -> str:
 
 
 def _excerpt_of(event: Event) -> Excerpt | None:
-    """Return what a brief shows of a mark, a crystal or a teaching; None for any other event."""
+    """Return the excerpt that a brief shows for a mark, a crystal or a teaching; None for any other event."""
     if is_tombstone(event):
         return None
     try:

@@ -1,8 +1,9 @@
 """Measures whether briefs help: five figures from receipts and outcomes, and the cost of gathering.
 
-A pure function of events. Tasks of sessions with briefs are compared to tasks of sessions without, because the space
-was switched off or the session was held out. Sessions that had both are excluded: outcomes of different inputs are
-never averaged. Every gain is reported with the share of tasks that did worse, and too little data is reported as such.
+A pure function of events. Tasks of sessions with briefs are compared to tasks of sessions without briefs, which were
+switched off in the space or held out for comparison. Sessions with both are excluded, because outcomes of different
+inputs are never averaged. Every gain is reported with the share of tasks that did worse. If there is too little data,
+the report says so.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WEEK = timedelta(days=7)
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one arm of the comparison: of all tasks with briefs, or of all tasks without."""
+    """Counts of one group in the comparison: all tasks with briefs, or all tasks without."""
 
     tasks: int = 0
     judged: int = 0  # tasks with an outcome
@@ -41,7 +42,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BriefEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks with briefs compared to tasks without (C-50), and the share that did worse (C-52)."""
+    """Tasks with briefs compared to tasks without, and the share of tasks that did worse with briefs."""
 
     on: Arm = Arm()
     off: Arm = Arm()
@@ -65,7 +66,7 @@ class BriefEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Median time from an observation to its crystal, and from there to its first use (C-51)."""
+    """The median time from an observation to its crystal, and from the crystal to its first use in a brief."""
 
     crystals_used: int = 0
     to_crystal_h: float | None = None
@@ -73,7 +74,7 @@ class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yield(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the queried sources contributed to shown text, and which never did (C-53)."""
+    """The number of queried sources, how many contributed text to briefs, and the names of those that never did."""
 
     asked: int = 0
     contributed: int = 0
@@ -85,7 +86,7 @@ class Yield(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of gathering, and why gathered fragments were not shown (C-20)."""
+    """The cost of gathering from sources, and counts of the fragments that were not shown, by reason."""
 
     gathers: int = 0
     tokens: int = 0
@@ -101,7 +102,7 @@ class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QualityWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """The crystals, teachings and trails accepted in a week (C-49), and the briefs and gathers made."""
+    """The number of crystals, teachings, trails, briefs and gathers made in one week."""
 
     begins: datetime
     crystals: int = 0
@@ -124,7 +125,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Quality:
-    """Compute the report from events in order of time. Those before `since` only date what later ones cite."""
+    """Compute the report of the period from `since` to `until`. `events` are in order of time.
+
+    Events before `since` are not counted. They are used only as the start of a delay, for example the time of a mark
+    that a later crystal cites.
+    """
     within = [event for event in events if event.at >= since]
     receipts = [event for event in within if event.name == RECEIPT]
     gathers = [event for event in within if event.name in GATHERED_NAMES]
@@ -185,9 +190,10 @@ def _arm(walks: Sequence[Walk]) -> Arm:
 
 
 def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:
-    """Return the share of tasks with briefs whose kind succeeded more often without, and the number of kinds.
+    """Return the share of tasks with briefs (`ours`) that did worse, and the number of kinds of tasks compared.
 
-    Only kinds of tasks that both arms have are compared.
+    A task did worse if its kind succeeded more often without briefs (`theirs`). Only kinds with outcomes in both groups
+    are compared; without any, the share is None.
     """
     kinds: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
     for place, walks in enumerate((ours, theirs)):

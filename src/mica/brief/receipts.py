@@ -53,17 +53,17 @@ def _passage(passage: Passage) -> dict[str, object]:
 
 
 async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
-    """Return the receipts of briefs and gathers that contain text of these events."""
+    """Return the receipts of briefs and gathers that contain text of one of `events`."""
     wanted = set(events)
     recorded = await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
 async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
-    """Replace the receipts among just-stored events by tombstones if they quote an event that was purged meanwhile.
+    """Replace receipts in `recorded` by tombstones if they quote an event that was purged while they were made.
 
-    A purge searches receipts after its last tombstone, and this searches tombstones after storing a receipt, so one of
-    the two always finds the receipt.
+    `recorded` were just stored. A purge searches for receipts after it wrote its tombstones, and this function searches
+    for tombstones after the receipt was stored, so one of the two always finds the receipt.
     """
     quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, *GATHERED_NAMES)}
     stones = {}
@@ -77,7 +77,7 @@ async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) 
 
 
 def _quoted(receipt: Event) -> Iterator[str]:
-    """Yield the ids of the events whose text is in a receipt."""
+    """Yield the ids of the events whose text is in `receipt`."""
     for name in ("passages", "fragments", "lost"):
         passages = receipt.data.get(name)
         for each in passages if isinstance(passages, list) else ():
@@ -86,6 +86,6 @@ def _quoted(receipt: Event) -> Iterator[str]:
 
 
 async def is_switched_on(log: EventLog) -> bool:
-    """Return True if briefs are switched on in this space. Held-out sessions are decided in `mica.hook`, not here."""
+    """Return True if briefs are switched on in this space. Sessions held out for comparison are not considered."""
     latest = await log.query(EventQuery(names=(SWITCHED,), limit=1))
     return not latest or latest[-1].data.get("on") is not False

@@ -1,8 +1,8 @@
-"""Snapshots: the log of a space at a past time, copied into a separate store. Not built for speed.
+"""Snapshots: the log of a space as it was at a past time, copied into a separate store. Not built for speed.
 
-The time of an event says when it happened, not when it was recorded, and some are recorded late: an imported
-transcript, a mark with an explicit time. Other events, such as receipts, get their time when they are recorded.
-Positions follow the order of commits, so an event at a higher position than a receipt was recorded after that time.
+The time of an event says when it happened. Some events are recorded later than that: imported transcripts, and marks
+with an explicit time. For others, such as receipts, both times are the same. Positions follow the order of recording,
+so every event after a receipt in the log was also recorded after it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), T
 
 
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
-    """Return a copy of the events recorded up to a time, each at its own position. Events purged since are missing."""
+    """Return a copy of the events that were recorded up to the time `at`, each at its own position.
+
+    Later events have no content in the copy. An event that was purged meanwhile is a tombstone.
+    """
     past = EphemeralStore()
     position = 0
     until = await recorded_until(log, at)
@@ -48,9 +51,9 @@ async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
 
 
 async def recorded_until(log: EventLog, at: datetime) -> int | None:
-    """Return the last position that was recorded up to a time, or None if every event may have been.
+    """Return the last position that was recorded up to the time `at`; None if that may be the whole log.
 
-    A wrong clock hides no events: everything stored before an event that was recorded in time counts as in time, too.
+    If a clock was wrong, the later of two candidate positions is used, so that no event is missed.
     """
     events = await log.query(EventQuery(names=tuple(OWN_CLOCK), limit=None))
     records = sorted((event for event in events if event.origin == OWN_CLOCK[event.name]), key=_position)
@@ -63,7 +66,7 @@ async def recorded_until(log: EventLog, at: datetime) -> int | None:
 
 
 async def _before_chunk(log: EventLog, position: int) -> int:
-    """Return the position before the batch of imported transcript events that ends at `position`.
+    """Return the position of the last event before a batch of imported transcript events, which ends at `position`.
 
     A batch is stored together with the record of its import.
     """
@@ -128,7 +131,7 @@ class RecordedGather(msgspec.Struct):
 
 
 async def gathered_before(log: EventLog, concept: Concept) -> ConceptAccount:
-    """Return the last recorded gather of a concept; what was not recorded is listed as missing."""
+    """Return the latest account of a concept in `log`; if none was recorded, an empty one that says so in `missing`."""
     for event in reversed(await log.query(EventQuery(names=GATHERED_NAMES, limit=RECEIPTS_MAX))):
         try:
             gather = msgspec.convert(event.data, RecordedGather)

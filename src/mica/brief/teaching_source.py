@@ -1,4 +1,4 @@
-"""Teachings as a source: for a task, matching ones first and others last; for a concept, those that name its id."""
+"""Teachings as a source: for a task all teachings, matching ones first; for a concept, those that name its id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX = 1_000
 
 
 class TeachingSource:
-    """A source that answers with the teachings in force: for a task or a concept."""
+    """A source that answers a task or a concept with the teachings that are in force."""
 
     declared = SourceDeclaration(
         name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED), answers_tasks=True
@@ -32,7 +32,7 @@ class TeachingSource:
     def __init__(
         self, log: EventLog, index: CrystalIndex, *, stored: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`stored` waits until every event emitted before is in the store."""
+        """`stored` waits until every event emitted so far is in the store."""
         self._log = log
         self._index = index
         self._stored = stored
@@ -71,7 +71,7 @@ class TeachingSource:
 
 
 def score(teaching: Teaching, task: str) -> float:
-    """Return the score of a teaching for a task: higher the more of the task's terms it contains."""
+    """Return the score of a teaching for a task: the higher, the more of the task's terms it contains."""
     task_terms = frozenset(terms(task))
     if not task_terms:
         return SCORE_WITHOUT_TASK

@@ -53,7 +53,7 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The explanation of an event: its statements in order, each with its evidence."""
+    """The explanation of an event: its statements in order, each with the events that support it."""
 
     id: EventId
     name: str
@@ -91,7 +91,7 @@ class ReceiptData(msgspec.Struct):
 
 
 class GatherReceipt(msgspec.Struct):
-    """The record of a gather; its fragments and lost fragments are read as passages."""
+    """The record of a gather. Its fragments and lost fragments are decoded as if they were passages of a brief."""
 
     concept: str
     fragments: tuple[ReceiptPassage, ...]
@@ -101,7 +101,7 @@ class GatherReceipt(msgspec.Struct):
 
 
 async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
-    """Explain a brief, a gather, a crystal or any other event."""
+    """Explain `event`: a brief, a gather, a crystal or any other event."""
     if event.name in (BRIEF, *GATHERED_NAMES) and (receipt := _receipt(event)) is not None:
         because = [await _explain_passage(log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
@@ -114,7 +114,7 @@ async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
 
 
 async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:
-    """Add the reason of the retraction to every explained event and evidence that was retracted since."""
+    """Return the explanations with the reason added to each explained event and each evidence that was retracted."""
     reasons: dict[object, str] = {}
     for each in await log.query(EventQuery(names=tuple(WITHDRAWALS), limit=None)):
         reasons.setdefault(each.data.get(WITHDRAWALS[each.name]), str(each.data.get("reason", "")))
@@ -153,12 +153,12 @@ def _receipt(event: Event) -> ReceiptData | None:
 
 
 async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) -> list[Why]:
-    """Explain a line, given whole or by its beginning, from the latest receipts of briefs and gathers that contain it.
+    """Find a line in the latest receipts of briefs and gathers, and explain it; the latest receipt comes first.
 
-    A line of a gather does not name its concept. If the same line was stated about several, each is explained, the
-    latest first. A line about conflicts, gaps or compression is explained by the latest receipt that contains it, and
-    so is a list of files. The further lines of long passages are searched too; they count only if no passage begins
-    with the line. Returns nothing if no receipt contains the line or it is too short.
+    The line may be cut after its first words. Passages that begin with it are explained, up to LINES_MAX. If there are
+    none, passages with a later line that begins with it are. For a line about a whole brief (conflicts, gaps,
+    compression) and for a list of files, only the latest receipt is used. The result is empty if no receipt contains
+    the line, or if it has too few words.
     """
     if not line.is_long_enough:
         return []
@@ -198,7 +198,7 @@ def _is_files(passage: ReceiptPassage) -> bool:
 async def _place(
     log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
 ) -> Literal["beginning", "continued"] | None:
-    """Return where the line is in what a passage showed: at its beginning, in a further line, or None for nowhere."""
+    """Return where the text of a passage has `line`: at its beginning, in a later line, or nowhere (None)."""
     if passage.origins:
         return "beginning" if _begins(passage, event, line) else None
     if _is_files(passage):
@@ -212,13 +212,12 @@ async def _place(
 
 
 async def _find(log: ReadLog, identifier: EventId) -> Event | None:
-    """Return an event of a receipt; None if it was purged or does not exist."""
     event = await log.get(identifier) if is_id(identifier) else None
     return None if event is None or is_tombstone(event) else event
 
 
 async def _note(event: Event, receipt: ReceiptData, shown: str, *, log: ReadLog, chains: ReadChains) -> Why | None:
-    """Explain a line about a whole brief: its conflicts, a gap, or its compression; None for any other line."""
+    """Explain a line about a whole brief: its conflicts, a gap or its compression. None if `shown` is another line."""
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
     if lost and f"{join_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(shown):
         return _why(event, receipt.query, [await _explain_passage(log, each) for each in lost])
@@ -236,7 +235,7 @@ async def _note(event: Event, receipt: ReceiptData, shown: str, *, log: ReadLog,
 
 
 def _begins(passage: ReceiptPassage, event: Event, pasted: PastedLine) -> bool:
-    """Return True if a passage begins with this line, as it was shown or without the names of its sources."""
+    """Return True if the passage begins with the line `pasted`, with or without the names of its sources."""
     shown = f"{passage.kind} {passage.text}"
     if passage.key:
         stated = Stated(
@@ -289,7 +288,7 @@ def _evidence(event: Event) -> Evidence:
 
 
 def _text(event: Event) -> str:
-    """Return a short text for an event: its text, query, command or reason, else its path, else its name."""
+    """Return a short text for an event: its text, query, command or reason; else its path; else its name."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:

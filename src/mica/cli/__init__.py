@@ -178,7 +178,7 @@ def km() -> None:
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that Python dropped because it came inside a callback, for example during an import."""
+    """Repeat a Ctrl-C that Python ignored because it arrived inside a callback, for example during an import."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
     else:

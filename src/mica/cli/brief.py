@@ -185,10 +185,10 @@ class _TakesLines(click.Command):
 async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> None:
     """Show where a line of a brief comes from.
 
-    REFERENCE is the receipt of a brief, the id of an event, a position such as 12, or a line of a brief, complete or
-    only its first words (two or more). For a line of files, the last access to each file is shown; for a line that came
-    from another system, its rows and files; for lines about conflicts, gaps and compression, the fragments they are
-    about.
+    REFERENCE is the receipt of a brief, the id of an event, a position such as 12, or a line of a brief. Of a line, the
+    first two words or more are enough. For a list of files, the last access to each file is shown. For a line from
+    another system, its rows and files are shown. For a line about conflicts, gaps or compression, the fragments
+    concerned are shown.
 
     Example: mica why "gotcha: The retry hides"
     """

@@ -206,8 +206,8 @@ def _source_document(source: Mark | Crystal) -> dict[str, object]:
 async def retract(memory: Memory, output: Output, *, reference: str, reason: str) -> None:
     """Withdraw a mark, a crystal or a judgment.
 
-    It stays in the log, but is no longer used. Crystals that cite it are made again without it, and accounts that were
-    gathered with it are gathered again. To remove its content, use `mica purge`.
+    It stays in the log, but is no longer used. Crystals that cite it are made again without it, and accounts of
+    concepts that were gathered with it are gathered again. To remove its content, use `mica purge`.
 
     Example: mica crystals retract 12 --reason "the cookie was not the cause"
     """
@@ -243,7 +243,7 @@ async def promote(
 ) -> None:
     """Make a crystal a teaching, which every brief may include.
 
-    You can promote any current crystal by its ID; --auto promotes those that pass the gate.
+    You can promote any current crystal by its ID. With --auto, all crystals that are good enough are promoted.
 
     Example: mica crystals promote 210 --reason "it cost us a day"
     """

@@ -70,7 +70,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of `mica doctor` for a space."""
+    """What `mica doctor` found in a space."""
 
     location: str
     exists: bool
@@ -101,7 +101,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _examine(memory: Memory, stored: list[str]) -> Examination:
-    """Collect what may need attention in a space. `stored` are the problems that verification found."""
+    """Collect what may need attention in a space. `stored` are the problems found by verifying the stored data."""
     settings = load_settings()
     place = chosen_place()
     exists = memory.location != ":memory:" or str(place) == ":memory:"  # reading does not create a space
@@ -221,7 +221,7 @@ def _versions() -> dict[str, str]:
 
 
 def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
-    """Return why the file of a space cannot be written or created. Empty for an address, which is not checked."""
+    """Return why the file of a space cannot be written or created. An address is not checked: the result is empty."""
     if is_address(place) or str(place) == ":memory:":
         return []
     file = Path(place).expanduser().absolute()
@@ -236,7 +236,6 @@ def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
 
 
 def _describe_failure(event: Event) -> str:
-    """Return one sentence about a failed background job, from its `job.failed` event."""
     kind, reason = (one_line(str(event.data.get(name, "")), 300) for name in ("kind", "text"))
     return f"{kind} failed {format_time(event.at)}: {reason}; it is retried; `mica upkeep tick` retries now"
 

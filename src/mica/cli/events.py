@@ -39,7 +39,7 @@ NESTED_STEPS_MAX = 400  # levels of a tree in JSON; each nests two levels, and P
 
 
 def field_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Add --fields and --bundle; the command gets `fields`, which is None without either."""
+    """Add --fields and --bundle to a command. It gets the selection as `fields`; without the options that is None."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,7 +57,7 @@ def field_options(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def query_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Add the options that select events; the command gets an EventQuery without a limit as `query`."""
+    """Add the options that select events to a command. It gets them as one EventQuery, `query`, without a limit."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -254,7 +254,7 @@ def _json_object(text: str) -> dict[str, object]:
 def show_events(
     output: Output, events: Sequence[Event], fields: Fields | None = None, *, emptiness: str | None = None
 ) -> None:
-    """Print events, one on each line, or the selected fields of each; without any, why the space is empty."""
+    """Print events, one on each line, with the selected fields. If there are none, print `emptiness` or a hint."""
     nothing = "no events match; `mica events tail` shows the latest, `mica upkeep spaces` the other spaces"
 
     def for_people(console: Console) -> None:
@@ -301,7 +301,7 @@ def relation_of(event: Event) -> str:
 
 
 def event_text(event: Event, width: int, *, with_relation: bool = True) -> str:
-    """Format an event as one line of rich markup."""
+    """Format an event as one line of rich markup; its text is cut to about `width` characters."""
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
@@ -332,7 +332,10 @@ def _group_by_parent(events: Sequence[Event]) -> dict[str | None, list[Event]]:
 
 
 def _draw(top: Event, below: Sequence[Event]) -> Iterator[str]:
-    """Yield the lines of a tree. A line nested too deep to draw all its branches begins with its depth."""
+    """Yield the lines of a tree of events.
+
+    A very deep line begins with its depth, and only the innermost of its branches are drawn.
+    """
     children = _group_by_parent(below)
     waiting = [(top, 0, "", "")]
     while waiting:

@@ -123,7 +123,10 @@ def _describe_unknown(ctx: click.Context, args: Sequence[str]) -> str:
 
 
 def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
-    """Return commands similar to an unknown word: from SUGGESTIONS, else with its name elsewhere, else by spelling."""
+    """Return the commands that an unknown word may mean.
+
+    The table SUGGESTIONS is tried first, then commands of the same name in other groups, then similar names.
+    """
     for typed in (args[:2], args[:1]):
         if known := SUGGESTIONS.get(" ".join((*above, *typed))):
             return known

@@ -41,7 +41,7 @@ def hook(words: tuple[str, ...]) -> None:
 @click.command(hidden=True)
 @making_command
 async def ingest(memory: Memory, output: Output) -> None:
-    """Store the events that hooks spooled, and prepare their next answers.
+    """Store the events that hooks spooled (wrote to files), and prepare their next answers.
 
     Hooks start this command in the background. Every command that reads the space stores spooled events too.
 

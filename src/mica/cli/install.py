@@ -125,10 +125,10 @@ def _apply_plan(
     output: Output,
     notes: bool,
 ) -> None:
-    """Show a plan, ask, and apply it. `on_applied` runs afterwards, also if nothing had to change.
+    """Show a plan, ask, and apply it. Then call `on_applied`, also if there was nothing to change.
 
-    `others` are mica's own files that `on_applied` or the plan itself writes or removes. Exits 1 if a client has a
-    problem, or if changes were not applied without `dry_run`.
+    `others` are files of mica itself that are written or removed too. Exits 1 if a client has a problem, or if there
+    were changes that were not applied and this is no dry run.
     """
     if not output.as_json:
         _show(plan, clients, others, machine, verb="write" if notes else "remove")

@@ -161,9 +161,9 @@ async def search(
 ) -> None:
     """Find marks and crystals by their words and their meaning.
 
-    The best match comes first. Search by meaning needs the extra `semantic`. If a crystal and the marks below it match,
-    the better one is shown. A time in the query, such as "last Tuesday", raises hits around it; the period as mica
-    understood it is printed to standard error.
+    The best match comes first. Search by meaning needs the extra `semantic`. If both a crystal and its sources match,
+    only the better one is shown. A time in the query, such as "last Tuesday", raises the score of hits around it; the
+    period as mica understood it is printed to standard error.
 
     Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
@@ -211,7 +211,6 @@ async def search(
 
 
 def _describe_crystal(hit: CrystalHit) -> str:
-    """Describe a crystal among the hits: its level, its name, and how many hits it replaces."""
     beneath = f", in place of {plural(len(hit.in_place_of), 'hit')}" if hit.in_place_of else ""
     name = hit.crystal.label or hit.crystal.period.partition(":")[2]
     return f"{hit.crystal.level} ({one_line(name, 80)}{beneath})"

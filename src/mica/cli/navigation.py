@@ -129,7 +129,7 @@ def replay(
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica costs in every session, used or not: its tool schemas in the context window, and the first brief."""
+    """What mica costs in every session, used or not: its tool schemas in the context window and the first brief."""
 
     sessions: int
     schema_tokens: int
@@ -144,7 +144,7 @@ class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
-    """Compute the fixed cost of mica in each replayed session; the replay itself counts only suggestions."""
+    """Compute the fixed cost of mica in the replayed sessions, and what remains of the replay's savings after it."""
     sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
     net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)
@@ -154,7 +154,7 @@ def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
 async def _replay_and_brief_tokens(
     path: Path | None, root: Path | None, *, settings: Settings, place: Path | str
 ) -> tuple[Replay, int]:
-    """Run the replay. Also return the tokens of the brief that sessions begin with; 0 for transcripts at a path."""
+    """Run the replay, and measure the tokens of the brief that a session begins with (0 for transcripts at a path)."""
     if path is None:
         async with open_to_read(place, settings=settings) as memory:
             answer = None if memory.clients.spools is None else memory.clients.spools.session_answer()
@@ -211,8 +211,9 @@ def _show_replay(console: Console, replayed: Replay, *, html: Path | None, svg: 
 async def report(memory: Memory, output: Output, period: Literal["day", "week"], until: datetime | None) -> None:
     """Report the cost of tasks, and whether offers helped.
 
-    The cost of a task is what it took before its first edit; the day or week before is shown for comparison. Some
-    offers are held out at random, and tasks with and without an offer are compared over eight weeks.
+    An offer is a suggestion of trails or files. The cost of a task is what it took before its first edit; the day or
+    week before is shown for comparison. Some offers are held out at random, and tasks with and without an offer are
+    compared over eight weeks.
 
     Example: mica trails report week
     """

@@ -38,7 +38,7 @@ WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a lo
 
 
 class Output:
-    """Prints results: as one JSON document, or as text for people."""
+    """Prints the result of a command: as one JSON document, or as text for people."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -47,7 +47,7 @@ class Output:
             self.console = Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
     def show(self, document: object, for_people: Callable[[Console], None]) -> None:
-        """Print the document as JSON, or as text with `for_people`."""
+        """Print the document as JSON, or call `for_people` to print text."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
         else:
@@ -77,7 +77,7 @@ def limit_option(
 
 
 def store_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Add the options that choose a space."""
+    """Add the options --store and --space, which choose a space, to a command."""
     function = click.option(
         "--space", metavar="NAME|DIR", help="Another space: its name, the beginning of its name, or a directory."
     )(function)
@@ -91,7 +91,8 @@ def memory_command(
 ) -> Callable[P, None]:
     """Make a command that reads one space: add --store, --space and --json, open the memory and close it.
 
-    Reading does not create a space: the directory's own counts as empty until it exists, and a named one must exist.
+    No space is created. A space that the user named must exist; the current directory's space counts as empty until
+    then.
     """
     return _with_memory(function, makes=False)
 
@@ -113,7 +114,10 @@ def showing_command(
 def following_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """Make a command that waits for events: the directory's own space is created if needed, a named one must exist."""
+    """Make a command that waits for events.
+
+    The current directory's space is created if needed; a space that the user named must exist.
+    """
     return _with_memory(function, makes=None)
 
 
@@ -147,13 +151,13 @@ def _with_memory(
 
 
 def chosen_place() -> Path | str:
-    """Return what the options of the running command and the settings select, also if it does not exist yet."""
+    """Return the file or address of the space that the options and settings select, even if it does not exist yet."""
     options = click.get_current_context().params
     return target(load_settings(), options.get("store"), options.get("space"))
 
 
 async def describe_emptiness(memory: Memory) -> str | None:
-    """Return a sentence about a space without any event, and how to begin; None if there is one."""
+    """If a space has no events, return a sentence that says so, and how to begin; else None."""
     if memory.location != ":memory:":
         if await memory.events.query(EventQuery(limit=1)):
             return None
@@ -177,7 +181,7 @@ def sentence_of(clause: str) -> str:
 
 
 def print_late(missing: Mapping[str, str]) -> None:
-    """If a source was late, print to standard error how to give it more time."""
+    """If a source did not answer in time, print to standard error how to give it more time."""
     if any(reason.startswith("no answer within") for reason in missing.values()):
         click.echo("mica: --deadline SECONDS gives them more time", err=True)
 
@@ -190,9 +194,10 @@ def print_unrecorded(memory: Memory) -> None:
 
 @asynccontextmanager
 async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bool = True) -> AsyncIterator[Memory]:
-    """Open a space for reading. If the directory's own space does not exist yet, an empty one is opened.
+    """Open a space for reading.
 
-    Raises UnknownSpace for a named space that does not exist.
+    If the current directory's space does not exist yet, an empty one in memory takes its place. Raises UnknownSpace if
+    a space that the user named does not exist.
     """
     try:
         memory = await open_memory(place, settings=settings, must_exist=True, reads_ahead=reads_ahead)
@@ -207,15 +212,15 @@ async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bo
 
 
 def _is_named(place: Path | str) -> bool:
-    """True if the user named this space; false if it is the directory's own."""
+    """True if the user named this space; False if it is the space of the current directory."""
     return "space" in parse_qs(urlsplit(str(place)).query) if is_address(place) else isinstance(place, str)
 
 
 def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
-    """Return the store that --store or --space selects, else the `store` setting, else the space of the directory.
+    """Return the store that --store or --space selects; else the `store` setting; else the space of the directory.
 
-    `--space` is the name of a space, a directory, or a unique beginning of a name. Raises InvalidInput if nothing
-    matches, several names begin with it, or the folder of a file does not exist; UsageError for both options at once.
+    `space` is the name of a space, its unique beginning, or a directory. Raises InvalidInput if no name or several
+    names match, or if the folder of a file does not exist, and UsageError if both options are given.
     """
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
@@ -235,7 +240,7 @@ def target(settings: Settings, store: object, space: object, *, directory: Path 
 
 
 def _checked_store(store: str, *, home: Path) -> str:
-    """Return a store unchanged. Raises InvalidInput if its folder does not exist; only the data folder is created."""
+    """Return `store` unchanged. Raises InvalidInput if its folder does not exist; mica's data folder is created."""
     if is_address(store) or "\0" in store:  # the code that opens it reports a bad name
         return store
     file = Path(store).expanduser().absolute()
@@ -249,7 +254,7 @@ def _checked_store(store: str, *, home: Path) -> str:
 
 
 def _file_beginning_with(prefix: str, *, home: Path) -> Path:
-    """Return the file of the only space whose name begins with the prefix. Raises InvalidInput unless there is one."""
+    """Return the file of the space whose name begins with `prefix`. Raises InvalidInput if not exactly one does."""
     files = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
     if len(files) == 1:
         return files[0]
@@ -274,7 +279,7 @@ def space_name(memory_target: Path | str) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Make Ctrl-C raise KeyboardInterrupt during a prompt. A running event loop would only cancel its task."""
+    """Make Ctrl-C raise KeyboardInterrupt inside this block, so that a prompt ends at once."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -286,7 +291,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 
 
 class Moment(click.ParamType[datetime]):
-    """A time: ISO 8601, how long ago, as in 90s, 15m, 2h, 3d, 1w, or a phrase such as "last Tuesday"."""
+    """A time: ISO 8601, a duration before now (90s, 15m, 2h, 3d, 1w), or a phrase such as "last Tuesday"."""
 
     name = "TIME"
 
@@ -320,7 +325,7 @@ class Span(click.ParamType[timedelta]):
 
 
 def standard_input() -> str:
-    """Read all of standard input as text. Raises InvalidInput, with the line, if it is not UTF-8."""
+    """Read all of standard input as text. Raises InvalidInput, which names the line, if it is not UTF-8."""
     content = sys.stdin.buffer.read()
     try:
         return content.decode().replace("\r\n", "\n")

@@ -138,7 +138,7 @@ async def purge(
 
 
 def _prompt_for_value() -> str:
-    """Prompt for the value without echo, or read it from standard input without a terminal.
+    """Ask for the value in the terminal, without showing it; without a terminal, read it from standard input.
 
     Raises InvalidInput if standard input is blank.
     """
@@ -152,13 +152,13 @@ def _prompt_for_value() -> str:
 
 
 def _hidden_pattern(value: str, matches: Purged) -> re.Pattern[str]:
-    """Compile a pattern that matches a value and every spelling of it that was found."""
+    """Return a pattern that matches the purged value in all spellings that occur in the events."""
     spellings = sorted({value, *matches.spellings}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, spellings)))
 
 
 def _mask(document: object, hidden: re.Pattern[str]) -> object:
-    """Return a copy of a document in which every match of the pattern is masked, in keys too."""
+    """Return a copy of a document in which every match of `hidden` is masked, in keys too."""
     match document:
         case str():
             return hidden.sub(MASK, document)
@@ -171,8 +171,6 @@ def _mask(document: object, hidden: re.Pattern[str]) -> object:
 
 
 def _show_matches(console: Console, matches: Purged, *, hidden: re.Pattern[str] | None, may_wait: bool = False) -> None:
-    """Print what would be removed, with hidden values masked."""
-
     def shown(text: str) -> str:
         return text if hidden is None else hidden.sub(MASK, text)
 
@@ -231,9 +229,9 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
 async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
     """Purge bulk events whose retention period is over.
 
-    Retention is off unless [retention] enables it. Marks, steps, prompts, outcomes, judgments, crystals, receipts and
-    everything they cite are kept, by their names; the result shows how many are kept for which pattern. If your own
-    events match one of these patterns (tool.*, task.*), set `keep`. See docs/purge.md.
+    Retention is off until [retention] enables it. Events with certain names are kept, with everything they cite: marks,
+    steps, prompts, outcomes, judgments, crystals and receipts. The result shows how many are kept for which pattern. If
+    a pattern such as tool.* or task.* also matches events of your own, set `keep`. See docs/purge.md.
 
     Example: mica upkeep retain --dry-run
     """
@@ -283,7 +281,6 @@ async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) 
 async def _record(
     memory: Memory, output: Output, references: Sequence[str], record: Callable[..., Ref], done: str
 ) -> None:
-    """Pin or unpin events, and print how many."""
     events = [await memory.events.get(reference) for reference in references]
     record(*events)
     ids = [event.id for event in events]

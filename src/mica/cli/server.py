@@ -36,7 +36,7 @@ def server() -> None:
 
 
 def browse(link: str) -> bool:
-    """Open a link in a browser, if there is a display to show it on."""
+    """Open a link in a browser. Returns False if that fails, or if there is no terminal or no display."""
     has_display = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return sys.stdout.isatty() and has_display and webbrowser.open(link)
 
@@ -111,7 +111,7 @@ def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool)
 
 
 def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return the names without a space on this machine. Empty for a database, whose spaces are not known here."""
+    """Return the names in `names` that are no space on this machine. Names in a database are not checked."""
     if settings.store is not None and is_address(settings.store):
         return []
     known = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}

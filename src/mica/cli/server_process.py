@@ -48,7 +48,7 @@ def serve_up(
 ) -> None:
     """Run the server until Ctrl-C. `look` runs beside it first, then the background jobs.
 
-    Raises InvalidInput if the place cannot be served.
+    Raises InvalidInput if `place` cannot be served.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     at = settings.server.port if port is None else port

@@ -75,7 +75,6 @@ async def list_(memory: Memory, output: Output) -> None:
 
 
 def _describe_last_try(past: object) -> str:
-    """Describe when a source was last queried, and how many of its latest queries failed in a row."""
     if not isinstance(past, SourceHistory) or past.tried_at is None:
         return "–"
     failed = f", failed {past.failed_in_a_row} in a row" if past.failed_in_a_row else ""
@@ -176,8 +175,8 @@ def _print_preview(console: Console, preview: SourceQueryPreview) -> None:
 async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
     """Check whether each declared source answers, and how fast.
 
-    A source is failing if it is reachable but could not answer its last three queries or more, until it answers again;
-    `mica sources test` queries it. Exits 1 if one does not answer or is failing.
+    A source counts as failing after three unanswered queries in a row, until it answers one; `mica sources test`
+    queries it. Exits 1 if a source cannot be reached or is failing.
 
     Example: mica sources health --json
     """
@@ -199,7 +198,6 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
 
 
 def _describe_history(health: SourceHealth) -> str:
-    """Return one sentence about the latest queries of a source."""
     past = health.past
     tried = f"last tried {format_time(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
     last = f"{tried}last answer {format_time(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
@@ -209,7 +207,6 @@ def _describe_history(health: SourceHealth) -> str:
 
 
 def _describe_cost(made: GatheredAccount) -> str:
-    """Describe the size and cost of an account on one line, for standard error."""
     agreement = "" if made.coherence is None else f", agreement {made.coherence:.0%}"
     more = f", {made.left_out} more left out" if made.left_out else ""
     conflicts = f", {plural(len(made.conflicts), 'conflict')}" if made.conflicts else ""
@@ -219,7 +216,7 @@ def _describe_cost(made: GatheredAccount) -> str:
 
 
 def print_gaps(made: GatheredAccount) -> None:
-    """Print to standard error which sources did not answer, and which answers are old."""
+    """Print to standard error which sources did not answer, and which answers come from an old cache entry."""
     for name, reason in sorted(made.missing.items()):
         click.echo(f"mica: missing: {name} ({reason})", err=True)
     for each in made.degraded:

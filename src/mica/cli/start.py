@@ -54,7 +54,7 @@ PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mica up` does: the space to serve, and what runs first, given a function that opens spaces."""
+    """The plan of `mica up`: the space to serve, and `look`, which imports and prints before anything is served."""
 
     place: Path | str
     look: Callable[[OpenMemory], Awaitable[None]]
@@ -99,8 +99,8 @@ def up(
     projects are merged into that one store.
 
     In a terminal it asks before it imports. Without one it imports, except that merging into a store needs --yes. Run
-    it again to import what is new. Without transcripts it shows the named space, or what this directory's space holds. If that is nothing,
-    it shows the bundled sample, which has a space of its own; --sample shows it at any time.
+    it again to import what is new. Without transcripts it shows the named space, or what this directory's space holds.
+    If that is nothing, it shows the bundled sample, which has a space of its own; --sample shows it at any time.
 
     The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once;
     `mica server open` makes another. With --once or --json nothing is served.
@@ -144,7 +144,7 @@ async def _run(look: Callable[[OpenMemory], Awaitable[None]], opened: OpenMemory
 def _serve_or_look(
     start: Start, opened: OpenMemory, *, settings: Settings, port: int | None, host: str | None, browser: bool
 ) -> None:
-    """Serve until Ctrl-C. If that is impossible, show the first look all the same, and raise the reason."""
+    """Serve until Ctrl-C. If that is impossible, print the first look anyway, and raise the reason."""
     try:
         from mica.cli.server_process import serve_up  # an extra
 
@@ -155,7 +155,7 @@ def _serve_or_look(
 
 
 def _start_sample(settings: Settings, output: Output, *, reason: str = "") -> Start:
-    """Show the sample in its own space, which is never a store that the user named."""
+    """Prepare to show the sample in a space of its own, never in a store that the user named."""
     _print_note(output, f"{reason}This is the bundled sample, an invented web shop.")
     place = file_of(SAMPLE, home=settings.home)
     plans = plan_imports([TranscriptFolder(sample_transcripts())], settings=settings, into=place)
@@ -171,7 +171,7 @@ def _start_import(
     only: Path | str | None,
     yes: bool,
 ) -> Start | None:
-    """Plan the imports, and ask. If nothing is imported, the look shows what is stored, or else the sample.
+    """Plan the imports, and ask. If nothing is imported, show what is stored, or else the sample.
 
     Returns None if the user declines and nothing is stored yet.
     """
@@ -201,7 +201,6 @@ def _start_import(
 
 
 def _print_note(output: Output, sentence: str) -> None:
-    """Print a sentence above the first look, or to standard error beside a JSON document."""
     if output.as_json:
         click.echo(f"mica: {sentence}", err=True)
     else:
@@ -218,7 +217,7 @@ def _plan_projects(
 ) -> Plans:
     """Plan the imports: the project of the current directory first, then the others, the latest first.
 
-    With `only`, the imports into other spaces are left out, and counted in one line.
+    With `only`, imports into other spaces are left out; a note says how many.
     """
     plans = plan_imports(places, settings=settings, into=into)
     if plans.unreadable:
@@ -238,10 +237,10 @@ def _plan_projects(
 def _ask_to_import(
     plans: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool
 ) -> bool | None:
-    """Print what can be imported, and ask. Returns False if the user declines, None if it would have to ask.
+    """Print what can be imported, and ask. Returns False if the user declines.
 
-    If nothing is new, there is nothing to ask. Without a terminal, transcripts go into their projects' own spaces, but
-    are never merged into one store.
+    Nothing is asked if nothing is new. Without a terminal, each project is imported into its own space without asking;
+    imports into one shared store would need an answer, so None is returned instead.
     """
     waiting = asyncio.run(_count_unread(plans.plans, settings))
     projects = len(plans.plans) if into is None else _count_projects(plans, settings)
@@ -271,7 +270,7 @@ def _ask_to_import(
 
 
 def _count_projects(plans: Plans, settings: Settings) -> int:
-    """Count the spaces that these transcripts would go into if they were not merged into one."""
+    """Count the spaces that the transcripts would go into if each went into the space of its project."""
     roots = {root for plan in plans.plans for root in plan.roots.values()}
     return len({root and space_of(root, home=settings.home).file for root in roots})
 
@@ -304,7 +303,6 @@ def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
 
 
 async def _show_stored(place: Path | str, opened: OpenMemory, *, output: Output) -> None:
-    """Print the first look at a space without importing anything."""
     async with opened(place) as memory:
         await _show_first_look(memory, place, output, with_steps=True)
 
@@ -318,7 +316,7 @@ async def _has_events(place: Path | str, settings: Settings) -> bool:
 
 
 async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
-    """Count the transcripts with something new."""
+    """Count the transcripts that have records not yet imported."""
     count = 0
     for plan in plans:
         try:
@@ -330,7 +328,7 @@ async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
 
 
 async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, is_sample: bool = False) -> None:
-    """Import all plans and print the first look at the first space: early if the import takes long, and at the end."""
+    """Import all plans and print the first look at the first space: at the end, and early if the import is long."""
     first = plans.plans[0]
     results: dict[str, Imported] = {}
     with Bar(plans) as bar:
@@ -407,7 +405,7 @@ async def _show_first_look(
 
 
 def _next_steps(location: str, *, has_tree: bool) -> str:
-    """List commands to try next, with the option that selects the space; `navigate` only if the files are here."""
+    """List commands to try next, with the option that selects the space; with `has_tree`, include `navigate`."""
     option = _space_option(location, home=load_settings().home)
     commands = [
         (f'mica search "words"{option}', "find what was said, decided and committed"),
@@ -429,7 +427,7 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
 
 
 def _space_option(location: str, *, home: Path) -> str:
-    """Return the shortest option that selects a space from here; empty for the current directory's own space."""
+    """Return the shortest option that selects a space. It is empty for the space of the current directory."""
     if space_of(Path.cwd(), home=home).file == Path(location):
         return ""
     name = space_name(location)
@@ -441,7 +439,7 @@ def _space_option(location: str, *, home: Path) -> str:
 
 
 def _folder_off_path() -> str | None:
-    """Return the folder of the running `mica` if PATH does not lead to it. None if it does, or under `python -m`."""
+    """Return the folder of the running `mica` if PATH does not contain it; None if it does, or under `python -m`."""
     program = Path(sys.argv[0])
     on_path = shutil.which("mica")
     if program.name != "mica" or (on_path is not None and program.exists() and Path(on_path).samefile(program)):

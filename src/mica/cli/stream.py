@@ -45,7 +45,7 @@ def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[None]:
-    """Let Ctrl-C end the block at its next await, instead of raising KeyboardInterrupt in the middle of a step."""
+    """Make Ctrl-C end this block at its next await, so that no step is interrupted in the middle."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -58,7 +58,7 @@ async def _interruptible() -> AsyncIterator[None]:
 
 
 async def _start_position(memory: Memory, after: int | None) -> int | None:
-    """Return the position after which to follow: `after`, or the end of the log, with a note, if that comes first."""
+    """Return `after`. If it is beyond the end of the log, print a note and return the end."""
     with suppress(StoreUnavailable):  # a follower waits for the store
         if after is not None and after > (last := await memory.events.position()):
             where = f"--after {after} is beyond the end of the log, #{last}"
@@ -100,7 +100,7 @@ async def follow(
 
 @asynccontextmanager
 async def _until(end_at: datetime | None) -> AsyncIterator[None]:
-    """End the block at this time without an error; a time in the past, or None, sets no limit."""
+    """End the block at the time `end_at`, without an error. None or a time in the past sets no limit."""
     remaining_s = None if end_at is None else (end_at - utc_now()).total_seconds()
     with suppress(TimeoutError):
         async with asyncio.timeout(remaining_s if remaining_s is None or remaining_s > 0 else None):
@@ -108,14 +108,13 @@ async def _until(end_at: datetime | None) -> AsyncIterator[None]:
 
 
 async def _follow(memory: Memory, query: EventQuery, *, after: int | None) -> AsyncIterator[Event]:
-    """Return the events of a query as they are stored; if it ends in the past, only those stored already."""
+    """Yield the events of a query, then new ones as they are stored. If it ends in the past, there are no new ones."""
     if query.until is None or query.until > utc_now():
         return memory.events.follow(query, after=after)
     return memory.events.log(query, after=await memory.events.position() if after is None else after)
 
 
 def _print_line(output: Output, event: Event, fields: Fields | None) -> None:
-    """Print one event of a stream on one line, as text or as JSON."""
     if output.as_json:
         click.echo(event_line(event, fields or FULL))
     else:
@@ -236,8 +235,8 @@ async def import_log(
     """Import a log: an export of mica, or of another system.
 
     FILE is JSON, one event on each line; - is standard input. Everything is imported, or nothing. Importing again
-    changes nothing. Unknown fields of an event are kept in its data; secrets in logs of other systems are redacted. A
-    line that cannot be read, or whose parent is neither in the file nor in the space, is shown and stops the import.
+    changes nothing. Unknown fields of an event are kept in its data; secrets in logs of other systems are redacted. The
+    import stops, and shows the line, if a line cannot be read, or if its parent is in neither the file nor the space.
 
     Example: mica events import-log daemon.jsonl --format ksi
     """

@@ -134,7 +134,8 @@ async def create(
     """Make a trail by hand, and write its command /nav:NAME.
 
     With --from, a learned trail gets the name instead. Files and lines must exist. The command is written into this
-    project, where `mica trails publish --write` puts it; after `mica install` only for the clients that are installed.
+    project, where `mica trails publish --write` writes it too. After `mica install`, it is written only for the clients
+    that are installed.
 
     Example: mica trails create login src/auth.py:10-40 src/session.py --description "Signing in"
     """
@@ -162,7 +163,6 @@ async def create(
 
 
 async def _publish(memory: Memory, root: Path) -> Sequence[PublishedFile]:
-    """Write the commands of trails where the installed clients look, or else into the project."""
     settings = load_settings()
     clients = list(read_record(settings.home).clients)
     if clients:
@@ -281,7 +281,7 @@ async def load(memory: Memory, output: Output, *, name: str, budget: int) -> Non
 @click.option("--tokens", type=click.IntRange(0), help="The tokens that using it cost.")
 @making_command
 async def track(memory: Memory, output: Output, *, name: str, outcome: Outcome, tokens: int | None) -> None:
-    """Record that a trail was used, and how the task ended.
+    """Record that a trail was used, and the outcome of the task.
 
     Example: mica trails track fix-login --outcome success
     """
@@ -343,10 +343,10 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
 async def evolve(memory: Memory, output: Output) -> None:
     """Do the daily work on trails now, and report it.
 
-    Trails are learned and merged; those that pass the gate are crystallized, unused ones cool. Named trails follow
-    their files, and their savings are measured. After `mica install` they become commands of the project and are
-    withdrawn when they fade; with `[trails] publish = false` only `mica trails publish` writes them. A server does this
-    every day at three; without a server, the next active process does it.
+    Trails are learned and merged. Good ones (those that pass the gate) are crystallized; unused ones cool. If the files
+    of a trail moved, the trail follows them. Savings are measured. After `mica install`, trails become commands of the
+    project and are withdrawn when they fade; with `[trails] publish = false` only `mica trails publish` writes them. A
+    server does this every day at three; without a server, the next active process does it.
 
     Example: mica trails evolve
     """

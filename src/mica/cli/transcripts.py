@@ -67,7 +67,7 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
 
 
 def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
-    """Return the folders to read: the paths on the command line, else the usual ones of the named client or of all.
+    """Return the folders to read: the paths in `words`; else the usual folders of the named client, or of all clients.
 
     Raises UsageError for a word that is neither a client nor an existing path.
     """
@@ -124,7 +124,7 @@ def print_clients(console: Console, plans: Plans) -> None:
 
 
 def print_imported(console: Console, done: Mapping[str, Imported]) -> None:
-    """Print one line for each space, and below it what was not read."""
+    """Print one line for each space, and below it what could not be read."""
     for name, result in done.items():
         parts = [f"{plural(result.events, 'event')} from {plural(result.files, 'transcript')}"]
         parts += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
@@ -162,7 +162,7 @@ def describe_skipped(tally: ImportTally) -> list[str]:
 
 
 class Bar:
-    """A progress bar on standard error for several imports; it is not drawn without a terminal."""
+    """A progress bar on standard error, for several imports. Without a terminal it is not drawn."""
 
     def __init__(self, plans: Plans) -> None:
         console = Console(stderr=True)
@@ -193,7 +193,7 @@ class Bar:
         self._bar.start()
 
     async def run(self, memory: Memory, plan: ImportPlan) -> Imported:
-        """Import a plan's files, compress old events, do the work that is due, and show the progress."""
+        """Import the files of a plan and show the progress; then compress old events and run the jobs that are due."""
         start = self._before
         self._before += plan.size_bytes
 
@@ -211,9 +211,9 @@ class Bar:
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:
-        """Compress old events. Without a server nothing else does it, and most imported events are old.
+        """Compress old events, because most imported events are old and only a server compresses them by itself.
 
-        Blocks are never merged later, so events that do not fill a block wait for the next import.
+        Events that do not fill a block wait for the next import, because blocks are never merged.
         """
 
         def show_count(count: int) -> None:

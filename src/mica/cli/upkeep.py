@@ -92,7 +92,7 @@ async def verify(memory: Memory, output: Output) -> None:
 
 
 def _from_source(function: Callable[P, None]) -> Callable[P, None]:
-    """Let a command take its source space as an argument before the destination, or from --store or --space."""
+    """Let a command take its source space as a first argument, or else from --store or --space."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -258,9 +258,10 @@ async def _space(file: Path, settings: Settings) -> dict[str, object]:
 
 
 def _find_directory(file: Path, *, home: Path) -> str | None:
-    """Find the directory of a space without sessions: this one, one above it, or one beside or inside it or at home.
+    """Find the directory that a space belongs to, for a space without sessions; None if it is not found.
 
-    The name of the file has a hash of the directory's path, but not the path.
+    The name of `file` has a hash of the directory's path, but not the path. So the current directory and those above it
+    are tried, and the folders inside, beside and at home.
     """
     slug, here = space_name(file).rpartition("-")[0], Path.cwd()
     around = (folder for place in (here, here.parent, current_user().path) for folder in _folders(place))

@@ -101,13 +101,13 @@ class Crystals:
         digest: DigestKind | None = None,
         dry_run: bool = False,
     ) -> MadeCrystals:
-        """Crystallize everything up to this level, even periods that are not over; returns the new crystals.
+        """Crystallize everything up to a level, even periods that are not over; returns the new crystals.
 
-        They are sorted by level, lowest first; `waiting` of the list names what could not be made, and why. With
-        `session`, only that session is crystallized; with `tree`, one crystal covers an event and all its descendants.
-        `label` names an epoch. Later marks make a new revision; without them an existing crystal is not made
-        again. A dry run records nothing and shows the lowest level only. Raises ModelError if a model is configured and
-        fails; there is no fallback to a digest without a model.
+        They are sorted by level, lowest first. The attribute `waiting` of the result names the periods that got no
+        crystal, and why. `session` limits this to one session; `tree` makes one crystal of an event and its
+        descendants; `label` names an epoch. An existing crystal is replaced by a new revision only if it has later
+        marks. A dry run records nothing and makes only the lowest level. Raises ModelError if a model is configured and
+        fails; mica does not then use the digest without a model.
         """
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
@@ -141,7 +141,7 @@ class Crystals:
         return list((await self._make(scope)).crystals)
 
     async def close_due(self) -> int:
-        """Do the same as `make_due`, as a scheduled job: without a context. Returns the number of new crystals."""
+        """Do the same as `make_due`, as a scheduled job with an empty context. Returns the number of new crystals."""
         scope = CrystalScope(digest=await self._digester())
         return len((await self._crystallizer.make(scope, context=EMPTY)).crystals)
 
@@ -150,10 +150,10 @@ class Crystals:
         return list((await self._make(CrystalScope(is_dry=True))).waiting)
 
     async def remake(self, removed: RemovedCrystals) -> Crystallized:
-        """Replace the removed crystals and those that lost a source; other due crystals are not made.
+        """Make again the crystals that a purge removed and those that lost a source; make no other crystals.
 
-        Nothing is made if `auto` is off in the settings. A failure is not raised but returned as the reason why the
-        crystals wait.
+        If `auto` is off in the settings, nothing is made. A failure is not raised: the result lists each crystal as
+        waiting, with the error as the reason.
         """
         if not self._settings.auto:
             return Crystallized(
@@ -180,8 +180,8 @@ class Crystals:
     ) -> Crystal:
         """Record a crystal that an agent wrote: statements, each with the marks it cites.
 
-        A live crystal of the same period is superseded. Without a period it is a crystal of the current session, over
-        all marks of the session that no other crystal covers. Raises LawBroken or InvalidInput.
+        It supersedes a live crystal of the same period. If `period` is omitted, it is a crystal of the current session
+        and covers all marks of that session that no other crystal covers. Raises LawBroken or InvalidInput.
         """
         check_several("sources", sources)
         check_several("topics", topics)
@@ -204,7 +204,7 @@ class Crystals:
     async def retract(self, event: Event, *, reason: str) -> EventId:
         """Record that a mark or crystal no longer holds; returns the id of the retraction.
 
-        The event stays in the log, but no search finds it, and crystals that cite it are made again without it.
+        The event stays in the log, but searches no longer return it. Crystals that cite it are made again without it.
         """
         if event.name not in (MARK, CRYSTAL):
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
@@ -249,11 +249,12 @@ class Crystals:
         query: str = "",
         now: datetime | None = None,
     ) -> builtins.list[Crystal]:
-        """Return the best crystals that fit the budget together, highest level first.
+        """Return the best crystals that together fit the budget, highest level first.
 
-        Within a level they are sorted by score: recency weighted by `recency_weight`, and relevance to the query by
-        1 - `recency_weight`. Without a query only recency counts. With one, crystals that contain no term of it are
-        left out. A crystal covered by a chosen one is added only if budget remains. Stale crystals are never used.
+        Within a level they are sorted by score: `recency_weight` is the weight of recency, and 1 - `recency_weight`
+        that of relevance to the query. Without a query only recency counts. With a query, crystals that contain none of
+        its terms are left out. A crystal that a chosen one covers is added only if budget remains. Crystals that lost a
+        source are left out.
         """
         check_budget("context", budget_tokens)
         if not 0 <= recency_weight <= 1:
@@ -274,7 +275,7 @@ class Crystals:
         )
 
     async def stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
-        """Yield the crystals that any process makes, in commit order; `after` works as in `memory.events.follow`."""
+        """Yield crystals as any process makes them, in commit order; `after` works as in `memory.events.follow`."""
         if level is not None and level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
         async for event in self._events.follow(EventQuery(names=(CRYSTAL,)), after=after):
@@ -300,7 +301,7 @@ class Crystals:
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
 
     async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
-        """Return the latest tasks, questions and problems that no later mark fulfills, oldest first."""
+        """Return the latest marks tagged as task, question or problem that no other mark fulfills, oldest first."""
         await self._log.stored()
         return await find_unfulfilled(
             log=self._event_log, chains=self._chains, texts=self._texts, crystals=self._crystals, limit=limit
@@ -311,14 +312,15 @@ class Crystals:
     async def teachings(self, *, with_ended: bool = False) -> builtins.list[Teaching]:
         """Return the teachings in force, oldest first; `with_ended` adds those that ended, with the reason.
 
-        A teaching ends when it is withdrawn, or when its crystal or a mark it cites is retracted. If its crystal is
-        superseded it stays in force, and names the successor. A purge of what it cites removes it.
+        A teaching ends when it is withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal
+        is superseded, the teaching stays in force and names the successor. If a mark that it cites is purged, it is
+        removed.
         """
         await self._log.stored()
         return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
-        """Promote a crystal to a teaching; if it already is one, that teaching is returned.
+        """Promote a crystal to a teaching; if it already is one, return that teaching.
 
         `by` is the person or agent who promotes it, by default the agent or user of the current context. Raises
         InvalidInput if the event is not a crystal, or the crystal was superseded or retracted.
@@ -352,7 +354,6 @@ class Crystals:
         return await self._crystallizer.make(scope, context=self._log.here.context)
 
     async def _digester(self, kind: DigestKind | None = None) -> Digester | None:
-        """Return the digester that calls a model, or None for the extractive digest."""
         if (kind or self._settings.digest) == "extractive":
             return None
         return by_model(await self._models(), tier=self._settings.tier, agent=self._log.here.context.agent)

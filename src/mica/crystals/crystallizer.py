@@ -74,7 +74,7 @@ COUNTED_MAX = 20_000  # marks beneath the sources of a crystal, up to which thei
 
 
 def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: Pause = never_pause) -> Digester:
-    """Return a digester that needs no model. It weighs words by their use in all marks beneath the sources.
+    """Return a digester that needs no model. It weighs words by their use in the sources and in all marks beneath them.
 
     It works in a thread and pauses while a query runs.
     """
@@ -95,7 +95,7 @@ def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: 
 
 
 def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
-    """Return a digester that calls a model and checks its statements against the sources; it has no fallback."""
+    """Return a digester that calls a model and checks its statements against the sources. A failed call is raised."""
 
     async def digest(
         sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
@@ -139,8 +139,8 @@ class Crystallizer:
     async def make(self, request: CrystalScope, *, context: Context) -> Crystallized:
         """Make the requested crystals that are due, lowest level first; the result also names the periods that wait.
 
-        A period that another process crystallizes meanwhile is skipped. If one period fails, the others are still made,
-        and the failure is raised only if no crystal was made; a StoreError is raised at once.
+        A period that another process crystallizes at the same time is skipped. If one period fails, the others are
+        still made; its error is raised only if no crystal was made. A StoreError is raised at once.
         """
         if request.tree is not None:
             return await self._make_tree(request.tree, request, context)
@@ -188,7 +188,7 @@ class Crystallizer:
         return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
-        """Return the period and sources of every retracted crystal, so that none is made again."""
+        """Return the period and sources of every retracted crystal. A crystal with the same two is not made again."""
         retractions = await self._log.query(EventQuery(names=(RETRACTED,), limit=None))
         events = await self._log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -256,7 +256,7 @@ class Crystallizer:
         return await self._record(draft, context)
 
     async def of_session(self, session: str) -> tuple[str, list[EventId]]:
-        """Return the period and the marks for a session's crystal: those of its present crystal and uncovered ones."""
+        """Return a session's period and the marks for its crystal: those already covered and those not yet covered."""
         period = periods.session_period(session)
         before = await self._crystals.query(CrystalQuery(period=period))
         covered = await self._log.get_many([each for crystal in before for each in crystal.sources])
@@ -266,7 +266,7 @@ class Crystallizer:
     # -- Due periods --------------------------------------------------------------------------------------------
 
     async def _due(self, level: Level, request: CrystalScope, spent: Collection[EventId]) -> list[Due]:
-        """Return the periods of a level to crystallize, and those that wait."""
+        """Return the periods of a level that can be crystallized now, and those that must wait."""
         now = self._clock()
         if level == "session":
             return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
@@ -337,9 +337,10 @@ class Crystallizer:
         return due_periods
 
     async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
-        """Return the time of the last event of each of these sessions that had one after `since`.
+        """Return the time of the latest event since `since`, for the sessions in `latest` that look idle.
 
-        Each session is read separately, because half an hour may hold a million events.
+        A session looks idle if its time in `latest` is not after `since`. Each session is read separately, because half
+        an hour may hold a million events.
         """
         last_at: dict[str, datetime] = {}
         if not await self._log.query(EventQuery(since=since, limit=1)):
@@ -352,7 +353,7 @@ class Crystallizer:
         return last_at
 
     async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
-        """Yield the marks that no crystal covers, up to MARKS_AT_ONCE, in pages between which queries can run."""
+        """Yield the marks that no crystal covers, at most about MARKS_AT_ONCE; other queries can run between pages."""
         count, last = 0, 0
         while count < MARKS_AT_ONCE:
             await self._give_way()
@@ -365,7 +366,7 @@ class Crystallizer:
             last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: CrystalScope) -> list[Due]:
-        """Return the crystals that lost a source, as periods to be made again from the remaining sources."""
+        """Return the crystals that lost a source, as periods to be made again; periods in `closed` are left out."""
         if request.session is not None:
             return []
         stale = await self._crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
@@ -403,7 +404,7 @@ class Crystallizer:
         return {crystal.id: crystal for crystal in live if crystal.id in ids}
 
     async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
-        """Map the period of each week in these epochs to the period of its epoch; empty without due weeks."""
+        """Map the weeks that `epochs` cover to the covering epoch, both by period; {} if `weeks` is empty."""
         if not weeks:
             return {}
         homes: dict[str, str] = {}
@@ -421,7 +422,10 @@ class Crystallizer:
         return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """Return purged epochs as periods without sources, which ends them, or as waiting if marks of theirs wait."""
+        """Return each purged epoch in `survivors` as a period without sources, so that it ends.
+
+        If a week of the epoch may still get a new crystal, the epoch is returned as waiting instead.
+        """
         if not survivors:
             return []
         waits = [mark_of(event) async for event in self._unsealed(None)]
@@ -442,7 +446,7 @@ class Crystallizer:
     # -- Making -------------------------------------------------------------------------------------------------
 
     async def _surviving_trees(self, request: CrystalScope) -> list[Due]:
-        """Return purged trees as periods to be made again from their remaining marks; one without marks ends."""
+        """Return purged tree crystals as periods to be made again from the marks that remain."""
         if request.session is not None or request.since is not None:
             return []
         due: list[Due] = []
@@ -509,7 +513,7 @@ class Crystallizer:
     async def _draft(
         self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
-        """Return the draft of a crystal; if no sentence fits, the budget is raised once. None if still none fits."""
+        """Return the draft of a crystal. If no sentence fits, try once with a larger budget, then return None."""
         made_of = material(due_period.sources)
         if (continued := await self._continue(due_period, made_of, request, context)) is not None:
             return continued
@@ -531,7 +535,10 @@ class Crystallizer:
         request: CrystalScope,
         context: Context,
     ) -> CrystalDraft | None:
-        """Return a draft of an agent's statements plus a digest of new sources; None without such statements."""
+        """If an agent wrote the crystal to be replaced, return a draft of its statements plus a digest of new sources.
+
+        Returns None if no agent did, or if its statements cannot be used.
+        """
         written = [each for each in due_period.supersedes if each.method.startswith(COMMITTED)]
         if not written:
             return None
@@ -550,7 +557,7 @@ class Crystallizer:
         return continue_draft(due_period, made_of, written, added, method="+".join(filter(None, methods)))
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
-        """Return the marks beneath crystals; empty if `sources` are marks, or there are more than COUNTED_MAX."""
+        """Return all marks beneath the crystals in `sources`; none if there are more than COUNTED_MAX."""
         crystals = [source for source in sources if isinstance(source, Crystal)]
         if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
             return []
@@ -562,7 +569,7 @@ class Crystallizer:
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
-        """Return the open marks among or beneath these sources that no mark fulfills."""
+        """Return the open marks in or beneath `sources`, without those that a mark fulfills."""
         open_ids: list[EventId] = []
         for source in sources:
             if isinstance(source, Crystal):
@@ -576,7 +583,7 @@ class Crystallizer:
     async def _withdraw(
         self, crystals: Sequence[EventId], reason: str, request: CrystalScope, context: Context
     ) -> None:
-        """Retract crystals that have no successor; a dry run retracts nothing."""
+        """Retract `crystals`, which were not replaced by new ones. A dry run retracts nothing."""
         retractions = [{"mark": each, "reason": reason} for each in crystals]
         if retractions and not request.is_dry:
             at = self._clock()
@@ -599,7 +606,7 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """Return True if a period replaces a removed crystal: it has one of the `replaced` sources, or none at all."""
+    """Return True if a due period replaces a removed crystal: it has a source in `replaced`, or no sources at all."""
     if isinstance(due, Waiting):
         return due.period in removed.periods
     return not due.sources or not due.ids.isdisjoint(replaced)

@@ -1,8 +1,8 @@
 """An extractive digest of marks, made without a model.
 
-It takes sentences verbatim, each with the marks it comes from, and prefers those that cover most of what an author
-would report about the work within a budget. Each source that no statement cites is listed with the reason. Nothing is
-rewritten, and the same sources give the same digest, byte for byte.
+It takes sentences verbatim, each with the marks it comes from. Within the budget it prefers sentences with the terms
+that an author would most probably mention when reporting on the work. Each source that is not cited is listed with the
+reason. The same sources always give the same digest, byte for byte.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def extract(
     table: Table | None = None,
     pause: Pause = never_pause,
 ) -> Digest:
-    """Make a digest of these sources, within the budget and smaller than the sources together.
+    """Make a digest of `sources` that fits the budget and is shorter than all sources together.
 
-    Sentences that repeat the task are limited to a share of the budget, like prompts. If the sources are statements of
-    lower crystals, `counted` is the tally of all marks beneath them; without it each source counts by its weight.
-    `pause` is called every few microseconds, so that background work can yield. Raises InvalidInput for a time without
-    a time zone or a budget below 0.
+    Prompts, and sentences that repeat `task`, take at most a share of the budget. If the sources are statements of
+    crystals, pass as `counted` the tally of all marks beneath them; otherwise each source counts by its weight. `pause`
+    is called every few microseconds, so that background work can yield. Raises InvalidInput if a time has no time zone
+    or the budget is negative.
     """
     _check(sources, budget_tokens)
     ordered = sort_by_time(sources)
@@ -159,7 +159,7 @@ def extract(
 
 
 def count_mentions(sources: Sequence[DigestSource], *, pause: Pause = never_pause) -> MentionTally:
-    """Count the mentions of every term and identifier in these sources, as `counted` for a digest of a higher level."""
+    """Count the mentions of every term and identifier in `sources`. Pass the result to `extract` as `counted`."""
     reading = TextReader(load_table())
     return _tally(reading, reading.lines(with_pauses(sort_by_time(sources), pause)), pause)
 
@@ -169,7 +169,7 @@ def _tally(reading: TextReader, lines: Iterable[Line], pause: Pause) -> MentionT
 
 
 def sort_by_time(sources: Sequence[DigestSource]) -> list[DigestSource]:
-    """Return the sources in order of time; if one has no time, the order is unchanged."""
+    """Return the sources in order of time. If any source has no time, return them in their present order."""
     dated = [(source.at, number) for number, source in enumerate(sources) if source.at is not None]
     return [sources[number] for _, number in sorted(dated)] if len(dated) == len(sources) else list(sources)
 
@@ -187,7 +187,7 @@ Test: TypeAlias = Callable[[Sentence], bool]
 
 
 class TextReader:
-    """Splits sources into sentences, and caches units and token counts of texts for the duration of one digest."""
+    """Splits sources into sentences. Caches the terms, identifiers and token counts of texts for one digest."""
 
     def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
         once = self.spell = cache(lambda text: tuple(spell_units(text)))
@@ -196,7 +196,7 @@ class TextReader:
         self.is_thought = cache(lambda sentence: _is_thought(sentence, table))
 
     def lines(self, sources: Iterable[DigestSource]) -> list[Line]:
-        """Return the sentences of each source, in order."""
+        """Return the sentences of each source: one list per source, in order."""
         return [
             [
                 Sentence(
@@ -213,7 +213,7 @@ class TextReader:
         ]
 
     def parts(self, lines: Iterable[Line]) -> list[Line]:
-        """Return the lines with long sentences split into clauses."""
+        """Return the same lists, with long sentences split into clauses."""
         return [[part for sentence in line for part in self._parts(sentence)] for line in lines]
 
     def _parts(self, sentence: Sentence) -> Iterator[Sentence]:
@@ -226,7 +226,10 @@ class TextReader:
                 )
 
     def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """Return the last clause of a sentence for each place where it occurs; empty if not readable by itself."""
+        """Return the last clause of a sentence, once for each of its occurrences in `same`.
+
+        Returns an empty list if the clause is not readable by itself.
+        """
         if not (text := tail(same[0].text)):
             return []
         ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in same]
@@ -234,14 +237,16 @@ class TextReader:
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
-    """Return the value of each mentioned unit: its salience minus a share of the mean, times its rarity."""
+    """Return the worth of each mentioned unit: its salience minus a share of the mean, times its rarity.
+
+    A unit is a term or an identifier.
+    """
     known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
     bar = INDIFFERENT * sum(known.values()) / max(1, len(known))
     return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
 
 
 def _distinct(lines: Iterable[Line]) -> Iterable[list[Sentence]]:
-    """Group sentences by text: each list holds all occurrences of one text."""
     by_text: dict[str, list[Sentence]] = {}
     for line in lines:
         for sentence in line:
@@ -250,7 +255,6 @@ def _distinct(lines: Iterable[Line]) -> Iterable[list[Sentence]]:
 
 
 def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[list[Sentence]]:
-    """Return the sentences that are readable by themselves, or all if none is."""
     every = list(sentences)
     return [same for same in every if any(map(is_thought, same))] or every
 
@@ -272,9 +276,10 @@ def _is_thought(sentence: Sentence, table: Table) -> bool:
 
 
 def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
-    """Return True for tool output without any identifier, such as "Exit code 1".
+    """Return True for tool output and errors that say nothing specific.
 
-    Also True for an error of only common words, such as "String to replace not found in file.".
+    Examples: "Exit code 1", and an error of only common words such as "String to replace not found in file.". A
+    sentence with an identifier is never boilerplate.
     """
     if any(unit.startswith(IDENTIFIER) for unit in sentence.units):
         return False
@@ -306,9 +311,9 @@ def _cited(same: Iterable[Sentence], sources: Sequence[DigestSource]) -> tuple[E
 
 
 def _parts(statements: Sequence[Statement], requests: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
-    """Divide statements into insight, significance and principles; insight is never empty.
+    """Divide statements into insight, significance and principles.
 
-    A request is neither a principle nor a reason.
+    Statements in `requests` always belong to the insight. If no statement would, all of them become the insight.
     """
     parts: tuple[list[Statement], ...] = ([], [], [])
     for statement in statements:
@@ -331,9 +336,9 @@ def _dropped(
     fits: Test,
     had_room: Test,
 ) -> Iterator[Dropped]:
-    """Yield each source that is not cited, with the reason; if an id occurs several times, its first text decides.
+    """Yield each source that is not cited, with the reason. If an id occurs several times, its first text decides.
 
-    `fits` tests if the budget has room for a sentence alone, `had_room` if there is room beside the chosen sentences.
+    `fits` tests if a sentence alone fits the budget, `had_room` if it also fits beside the chosen sentences.
     """
     listed = {sources[each.place].id for same in chosen for each in same}
     citing: dict[str, list[EventId]] = {}
@@ -376,7 +381,10 @@ def topics(
     spell: Callable[[str], Iterable[Spelling]] = spell_units,
     pause: Pause = never_pause,
 ) -> tuple[str, ...]:
-    """Return the most valuable terms, at most TOPICS_MAX, in their usual spelling, without numbers and verbs."""
+    """Return the terms with the highest worth, at most TOPICS_MAX, in their most frequent spelling.
+
+    Numbers and verbs are left out.
+    """
     sentences = [sentence for line in lines for sentence in line]
     counts = Counter(unit for sentence in sentences for unit in sentence.units)
     candidates = (unit for unit in counts if not unit.isdigit() and worth.get(unit, 0.0) > 0)

@@ -1,8 +1,8 @@
 """A digest written by a language model: every statement cites marks and is checked against their words.
 
-The marks are sent as data, in as many parts as the model's window needs; nothing is cut off. A statement that cites
-an unknown mark, or says what the cited marks do not, is rejected with the reason. If none is left, the digest fails;
-falling back to an extractive digest is the caller's decision.
+The marks are sent as data. If they do not fit the model's window, they are sent in several parts; nothing is cut off. A
+statement is rejected, with the reason, if it cites an unknown mark or says what the cited marks do not say. If no
+statement remains, the digest fails. The caller may then use the extractive digest.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RejectedStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """A digest with the calls that made it."""
+    """A digest, with the rejected statements and the model calls that were needed for it."""
 
     digest: Digest
     parts: int  # the number of requests that the sources were split into
@@ -85,10 +85,10 @@ async def model_digest(
     tier: Tier = "routine",
     agent: str | None = None,
 ) -> ModelDigest:
-    """Make a digest of these sources with the models of a tier, within the budget and smaller than the sources.
+    """Make a digest of `sources` with the models of a tier, within the budget and shorter than the sources together.
 
-    Raises InvalidInput without any text, InvalidAnswer if no statement of the model can be used, and the ModelError of
-    a failed call.
+    Raises InvalidInput if the sources have no text, InvalidAnswer if no statement of the model can be used, and
+    ModelError if a call fails.
     """
     notes = [source for source in sources if source.text.strip()]
     if not notes:
@@ -259,7 +259,7 @@ def _room(window_tokens: int) -> int:
 
 
 def _parts(notes: Sequence[PromptNote], room: int) -> Iterator[list[PromptNote]]:
-    """Group the notes, in order, into lists that fit; a note that is too long alone is split, not truncated."""
+    """Divide the notes, in order, into lists of at most `room` tokens. A longer note is split into several."""
     part: list[PromptNote] = []
     left = room
     for note in chain.from_iterable(_pieces(note, room) for note in notes):
@@ -284,17 +284,17 @@ def _pieces(note: PromptNote, room: int) -> Iterator[PromptNote]:
 
 
 def _size(notes: Iterable[PromptNote]) -> int:
-    """Estimate the tokens of notes as sent: quoted, with their labels, which the schema repeats for each section."""
+    """Estimate the tokens of notes as sent: quoted, and with labels, which the JSON schema repeats per section."""
     return sum(estimate(_quoted(note.text)) + LABEL_TOKENS * (1 + len(SECTIONS)) for note in notes)
 
 
 def _quoted(text: str) -> str:
-    """Quote a text as one line that can close neither the quote nor the notes."""
+    """Quote a text as one line that cannot end the quote or the list of notes early."""
     return msgspec.json.encode(text).decode().replace("<", "\\u003c")
 
 
 def _counts(tokens: int) -> dict[str, int]:
-    """Return the number of statements of each kind to ask for, by the tokens of the notes."""
+    """Return how many statements of each kind to request, given the tokens of the notes."""
     total = min(STATEMENTS_MAX, _budget(tokens) // STATEMENT_TOKENS)
     third = total // 3
     return {"insight": total - 2 * third, "significance": third, "principles": third}
@@ -325,7 +325,7 @@ def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
 def _fit(
     accepted: AcceptedStatements, budget_tokens: int, rejected: list[RejectedStatement]
 ) -> dict[str, list[Statement]]:
-    """Select the statements that fit, most important sections first; one that is too long is skipped."""
+    """Select the statements that fit the budget, most important section first. Those that do not fit are rejected."""
     chosen: dict[str, list[Statement]] = {}
     left = budget_tokens
     for section in SECTIONS:
@@ -375,9 +375,9 @@ def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
 
 
 def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId, ...]:
-    """Return the cited sources that are needed to cover the words of a sentence.
+    """Return the sources in `sources` that are needed to cover the words of a sentence.
 
-    Models cite generously; a citation that adds nothing is dropped.
+    Models cite too many sources. A source that covers no further word is left out.
     """
     left = set(terms(text))
     overlaps = {name: left & set(terms(source)) for name, source in sources.items()}

@@ -1,6 +1,6 @@
-"""The mood of a stretch of work: seven numbers computed from words, tags and errors, without a model.
+"""The mood of a stretch of work: seven numbers from 0 to 1, computed from words, tags and errors, without a model.
 
-A number is 0.5 without evidence: brightness, texture, weight and warmth change only with marks about success, failure,
+A number without evidence is 0.5. Brightness, texture, weight and warmth change only with marks about success, failure,
 tests or commits. Only English words are recognized.
 """
 
@@ -29,7 +29,7 @@ _COMMIT_TAGS = frozenset({"commit"})
 
 
 def mood(sources: Sequence[DigestSource]) -> Mood:
-    """Compute the mood of these marks; neutral if there are none."""
+    """Compute the mood of the marks in `sources`. Without marks it is neutral."""
     total = sum(source.weight for source in sources)
     if total <= 0:
         return Mood()
@@ -52,7 +52,7 @@ def mood(sources: Sequence[DigestSource]) -> Mood:
 
 
 def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
-    """Return the weighted mean of moods, for a crystal of a higher level; neutral without any weight."""
+    """Return the weighted mean of moods, for a crystal of a higher level. If no mood has a weight, it is neutral."""
     weighted = [(each.parts, weight) for each, weight in moods if weight > 0]
     total = sum(weight for _, weight in weighted)
     if not weighted:

@@ -17,7 +17,7 @@ CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were 
 async def find_unfulfilled(
     *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex, limit: int
 ) -> list[Mark]:
-    """Return the latest open marks that no mark fulfills, at most `limit`, in order of time."""
+    """Return the latest open marks that no other mark fulfills, at most `limit`, in order of time."""
     latest = await crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
     ids = dict.fromkeys(mark for crystal in latest for mark in crystal.open)
     fresh = await crystals.unsealed(limit=LATEST_MARKS, latest=True)
@@ -38,7 +38,7 @@ async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> b
 
 
 async def live_marks(texts: TextIndex, events: Iterable[Event]) -> list[Mark]:
-    """Return the marks among these events that were neither retracted nor only recalled, in order of time."""
+    """Return the marks in `events`, in order of time. Retracted marks and marks with recalled text are left out."""
     positions = sorted({event.position for event in events if event.name == MARK and event.position is not None})
     marks = [text.mark for text in await texts.read(positions, neighbours=0)] if positions else []
     return sorted(marks, key=lambda mark: (mark.at, mark.position or 0))

@@ -1,7 +1,7 @@
 """Periods: when a session, day, week or epoch is over, and which sources its crystal has. The clock is a parameter.
 
 Marks are crystallized when their session is over. Small sessions are pooled at the end of the day, so that no crystal
-is longer than its sources. Late marks and retractions make a new revision of the crystal and of those above it.
+is longer than its sources. After a late mark or a retraction, the crystal and those above it get a new revision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_MARKS_MIN = 5  # smaller sessions are pooled
 
 
 class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of a purged epoch or tree crystal, from which it is made again with the remaining sources."""
+    """The record of a purged epoch or tree crystal. From it the crystal is made again with the sources that remain."""
 
     crystal: EventId  # the purged one
     period: str
@@ -65,13 +65,13 @@ class DuePeriod(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def superseded(self) -> tuple[EventId, ...]:
-        """The ids of the crystals that it replaces, including purged ones."""
+        """The ids of the crystals that the new crystal replaces, including a purged one."""
         purged = [] if self.survivor is None else [self.survivor.crystal]
         return tuple([crystal.id for crystal in self.supersedes] + purged)
 
     @property
     def unfounded(self) -> tuple[EventId, ...]:
-        """The ids of the replaced crystals that lost a source; they are retracted if no successor is made."""
+        """The ids of the replaced crystals that lost a source. If no new crystal is made, they are retracted."""
         intact = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
         return tuple([each for each in self.superseded if each not in intact])
 
@@ -94,12 +94,12 @@ class Calendar:
         return f"{year}-W{week:02}"
 
     def is_week_over(self, day: date, now: datetime) -> bool:
-        """True if the ISO week of this day is over, on Sunday at 24:00."""
+        """True if the ISO week of `day` is over. A week ends on Sunday at 24:00."""
         return self.day(now) >= day - timedelta(days=day.weekday()) + timedelta(days=7)
 
 
 def days_before(at: datetime, days: int) -> datetime:
-    """Return the time this many days earlier; near the beginning of the calendar, its beginning."""
+    """Return the time `days` before `at`; if that would be before the calendar begins, its beginning."""
     return at - timedelta(days=days) if at > FIRST_AT else datetime.min.replace(tzinfo=UTC)
 
 
@@ -115,11 +115,11 @@ def sessions(
     sealed: Collection[EventId] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Mark] | Waiting]:
-    """Yield the sessions and daily pools to crystallize from marks that no crystal covers, and those that wait.
+    """Yield the sessions, and daily pools of small sessions, that can be crystallized now, and those that must wait.
 
-    `live` has the crystals of sessions and pools around the marks, `last_at` the time of the last event of a session.
-    With `forced`, every session counts as over. The marks in `sealed` have lost their crystal, so they are included
-    even if their session is not over.
+    `marks` are those that no crystal covers. `live` has the present crystals of their sessions and pools; `last_at` has
+    the time of a session's last event. With `forced`, every session counts as over. Marks in `sealed` belonged to a
+    crystal that was removed, so they are included even if their session is not over.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
@@ -156,7 +156,7 @@ def sessions(
 
 
 def session_period(session: str) -> str:
-    """Return the name of a session's period; a very long id is shortened to its beginning and a hash."""
+    """Return the name of a session's period. If the id is very long, it is cut and a hash is added."""
     if len(session) <= SESSION_CHARACTERS_MAX:
         return f"session:{session}"
     digest = blake2b(session.encode(), digest_size=8).hexdigest()
@@ -172,7 +172,7 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """Map each period to its crystals; a session's first period also gets the crystals of its later days."""
+    """Map each period to its crystals. All crystals of a session that spans several days are under its first period."""
     by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_period[crystal.period].append(crystal)
@@ -187,7 +187,7 @@ _LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
 def _parts(
     marks: Sequence[Mark], own: Sequence[Crystal], calendar: Calendar
 ) -> list[tuple[Crystal | None, tuple[Mark, ...]]]:
-    """Group the marks of one session: late ones by the crystal they revise, all others together with None."""
+    """Group the marks of one session by the crystal in `own` whose days they fall into; others are under None."""
     late: defaultdict[str, list[Mark]] = defaultdict(list)
     fresh: list[Mark] = []
     for mark in marks:
@@ -210,10 +210,10 @@ def days(
     again: Collection[str] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """Yield the days to crystallize from session crystals that no day crystal covers, and those that wait.
+    """Yield the days that can be crystallized now, and those that must wait.
 
-    `live` has the crystals of days, by period. The periods in `again` have lost their crystal and are included even if
-    they are not over.
+    `crystals` are the session crystals that no day crystal covers; `live` has the day crystals by period. With
+    `forced`, every day counts as over, and so do the periods in `again`, whose crystals were removed.
     """
     by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
@@ -233,9 +233,10 @@ def weeks(
     again: Collection[str] = (),
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """Yield the weeks to crystallize from day crystals that no week crystal covers, and those that wait.
+    """Yield the weeks that can be crystallized now, and those that must wait.
 
-    `live` has the crystals of weeks, by period. `again` and `forced` are as in `days`.
+    `crystals` are the day crystals that no week crystal covers; `live` has the week crystals by period. `again` and
+    `forced` work as in `days`.
     """
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
@@ -258,11 +259,11 @@ def epochs(
     label: str | None = None,
     forced: bool = False,
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
-    """Yield the epochs to crystallize from week crystals that no epoch covers, and the one that waits.
+    """Yield the epochs that can be crystallized now, and the one that waits for its milestone.
 
-    A milestone ends an epoch and opens the next. `live` has the crystals of epochs by period, `survivors` the purged
-    ones. `homes` maps a week to the epoch that contained it, which also gets the new revision of the week. The name of
-    an epoch does not contain the text of its milestone.
+    `crystals` are the week crystals that no epoch covers. A milestone ends an epoch and begins the next one. `live` has
+    the epochs by period, `survivors` the purged ones. `homes` maps a week to its former epoch; a new revision of the
+    week belongs to that epoch again. The name of an epoch does not contain the text of its milestone.
     """
     known = live or {}
     gone = {each.period: each for each in survivors}
@@ -312,7 +313,7 @@ def _closing(
 
 
 def with_sources(due_period: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeriod[S]:
-    """Add to a due period the sources of the crystals that it supersedes, as far as they are in `live`."""
+    """Add to a due period the sources of the crystals it supersedes. Sources that are not in `live` are left out."""
     sources: dict[EventId, S] = {source.id: source for source in due_period.sources}
     for crystal in due_period.supersedes:
         sources |= {each: live[each] for each in crystal.sources if each in live}
@@ -320,7 +321,7 @@ def with_sources(due_period: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeri
 
 
 def _day_of(crystal: Crystal, calendar: Calendar) -> date:
-    """Return the day of a crystal: the day it began, so that a late mark does not move it."""
+    """Return the day on which the events of a crystal begin, so that a late mark does not change it."""
     return calendar.day(crystal.start_at)
 
 

@@ -18,12 +18,15 @@ PHRASE_BONUS = 0.3  # for a query that occurs in the crystal word for word
 
 
 def score_recency(at: datetime, now: datetime) -> float:
-    """Return 1 for a crystal that ends now, halved for every week since."""
+    """Return 1 for a crystal that ends at `now`, half for one that ends a week earlier, and so on."""
     return decay(now - at, half_life_days=HALF_LIFE_DAYS)
 
 
 def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -> float:
-    """Return the share of query terms that a crystal contains, plus a bonus if it has the whole phrase; 0 to 1."""
+    """Return the relevance of a crystal, from 0 to 1.
+
+    It is the share of `query_terms` that the crystal contains, plus a bonus if it contains the whole phrase.
+    """
     if not query_terms:
         return 0.0
     texts = [*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""]
@@ -37,10 +40,10 @@ def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -
 async def read_matching(
     index: CrystalIndex, query_terms: Collection[str], query: CrystalQuery, *, limit: int | None = None
 ) -> list[Crystal]:
-    """Return the crystals that fit the query and contain one of these terms, in the index's order.
+    """Return the crystals that fit `query` and contain one of `query_terms`, in the index's order.
 
-    If there are more than `limit`, those with the most terms are read; ties go to the latest. Staleness is expensive
-    and therefore checked only for the crystals that are read.
+    If there are more than `limit`, the ones with the most terms are read; ties go to the latest. Only these are checked
+    for staleness, because that is slow.
     """
     of_any = msgspec.structs.replace(query, is_stale=None)
     postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}
@@ -66,10 +69,10 @@ def select_within(
     query: str = "",
     now: datetime,
 ) -> list[Crystal]:
-    """Return crystals that fit a budget together, by level from the highest, then by score.
+    """Return crystals that together fit the budget, sorted by level, highest first, then by score.
 
     `above` maps the position of a crystal to the positions of the crystals that cover it. A crystal that is covered by
-    a chosen one is considered last. With a query, only crystals that contain a term of it are returned.
+    a chosen one is considered last. With a query, only crystals that contain one of its terms are returned.
     """
     query_terms = frozenset(terms(query))
     relevance = {each.id: score_relevance(each, query_terms, query) if query else 0.0 for each in crystals}

@@ -19,7 +19,7 @@ LITTLE_LEFT = "too few of its sources remain"
 
 
 class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
-    """The periods and sources of crystals that were removed."""
+    """The periods and sources of the crystals that a purge removed."""
 
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
@@ -39,11 +39,14 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def waiting(self, reason: str) -> tuple[Waiting, ...]:
-        """Return every crystal of `to_remake` as waiting, with this reason."""
+        """Return the crystals in `to_remake` as waiting periods, all with this reason."""
         return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.to_remake])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
-        """Return the crystals that were not made again, each with the number of remaining sources and the reason."""
+        """Return the removed crystals that `done` did not make again, each with the reason.
+
+        The count of each is the number of its sources that remain.
+        """
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
         ended = [each for each in self.to_remake if each.period not in made]
@@ -51,12 +54,12 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Digester(Protocol):
-    """Digests sources within a number of tokens; returns the digest and the name of the method that made it."""
+    """Makes a digest of sources within `budget_tokens`. Returns it with the name of the method that made it."""
 
     async def __call__(
         self, sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
-        """`marks` are the marks beneath the sources, if the sources are crystals."""
+        """`marks` are all marks beneath the sources; empty if the sources are marks themselves."""
 
 
 class CrystalScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,6 @@ class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _explain_ended(gone: Crystal, done: Crystallized) -> Waiting:
-    """Return why a removed crystal was not made again, and the number of its sources in another crystal."""
     for each in done.crystals:
         if left := set(each.sources).intersection(gone.sources):
             return Waiting(period=gone.period, count=len(left), reason=f"its other sources are in {each.period} now")

@@ -1,8 +1,8 @@
 """Salience: the probability that an author mentions a unit again, from its counts and a small learned table.
 
-A unit is a term, an identifier or a file name of a sentence. `bench/digest.py --learn` recreates the table from
-recorded work and what its authors wrote about it afterwards. Counts are plain sums, so a level adds up those of the
-level below.
+A unit is a term, an identifier or a file name in a sentence. `bench/digest.py --learn` recreates the table from
+recorded work and what its authors later wrote about it. Counts are plain sums, so the counts for a week are those of
+its days added up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ENDING = re.compile(
 
 
 def units(text: str) -> list[str]:
-    """Return the units of a text: words first, then identifiers, with repetitions."""
+    """Return the units (terms and identifiers) of a text, with repetitions: all words first, then all identifiers."""
     return [unit for unit, _ in spell_units(text)]
 
 
@@ -55,7 +55,7 @@ Spelling: TypeAlias = tuple[str, str]  # a unit, and its spelling
 
 
 def spell_units(text: str) -> Iterator[Spelling]:
-    """Yield the units of a text with their spellings: words first, then identifiers."""
+    """Yield each unit of a text with the way it is written there: all words first, then all identifiers."""
     for word in words(text):
         if unit := _unit(word):
             yield unit, word
@@ -75,7 +75,10 @@ def _unit(word: str) -> str:
 
 @remember_texts(65_536)
 def _identifier(name: str) -> str:
-    """Return `engine.ts` for `src/app/engine.ts`, `asdict_` for `attr.asdict_`, and "" for a plain word."""
+    """Return the last part of a dotted name or path; an empty string if that is a plain word.
+
+    For example `engine.ts` for `src/app/engine.ts`, and `asdict_` for `attr.asdict_`.
+    """
     last = re.split(r"[/:]", name.rstrip(".:/-"))[-1]
     if "." in last and not _ENDING.search(last):
         last = last.rsplit(".", 1)[1]
@@ -110,7 +113,7 @@ _CHORE = re.compile(
 
 
 class UnitMentions(msgspec.Struct, array_like=True, gc=False):
-    """Counts of the mentions of one unit, with the first and last place."""
+    """Counts of the mentions of one unit, with the place of the first and of the last mention."""
 
     first: int
     last: int
@@ -132,14 +135,17 @@ class UnitMentions(msgspec.Struct, array_like=True, gc=False):
 
 
 class MentionTally(msgspec.Struct):
-    """The mention counts of all units in a stretch of work. Tallies of consecutive stretches can be added up."""
+    """The mention counts of all units (terms and identifiers) in a stretch of work.
+
+    The tallies of consecutive stretches can be added up.
+    """
 
     marks: float = 0.0
     places: int = 0
     units: dict[str, UnitMentions] = {}
 
     def add(self, other: MentionTally) -> None:
-        """Add the counts of the work that followed."""
+        """Add the counts of a stretch of work that came after this one."""
         for unit, mentions in other.units.items():
             if unit not in self.units:
                 place = mentions.first + self.places
@@ -175,7 +181,7 @@ def load_table() -> Table:
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One sentence of one mark with its units."""
+    """One sentence of a mark, with its units (terms, identifiers and file names)."""
 
     text: str
     units: tuple[str, ...]  # each once, in order
@@ -190,12 +196,12 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_filler(sentence: str) -> bool:
-    """Return True for a sentence that is a transition or reports housekeeping."""
+    """Return True for a sentence that is only a transition or reports housekeeping."""
     return bool(_FILLER.match(sentence))
 
 
 def tally(sentences: Iterable[Sentence]) -> MentionTally:
-    """Count the units of sentences, which are in the order of their marks."""
+    """Count the units of `sentences`, which are in the order of their marks."""
     counted = MentionTally()
     place = -1
     seen: set[str] = set()
@@ -209,7 +215,7 @@ def tally(sentences: Iterable[Sentence]) -> MentionTally:
 
 
 def _count(counts: dict[str, UnitMentions], sentence: Sentence, seen: set[str]) -> None:
-    """Add the mentions of one sentence; `seen` has the units that its mark named before."""
+    """Add the mentions of one sentence to `counts`; `seen` has the units that earlier sentences of its mark named."""
     filler, chore = sentence.is_filler, bool(_CHORE.search(sentence.text))
     length = min(LENGTH_WORDS_MAX, len(sentence.text.split(maxsplit=LENGTH_WORDS_MAX)))
     for number, unit in enumerate(sentence.units):
@@ -239,7 +245,7 @@ def merge(tallies: Iterable[MentionTally]) -> MentionTally:
 
 
 def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: float) -> tuple[float, ...]:
-    """Return the model features of one unit, in the order of SIGNALS."""
+    """Return the numbers from which the probability of one unit is computed, in the order of SIGNALS."""
     span = max(1, counted.places - 1)
     marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
     requested = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0

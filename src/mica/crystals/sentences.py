@@ -41,9 +41,9 @@ def split(text: str) -> Iterator[str]:
 
 
 def parts(sentence: str) -> Iterator[str]:
-    """Yield the clauses of a long sentence, split at colons and semicolons if both sides have enough words.
+    """Yield the clauses of a long sentence; yield a short sentence whole.
 
-    The punctuation mark is dropped. A short sentence is yielded whole.
+    It is split at colons and semicolons with enough words on both sides. These punctuation marks are dropped.
     """
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
@@ -56,13 +56,13 @@ def parts(sentence: str) -> Iterator[str]:
 
 
 def tail(sentence: str) -> str:
-    """Return the last clause of a long sentence if it begins with a capital letter; else an empty string."""
+    """Return the last clause of a long sentence; empty if it is not split or the clause begins with a small letter."""
     last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each group of lines that belong together, without surrounding blanks and bullets."""
+    """Yield the start and end offset of each paragraph, without the blanks and the bullet around it."""
     first, last = 0, 0
     ended = 0
     for line in _LINE.finditer(text):
@@ -84,7 +84,6 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _continues(text: str, first: int, last: int, start: int) -> bool:
-    """True if the line at `start` continues the paragraph before it."""
     tail = text[max(first, last - TAIL_CHARACTERS) : last]
     return (text[start].islower() or text[start] == "(") and not _LINE_END.search(tail)
 
@@ -145,9 +144,9 @@ _ASKS = re.compile(r"\?\W*$")
 
 
 def is_fragment(sentence: str) -> bool:
-    """True for text that cannot be read by itself: code, a hash, an open bracket, or a part of a sentence.
+    """True for text that cannot be read by itself: code, a hash, unbalanced brackets, or a part of a sentence.
 
-    A sentence that begins with "which" or "and", or ends with a colon, is a part of another.
+    A sentence that begins with "which" or "and", or ends with a colon, counts as a part.
     """
     if _CODE.search(sentence) or _HASH.search(sentence) or _CUT.search(sentence):
         return True
@@ -179,12 +178,12 @@ def is_instruction(sentence: str) -> bool:
 
 
 def is_principle(sentence: str) -> bool:
-    """True if a sentence states a rule beyond this work; a question never does."""
+    """True if a sentence states a general rule. A question is never a principle."""
     return bool(_PRINCIPLE.search(sentence)) and not is_question(sentence)
 
 
 def is_significance(sentence: str) -> bool:
-    """True if a sentence names a reason or a consequence; a question never does."""
+    """True if a sentence names a reason or a consequence. A question never does."""
     return bool(_SIGNIFICANCE.search(sentence)) and not is_question(sentence)
 
 
@@ -213,10 +212,11 @@ def choose(
     request_tokens: int,
     pause: Pause = never_pause,
 ) -> list[int]:
-    """Return the indexes of the chosen sentences, in order. The worth of a unit counts once and may be negative.
+    """Return the indexes of the chosen candidates, in order. The worth of a unit counts only once; it may be negative.
 
     The choice is greedy: it takes the sentence with the most worth per token, until no sentence that fits adds worth.
-    Ties go to the earlier one, so the result is deterministic. The time is about linear in all units of all candidates.
+    If two are equal, the earlier one is taken, so the result is deterministic. Requests take at most `request_tokens`.
+    The time is about linear in all units of all candidates.
     """
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
@@ -261,6 +261,6 @@ def choose(
 
 
 def is_covered(units: Collection[str], covered: Collection[str]) -> bool:
-    """True if nearly all of these units are covered; numbers do not count."""
+    """True if nearly all of `units` are in `covered`. Numbers are not considered."""
     named = [unit for unit in units if not unit.isdigit()]
     return sum(unit in covered for unit in named) >= COVERED_SHARE * len(named)

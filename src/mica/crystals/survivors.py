@@ -1,7 +1,7 @@
-"""Survivors: data in the record of a purge from which purged epoch and tree crystals are made again.
+"""Survivors: data in the record of a purge, from which purged epoch and tree crystals are made again.
 
-Sessions, days and weeks follow from the clock. The end of an epoch, its label, and the request for a tree are recorded
-in no other event.
+Only these two kinds need it. The periods of sessions, days and weeks follow from the clock, but the end and label of an
+epoch and the request for a tree are recorded only in the crystal itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SURVIVORS = "survivors"  # a key of the record's data
 
 
 async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], selection: Selection) -> list[Crystal]:
-    """Return the live crystals that a purge removes only because their sources are purged."""
+    """Return the live crystals in `removed` that do not match the purge themselves, but have a purged source."""
     others = [event for event in removed if selection.conditions == ("value",) or not selection.fits(event)]
     positions = frozenset([event.position for event in others if event.position is not None])
     return await index.query(CrystalQuery(positions=positions, limit=None)) if positions else []
@@ -29,7 +29,10 @@ async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], sele
 async def survivors(
     log: EventLog, removed: Iterable[Crystal], records: Iterable[Event], selection: Selection
 ) -> list[Survivor]:
-    """Return the survivors of these crystals, and those in earlier purge records that are now purged, too."""
+    """Return the records of epoch and tree crystals that a purge removes, from which they can be made again.
+
+    If earlier purge records (`records`) are purged as well, the survivors in them are included.
+    """
     found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.
     found += [msgspec.structs.replace(each, label=None) for each in await _read_survivors(log, records)]
@@ -48,7 +51,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """Return the survivor without label and weeks that contain purged text."""
+    """Return the survivor without its label, and without weeks, that contain purged text."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,
@@ -57,14 +60,17 @@ def _redact(survivor: Survivor, selection: Selection) -> Survivor:
 
 
 class Survivors(msgspec.Struct, frozen=True, kw_only=True):
-    """The survivors of all purges of a store."""
+    """The records of purged epoch and tree crystals, from all purges of a store."""
 
     pending: tuple[Survivor, ...]  # not made again yet
     known: tuple[Survivor, ...]  # all survivors
 
     @classmethod
     async def of(cls, log: EventLog, index: CrystalIndex) -> Survivors:
-        """Read the survivors from a log. One is pending unless its crystal was retracted or has a successor."""
+        """Read the records of purged epoch and tree crystals from a log.
+
+        A record is pending until its crystal has a successor or is retracted.
+        """
         records = await log.query(EventQuery(names=(PURGE,), limit=None))
         if not (known := await _read_survivors(log, records)):
             return cls(pending=(), known=())
@@ -83,16 +89,16 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
         return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
 
     def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
-        """Map the period of each recorded week to that of its epoch, for epochs in `epochs` and pending ones."""
+        """Map the recorded weeks to their epochs, both by period, for epochs that exist (`epochs`) or are pending."""
         there = {epoch.period for epoch in epochs}.union(each.period for each in self.pending)
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 
 
 async def _read_survivors(log: EventLog, records: Iterable[Event]) -> list[Survivor]:
-    """Return the survivors in these records whose crystal is a tombstone of the recorded purge.
+    """Return the survivors in purge records whose crystal was really removed by that purge.
 
-    This check rejects records that another program emitted. If the record of a purge was purged, the record of the
-    later purge counts.
+    This check rejects records that another program emitted. If a purge record was purged itself, the record of the
+    later purge takes its place.
     """
     listed = [(record.id, each) for record in records for each in _parse_survivors(record) if is_id(each.crystal)]
     if not listed:
@@ -106,7 +112,7 @@ async def _read_survivors(log: EventLog, records: Iterable[Event]) -> list[Survi
 
 
 async def _purges_of(log: EventLog, identifiers: Sequence[EventId]) -> dict[EventId, EventId]:
-    """Return the purge that removed each of these events, by event id, for those that were purged."""
+    """Return the id of the purge that removed each event; events that were not purged are left out."""
     events = await log.get_many(identifiers) if identifiers else []
     return {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
 

@@ -43,7 +43,7 @@ REPLACED = "a later revision of its crystal was promoted"
 
 
 class TeachingBook:
-    """Reads, promotes and withdraws the teachings of one space. `ids` supplies the ids of withdrawal events."""
+    """Reads, promotes and withdraws the teachings of one space. `ids` generates the ids of withdrawal events."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TeachingBook:
     ) -> Teaching:
         """Promote a live crystal to a teaching; if it already is one, that teaching is returned.
 
-        A teaching of an earlier revision is withdrawn. Raises InvalidInput if the crystal is not live.
+        A teaching from an earlier revision of the crystal is withdrawn. Raises InvalidInput if the crystal is not live.
         """
         crystal = await self._live_crystal(identifier)
         earlier = await self.teachings(with_ended=True)
@@ -95,7 +95,7 @@ class TeachingBook:
     async def candidates(self) -> list[Candidate]:
         """Return the crystals that are good enough and not promoted yet, best first.
 
-        If a teaching was withdrawn, its crystal and later revisions of it are left out.
+        If a person withdrew a teaching, its crystal and later revisions of it are left out.
         """
         teachings = await self.teachings(with_ended=True)
         promoted = {teaching.crystal for teaching in teachings}
@@ -120,7 +120,10 @@ class TeachingBook:
         ]
 
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
-        """End a teaching and return it; one that has ended is unchanged. Raises InvalidInput for another event."""
+        """End a teaching and return it; if it has ended already, nothing changes.
+
+        Raises InvalidInput if the event is not a teaching.
+        """
         teaching = await self._teaching(identifier)
         if teaching.ended is None:
             await self._append([self._withdrawal(teaching, redact(reason), context=context, origin="user")])
@@ -185,7 +188,7 @@ async def read_teachings(log: EventLog, index: CrystalIndex, *, with_ended: bool
 
 
 async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
-    """Return the live successor of each promoted crystal that was superseded, by the id of the promoted one."""
+    """Map the id of each promoted crystal that was superseded to the id of its live successor."""
     successors: dict[EventId, EventId] = {}
     for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
         for live in await index.query(CrystalQuery(level=level, period=period, limit=1)):
@@ -195,7 +198,7 @@ async def _successors(index: CrystalIndex, teachings: Sequence[Teaching]) -> dic
 
 
 async def teachings_citing(log: EventLog, identifiers: Sequence[EventId]) -> list[EventId]:
-    """Return the ids of all teachings, ended ones included, that cite one of these marks or crystals."""
+    """Return the ids of all teachings, ended ones too, that cite one of the marks or crystals in `identifiers`."""
     ids = frozenset(identifiers)
     promoted = await log.query(EventQuery(names=(PROMOTED,), limit=None))
     return [event.id for event in promoted if not ids.isdisjoint(teaching_of(event).cites)]

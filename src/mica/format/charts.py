@@ -29,7 +29,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranges of values on both axes, which `place` maps to positions in the picture."""
+    """The ranges of values on both axes. `place` converts a pair of values to a position in the picture."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -89,7 +89,7 @@ LETTER = 6.3  # average width of a letter at 11 px; a label that is too long is 
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of a chart: its label, the sizes of its stacked parts, and the value of the line at this place."""
+    """One column of a chart: its label, the sizes of its stacked parts, and the value of the line above the label."""
 
     label: str
     parts: Sequence[int]
@@ -127,9 +127,9 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def columns(title: str, values: Sequence[Column], *, parts: Sequence[tuple[str, str]], line: tuple[str, str]) -> str:
-    """Return an SVG chart with stacked columns on the right axis and a line on the left axis.
+    """Return an SVG chart with stacked columns, measured on the right axis, and a line, measured on the left axis.
 
-    `parts` and `line` give the name and the class of each series, for the legend.
+    `parts` and `line` have the name and the CSS class of each series, for the legend.
     """
     left, right, top, bottom = 44.0, PART_WIDTH - 44.0, 30.0, PART_HEIGHT - 54.0
     step = (right - left) / max(1, len(values))
@@ -173,7 +173,7 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Return an SVG timeline: dots placed by their seconds, with one row per name in `rows`, the first at the top."""
+    """Return an SVG timeline: each dot is placed by its seconds and its row; `rows` names the rows, top first."""
     left, right, top = 64.0, width - 24.0, 20.0
     height = 54 + 46 * len(rows)
     bottom = height - 28.0
@@ -209,7 +209,7 @@ def _tiles(tiles: Sequence[Tile], box: Box) -> list[str]:
 
 
 def _group(tile: Tile, box: Box) -> str:
-    """Draw a group: its name above its children, or only the children if it is too flat for a header."""
+    """Draw a group: its name above its children. If the box is too flat for a name, draw only the children."""
     size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
     shapes = [f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" {size} rx="3"/>']
     header = TILE_HEADER if box.height > 2 * TILE_HEADER else 0
@@ -233,7 +233,7 @@ def _leaf(tile: Tile, box: Box) -> str:
 
 
 def squarify(values: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box into one rectangle per value, in order, with proportional areas and as square as possible."""
+    """Divide a box into one rectangle per value, in order. Areas are proportional; shapes are as square as possible."""
     total = sum(values)
     if not values or total <= 0 or min(box.width, box.height) <= 0:
         return [Box(box.x, box.y, 0.0, 0.0) for _ in values]
@@ -250,7 +250,7 @@ def squarify(values: Sequence[float], box: Box) -> list[Box]:
 
 
 def _worst(row: Sequence[float], short: float) -> float:
-    """Return the largest ratio of sides if these areas form one row along the short side."""
+    """Return the worst ratio of sides among rectangles with these areas, laid out as one row of length `short`."""
     total = sum(row)
     if total <= 0 or min(row) <= 0 or short <= 0:
         return math.inf
@@ -258,7 +258,7 @@ def _worst(row: Sequence[float], short: float) -> float:
 
 
 def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
-    """Append the rectangles of a row along the short side of the box to `placed`; returns the rest of the box."""
+    """Append one rectangle per area in `row` to `placed`, along the short side of the box; returns the rest."""
     is_column = box.width >= box.height
     short, long = (box.height, box.width) if is_column else (box.width, box.height)
     total = sum(row)
@@ -278,13 +278,13 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
 
 
 def _fit(text: str, width: float) -> str:
-    """Return the text cut to a width; empty if not even three letters fit."""
+    """Return the text, cut to a width in the units of the picture; empty if not even three letters fit."""
     room = int(width / LETTER)
     return _short(text, room) if room >= min(3, len(text)) else ""
 
 
 def _top(values: Iterable[int]) -> float:
-    """Return the end of an axis for these values: a round number whose quarters are whole numbers."""
+    """Return the upper end of an axis for `values`: a round number that divides into four whole numbers."""
     most = max(values, default=0)
     quarters = (factor * 10.0**power for power in count() for factor in (1, 2, 3, 4, 5, 6, 8))
     return next(4 * quarter for quarter in quarters if 4 * quarter >= most)

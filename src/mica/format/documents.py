@@ -46,7 +46,10 @@ def server_sent(data: bytes, *, id: str | int | None = None, event: str | None =
 
 
 def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
-    """Return the fields of a bundle plus `fields`, by default all. Raises InvalidInput for an unknown name."""
+    """Return the fields of a bundle and those in `fields`; all fields if both are omitted.
+
+    Raises InvalidInput for an unknown name.
+    """
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; the bundles are {', '.join(BUNDLES)}")
     bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
@@ -86,7 +89,7 @@ def event_line(event: Event, fields: Fields = FULL) -> bytes:
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """Return a crystal as a document, with its insight as one text under `text`."""
+    """Return a crystal as a document. The insight is also included as one text, under `text`."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
@@ -128,7 +131,7 @@ def _check(field: str) -> None:
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
-    """Copy the value at a dotted path into a document; names that contain dots themselves work too."""
+    """Copy the value at a dotted path from `value` into a document. Keys may contain dots themselves."""
     if field in value:
         into[field] = value[field]
         return

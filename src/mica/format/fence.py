@@ -1,4 +1,4 @@
-"""The fence around recalled text: makes text safe inside it, and bounds its cost in tokens."""
+"""The fence around recalled text, which marks it as data. Makes text safe inside it, and bounds its cost in tokens."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _FOLDERS = re.compile(
 
 
 def neutralize(text: str) -> str:
-    """Return the text with fence tags, control and invisible characters made harmless; blanks and line ends stay."""
+    """Return the text with fence tags, control and invisible characters made harmless. Blanks and line ends stay."""
     if text.isascii():
         return _FENCE.sub("‹", _CONTROL.sub(" ", text))
     return _FENCE.sub("‹", _CONTROL.sub(" ", _INVISIBLE.sub("", text)))
 
 
 def neutralize_entry(text: str) -> str:
-    """Return the neutralized text as one entry of a list: stripped, with further lines indented."""
+    """Return the neutralized text as one entry of a list: without blanks around it, its further lines indented."""
     return neutralize(text).strip().replace("\n", "\n  ")
 
 
 def strip_remedy(reason: str) -> str:
-    """Return a reason without the advice after "; " and without folders, which only the person running mica needs."""
+    """Return a reason without folder names and the advice after "; ", which are only for the person running mica."""
     return _FOLDERS.sub("", reason.partition("; ")[0])
 
 
 def truncate_reason(reason: str) -> str:
-    """Return the reason cut to REASON_CHARACTERS_MAX, so that one verbose source leaves room for the others."""
+    """Return the reason cut to REASON_CHARACTERS_MAX, so that the reasons of other sources fit too."""
     return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[:REASON_CHARACTERS_MAX]} …"
 
 
 def bound_tokens(text: str, *, estimated: int | None = None) -> int:
-    """Return an upper bound of the tokens of a text in a real tokenizer. Pass `estimated` to reuse a known estimate."""
+    """Return an upper bound of a text's tokens in any real tokenizer. Pass `estimated` to reuse a known estimate."""
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
     return math.ceil((estimate(text) if estimated is None else estimated) / SAFE_SHARE) + beyond
 
 
 def fence(entries: Iterable[str]) -> str:
-    """Return the neutralized entries, one below the other, between the opening and closing tags of the fence."""
+    """Return the neutralized entries, each on a new line, between the opening and closing tags of the fence."""
     return "\n".join([OPENING, *map(neutralize_entry, entries), CLOSING])

@@ -30,7 +30,7 @@ def strip_control(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Return a text on one line, cut to a width, without control characters."""
+    """Return a text on one line, cut to `width` characters, without control characters."""
     flat = " ".join(strip_control(text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
@@ -39,7 +39,7 @@ ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for s
 
 
 def to_user_zone(at: datetime) -> datetime:
-    """Convert a time to the user's zone, set once by a surface. A time that would overflow is returned unchanged."""
+    """Convert a time to the user's time zone. A time that would overflow is returned unchanged."""
     try:
         return at.astimezone(ZONE.get())
     except OverflowError:

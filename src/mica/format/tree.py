@@ -12,7 +12,7 @@ from mica.model.event import Event, EventId
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal with its sources of the level below."""
+    """A crystal with the crystals of the level below that it covers. Marks are not included."""
 
     crystal: Crystal
     below: tuple[Branch, ...] = ()
@@ -35,7 +35,10 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """Return the events of `below` that descend from `top`, depth first; siblings keep their order. None: all trees."""
+    """Return the events of `below` that descend from `top`, depth first. If `top` is None, return all trees.
+
+    Siblings keep their order.
+    """
     children: dict[str | None, list[Event]] = {}
     for event in below:
         children.setdefault(event.parent_id, []).append(event)
@@ -60,7 +63,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
 
 
 def flowchart(chain: Sequence[Event]) -> str:
-    """Return a chain as a top-down Mermaid flowchart, failures marked. A last node counts events beyond the limits."""
+    """Return a chain of events as a Mermaid flowchart from top to bottom, with failures marked.
+
+    If the chain exceeds the limits, a last node says how many events are left out.
+    """
     numbers = {event.id: f"n{number}" for number, event in enumerate(chain, start=1)}
     lines = ["flowchart TD", "    classDef failed stroke:#c00,stroke-width:2px"]
     size = sum(map(len, lines))

@@ -1,8 +1,8 @@
 """Costs of model calls by agent, tier and model, and budgets that no call may exceed.
 
 Before a call its highest possible cost is reserved; after it the real cost is settled. Both are passed to `record`, so
-that they can be logged. If a process dies during a call, its reservation has no recorded end; a ledger restored from
-the records counts such a call at its highest possible cost.
+that they can be logged. If a process dies during a call, only the reservation is logged. A ledger that is restored from
+the log then counts the call at its highest possible cost.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Reservation:
 
 
 class Ledger:
-    """The amounts that model calls have spent and reserved, checked against the budgets. Thread-safe."""
+    """The cost that model calls have spent and reserved, checked against the budgets. Thread-safe."""
 
     def __init__(
         self, budgets: Sequence[BudgetSettings] = (), *, now: Clock = utc_now, record: Record | None = None
@@ -85,10 +85,10 @@ class Ledger:
 
     @contextmanager
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
-        """Reserve a cost while a `with` block runs; the block settles the real cost on the yielded reservation.
+        """Reserve a cost while a `with` block runs; the block reports the real cost to the yielded reservation.
 
-        The reservation ends with the block, even if it fails. Raises BudgetExceeded, before the block begins, if a
-        budget has not enough left.
+        The reservation ends with the block, even if it fails. Raises BudgetExceeded before the block if too little of a
+        budget remains.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         reservation = Reservation(payer, worst, self._now())
@@ -105,7 +105,7 @@ class Ledger:
     def spent(
         self, *, agent: str | None = None, tier: Tier | None = None, model: str | None = None, since: date | None = None
     ) -> ModelCost:
-        """Return the total cost of the calls of an agent, tier and model since a UTC day. None matches every call."""
+        """Return the total cost of calls since a UTC day, by this agent, tier and model. None matches every value."""
         total = ModelCost()
         with self._lock:
             for (day, payer), cost in self._spent.items():
@@ -123,9 +123,9 @@ class Ledger:
         return dict(totals)
 
     def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
-        """Add a reservation or cost from an event that an earlier run recorded.
+        """Add a reservation or cost that another process recorded as an event.
 
-        Call it with the oldest first; other events are ignored.
+        Call it for each event, the oldest first. Events with other names are ignored.
         """
         if name not in (RESERVED, SPENT):
             return

@@ -1,7 +1,7 @@
 """Embeddings of texts, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
 
-The package with the weights is never imported: its file is read, and its hash is checked first. Texts are encoded one
-at a time, because an int8 vector depends on the other texts in its batch; so a text always gets the same vector.
+The package with the weights is never imported: its file is read after its hash is checked. Texts are encoded one at a
+time, because an int8 vector depends on the other texts in its batch. So a text always gets the same vector.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Encoder(Protocol):
         """The name and version of the embedding model, stored with every vector."""
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Return one vector of length 1 per text. It takes milliseconds per text, so call it in a thread."""
+        """Return one unit vector per text. It takes milliseconds per text, so call it in a thread."""
 
 
 def is_installed() -> bool:
@@ -49,7 +49,6 @@ def is_installed() -> bool:
 
 
 def _weights() -> Path | None:
-    """Return the path of the file with the model's weights; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -62,9 +61,9 @@ def _weights() -> Path | None:
 
 
 def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
-    """Return the encoder for the setting `semantic`; None for "off", or for "auto" without the extra installed.
+    """Return the encoder for the setting `semantic`. None for "off", and for "auto" if the extra is not installed.
 
-    Raises InvalidSettings if it is "on" and the extra is not installed.
+    Raises InvalidSettings if the setting is "on" and the extra is not installed.
     """
     if setting == "off" or (setting == "auto" and not is_installed()):
         return None
@@ -125,7 +124,7 @@ def _check(content: bytes, expected: str, path: Path) -> None:
 
 
 def pack(matrix: Matrix) -> list[bytes]:
-    """Convert vectors to bytes for the store, one item per row, in half precision.
+    """Convert vectors to bytes for the store, one value per row, rounded to half precision.
 
     The rounding does not affect the ranking.
     """

@@ -52,7 +52,7 @@ class HostedModel:
         )
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Return the dollars and the name of the price table, from genai-prices; None if unknown or self-hosted."""
+        """Return the cost in dollars and the name of the price table. None for a self-hosted or unknown model."""
         if self._access.base_url:
             return None
         import genai_prices
@@ -212,14 +212,13 @@ class HostedModel:
         return ModelUnavailable(f"{self.name} sent an unreadable answer: {detail}", model=self.name)
 
     def _clean(self, text: str) -> str:
-        """Return a provider's error message, shortened and without the API key, which some providers repeat."""
         if self._key is not None:
             text = text.replace(self._key.reveal(), "[key]")
         text = " ".join(redact(text).split())
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
     def _safe_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return the error to use as a cause; None if it or one of its own causes contains the API key or a secret."""
+        """Return `error`, for use as a cause. None if it, or a cause of its own, contains the API key or a secret."""
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

@@ -1,4 +1,4 @@
-"""A model in this process: a GGUF file, run by xllamacpp. It needs no network and no account."""
+"""A model in this process: a GGUF file, run by xllamacpp. It needs no network and no registration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """JSON by a grammar, but neither images nor tools: models of this size do not call tools reliably."""
+        """JSON answers by a grammar, no images and no tools: models of this size do not call tools reliably."""
         return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:

@@ -142,7 +142,7 @@ class Models:
     async def _attempts(
         self, model: Model, request: Request, totals: CallTotals, received: list[str], *, streamed: bool
     ) -> AsyncGenerator[str | ModelUsage, None]:
-        """Yield the texts, then the usage, of the first successful attempt. Texts are also appended to `received`."""
+        """Retry one model; yield the texts of its answer, then the usage. Texts are also appended to `received`."""
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
             try:
@@ -189,7 +189,10 @@ class Models:
         return self._chains[tier]
 
     def _capabilities(self, model: Model) -> Capabilities:
-        """Return the detected capabilities of a model, corrected by the settings and earlier refusals of a schema."""
+        """Return the detected capabilities of a model, with the overrides from the settings.
+
+        A model that has refused a schema before counts as unable to use one.
+        """
         able = model.capabilities
         known = self._settings.known.get(model.name)
         if known is not None:
@@ -199,7 +202,7 @@ class Models:
         return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
 
     def _shapes(self, model: Model, request: Request) -> list[Request]:
-        """Return the forms of a request to try in turn: with its schema if supported, then with the schema as text."""
+        """Return the forms of a request to try in turn: with its schema, if supported, then with the schema as text."""
         if request.schema is None:
             return [request]
         words = (
@@ -224,9 +227,9 @@ class Models:
         return self._priced(model, usage)
 
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
-        """Return the usage with its cost in dollars, which stays None if no price is known.
+        """Return the usage with its cost in dollars, or with None if no price is known.
 
-        Prices in the settings come first, then the cost that the provider reported, then the model's price table.
+        Prices in the settings are used first, then the cost that the provider reported, then the model's price table.
         """
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:
@@ -296,7 +299,7 @@ def _check(request: Request) -> None:
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """Return the failure if there is only one, else one error that names all failures."""
+    """Return the only failure or, of several, one error that names all of them."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)
@@ -314,7 +317,7 @@ _NOT_SEEN_BY_THE_MODEL = {"tier": "routine", "agent": None}
 
 
 def key_of(request: Request, *, space: str, model: str) -> str:
-    """Return the cache key of a request to a model in a space. Requests that differ only in agent or tier share one."""
+    """Return the cache key of a request to a model in a space. The request's agent and tier are not part of it."""
     seen = msgspec.structs.replace(request, **_NOT_SEEN_BY_THE_MODEL)
     content = msgspec.json.encode([space, model, seen], order="deterministic")
     return hashlib.sha256(content).hexdigest()
@@ -331,7 +334,7 @@ class AnswerCache:
         self._size_bytes = 0
 
     def get(self, key: str) -> Answer | None:
-        """Return the answer under this key, marked as cached and with a cost of 0; None if absent or too old."""
+        """Return the cached answer for a key, with a cost of 0; None if there is none or it is too old."""
         if key not in self._entries:
             return None
         at, answer = self._entries[key]
@@ -344,7 +347,7 @@ class AnswerCache:
         )
 
     def put(self, key: str, answer: Answer) -> None:
-        """Cache an answer if the model finished it; one that was cut off is not cached."""
+        """Cache an answer. An answer that was cut off at a limit is not cached."""
         if not answer.is_whole or not self._entries_max:
             return
         self._drop(key)

@@ -1,4 +1,4 @@
-"""A dated table of token prices. A model that is not in the table has no price; none is guessed (K-04)."""
+"""A dated table of token prices. A model that is not in the table has no price; mica does not guess one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a model in US dollars per million tokens.
 
-    `read` and `written` are for input and output. If long prompts cost more, it is the lower price. If writing to the
-    cache costs nothing extra, `cache_write` equals `read`.
+    `read` is for input and `written` for output. If long prompts cost more, `read` and `written` are the prices for
+    short ones. If writing to the provider's cache costs nothing extra, `cache_write` equals `read`.
     """
 
     read: float
@@ -27,7 +27,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_write: float
 
     def of_cached_tokens(self, tokens: int, *, requests: int) -> float:
-        """Return the dollars for tokens that are written to the cache once and read by `requests` later requests."""
+        """Return the dollars for tokens that a provider caches once and `requests` later requests read from there."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
@@ -37,14 +37,14 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A price table with its date and its origin."""
+    """A table of prices by model, with its date and its origin."""
 
     at: str
     source: str
     models: dict[str, Price]
 
     def of(self, model: str | None) -> Price | None:
-        """Return the price of a model; None if it is not in the table. A dated snapshot has the price of its model."""
+        """Return the price of a model, or None if it is not in the table. A date at the end of the name is ignored."""
         name = (model or "").rpartition("/")[2].lower()
         return self.models.get(_SNAPSHOT.sub("", name))
 

@@ -1,7 +1,7 @@
 """Requests to and answers of language models, and two protocols: one model, and all models of a space.
 
 A provider implements `Model`: one call to one model, without retries or budgets. The rest of mica uses `LLM`: the
-caller names a tier, and the answer says which model gave it, what it cost and which models failed before.
+caller names a tier (a kind of task), and the answer says which model gave it, what it cost and which models failed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that a model answered, with its cost. A cached answer has a cost of 0 and no attempts."""
+    """The text that a model answered, with its cost. An answer from the cache has a cost of 0 and 0 attempts."""
 
     text: str
     model: str
@@ -143,4 +143,4 @@ class LLM(Protocol):
         """
 
     def capabilities(self, tier: Tier) -> Capabilities:
-        """Return the abilities that all models of the tier share, and their smallest window."""
+        """Return the abilities that all models of a tier share, and the smallest of their windows."""

@@ -31,7 +31,8 @@ class Timing(NamedTuple):
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
     """Return the seconds to wait before the next attempt, after `failed` failures in a row.
 
-    Returns None if the provider asked to wait longer than BACKOFF_S_MAX: then do not retry.
+    `chance`, from 0 to 1, shortens the wait at random. Returns None if the provider asked for a longer wait than
+    BACKOFF_S_MAX: then do not retry.
     """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
@@ -41,7 +42,7 @@ def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | 
 class ModelBreaker:
     """A circuit breaker for one model: after several failures in a row it rejects all calls for a while.
 
-    Then it lets a single call through as a test.
+    After that, it lets one call through as a test.
     """
 
     def __init__(self, name: str, timing: Timing) -> None:
@@ -61,9 +62,9 @@ class ModelBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Make one call inside this `with` block: ModelUnavailable counts as a failure, success resets the count.
+        """Make one call inside this `with` block. ModelUnavailable counts as a failure; success resets the count.
 
-        Raises ModelUnavailable before the block if the breaker rejects calls.
+        If the breaker rejects calls, ModelUnavailable is raised before the block.
         """
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):
@@ -110,5 +111,5 @@ class RateLimit:
             await self._timing.sleep(at - now)
 
     def pause(self, seconds: float) -> None:
-        """Delay all calls by this many seconds, as a provider requests with Retry-After."""
+        """Delay all later calls by `seconds`, as a provider requests with Retry-After."""
         self._next = max(self._next, self._timing.monotonic() + seconds)

@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^\W{0,3}(?:error|exception|traceback|internal server error
 
 
 class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A validated value, and the one or two answers that the model gave for it."""
+    """A validated value, and the model answers it came from: one, or two if the first was invalid."""
 
     value: T
     answers: tuple[Answer, ...]
@@ -29,10 +29,10 @@ class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 async def ask_for(
     llm: LLM, kind: type[T], request: Request, *, schema: Mapping[str, Any] | None = None
 ) -> Structured[T]:
-    """Ask for a value of this type; `schema` replaces the type's own, for example with limits and enumerations.
+    """Ask a model for a value of the type `kind`. `schema` replaces the JSON schema that is derived from the type.
 
-    An invalid answer is returned to the model once for correction. Raises InvalidAnswer, with the reason, if the second
-    answer is invalid too.
+    An invalid answer is sent back to the model once for correction. Raises InvalidAnswer, with the reason, if the
+    second answer is invalid too.
     """
     request = msgspec.structs.replace(request, schema=schema or schema_of(kind))
     first = await llm.ask(request)
@@ -52,7 +52,7 @@ async def ask_for(
 
 
 def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
-    """Parse an answer as a value of this type. Raises InvalidAnswer, which describes the text that came instead."""
+    """Parse an answer as a value of the type `kind`. Raises InvalidAnswer, with a description of the answer."""
     text = answer.text.strip()
     found = _json_in(text)
     try:
@@ -65,7 +65,7 @@ def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """Return the JSON schema of a type, with references replaced by their content: small models do not follow them."""
+    """Return the JSON schema of a type, with its references replaced by content: small models do not follow them."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 
@@ -83,7 +83,7 @@ def schema_of(kind: type[object]) -> dict[str, Any]:
 
 
 def _json_in(text: str) -> str | None:
-    """Return the JSON in an answer's text, without code fence and remarks around it; None if there is none."""
+    """Return the JSON in an answer, without the code fence and remarks around it; None if there is no JSON."""
     if fenced := _FENCED.search(text):
         return fenced[1]
     start, end = text.find("{"), text.rfind("}")

@@ -1,4 +1,4 @@
-"""Opens the models that the settings name: a list of models per tier, tried in order."""
+"""Opens the models that the settings name. Each tier has a list of models, which are tried in order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOCAL = "local"
 def open_models(
     settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
 ) -> Models:
-    """Return the models that the settings name, not yet loaded.
+    """Return the models that the settings name; they are loaded at their first use.
 
-    `record` is called with every reservation and cost; `Models.ledger.restore` reads such records of earlier runs.
-    Raises InvalidSettings for a name that is not of the form `provider:model`.
+    `record` is called with every reservation and every cost of a call. `Models.ledger.restore` reads these records in a
+    later process. Raises InvalidSettings for a name that is not of the form `provider:model`.
     """
     timing = timing or Timing()
     opened: dict[str, Model] = {}
@@ -37,7 +37,7 @@ def open_models(
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """Return the model of a name such as `local:<path of a GGUF file>` or `provider:model`, not yet loaded.
+    """Return the model of a name such as `local:<path of a GGUF file>` or `provider:model`. It is loaded when used.
 
     Raises InvalidSettings for a name of another form.
     """

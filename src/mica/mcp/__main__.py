@@ -1,4 +1,4 @@
-"""`python -m mica.mcp`: the same server as `mica mcp`, which starts faster because no other command is loaded."""
+"""`python -m mica.mcp`: the same server as `mica mcp`. It starts faster, because no other command is loaded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """MCP over streamable HTTP: one endpoint for both eras of the protocol, as an ASGI application.
 
-In the older era, until revision 2025-11-25, a client opens a session with `initialize` and names it in
+In the older era, until revision 2025-11-25, a client opens a session with `initialize` and names it in the header
 `Mcp-Session-Id`; `Last-Event-ID` resumes its streams after a lost connection. In the newer era every request is
-independent, its headers repeat fields of its body, and closing the connection cancels it. Hosts, origins and tokens
-are checked by the guard of `mica.web`, which is in front of this endpoint.
+independent, its headers repeat fields of its body, and closing the connection cancels it. Hosts, origins and tokens are
+checked before, by `mica.web.access`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RequestRefused(Exception):
 
 
 class SpaceOwner:
-    """The MemoryOwner over HTTP: a space that is open already, shared by all its clients."""
+    """Provides the memory of a space that is open already, for all MCP clients of that space."""
 
     session: str | None = None
     is_known = True
@@ -91,7 +91,7 @@ class SpaceOwner:
 
 
 class McpSession:
-    """The session of a client of the older era: its server, its streams, and when it was last used."""
+    """The session of a client of the older protocol era: its server, its streams, and when it was last used."""
 
     def __init__(self, owner: SpaceOwner, *, session: str | None, beat_s: float) -> None:
         self.id = secrets.token_hex(24)
@@ -150,7 +150,7 @@ class Endpoint:
             await self.end(session)
 
     async def leave(self, memory: Memory) -> None:
-        """End the sessions of a space that is about to be closed. Their clients reconnect."""
+        """End the MCP sessions of a space whose memory is about to be closed. Their clients reconnect."""
         if (owner := self._owners.pop(memory, None)) is not None:
             await owner.watch.close()
             for session in tuple(self._sessions.values()):
@@ -216,9 +216,9 @@ class Endpoint:
     # -- Sessions of the older era ----------------------------------------------------------------------------
 
     async def begin(self, request: Request) -> McpSession:
-        """Open a session. Those idle for too long end first; at the limit, those idle longest.
+        """Open a session. Sessions that were idle too long end first; at the limit, the longest idle ones end too.
 
-        Raises RequestRefused if SESSIONS_MAX clients are connected, and as `owner` does.
+        Raises RequestRefused if SESSIONS_MAX clients are connected, or if `owner` does.
         """
         owner = await self.owner(request)
         now = time.monotonic()
@@ -233,9 +233,9 @@ class Endpoint:
         return session
 
     async def session(self, request: Request) -> McpSession:
-        """Return the session that a request names, which is valid only in the space it was opened in.
+        """Return the session that a request names. A session is valid only in the space it was opened in.
 
-        Raises RequestRefused if the request names none or it has ended.
+        Raises RequestRefused if the request names no session, or one that has ended.
         """
         named = request.headers.get(SESSION) or request.query_params.get("session")
         if named is None:
@@ -253,9 +253,10 @@ class Endpoint:
         await session.close()
 
     async def owner(self, request: Request) -> SpaceOwner:
-        """Return the owner of the request's space, one for each open memory.
+        """Return the owner of the request's space; there is one for each open memory.
 
-        Raises RequestRefused if the space does not exist, the token does not open it, or it cannot be opened.
+        Raises RequestRefused if the space does not exist or cannot be opened, or if the token does not give access to
+        it.
         """
         try:
             memory = await self._memories(request.scope)
@@ -268,7 +269,7 @@ class Endpoint:
         return self._owners.setdefault(memory, SpaceOwner(memory))
 
     async def _get(self, request: Request) -> Response:
-        """Open the stream of unrequested messages, or resume the stream that `Last-Event-ID` names."""
+        """Open the stream of messages that answer no request, or resume the stream that `Last-Event-ID` names."""
         if request.headers.get(REVISION) in protocol.STATELESS:
             raise RequestRefused(405, "since 2026-07-28 a client listens by POST, with subscriptions/listen")
         if not accepts(request, "text/event-stream"):
@@ -286,7 +287,7 @@ class Endpoint:
 
 
 def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """Return the endpoint's route. It is not a mount, which would redirect clients that omit the trailing slash."""
+    """Return the route of the endpoint. A mount would redirect clients that omit the trailing slash, so it is none."""
     return [Route(path, endpoint)]
 
 
@@ -294,7 +295,7 @@ def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
 
 
 def accepts(request: Request, kind: str) -> bool:
-    """True if the client accepts this media type; without an Accept header it accepts any."""
+    """True if the client accepts the media type `kind`. A request without an Accept header accepts any."""
     accepted = request.headers.get("accept", "*/*")
     kinds = [each.partition(";")[0].strip().lower() for each in accepted.split(",")]
     return any(each in (kind, "*/*", f"{kind.partition('/')[0]}/*") for each in kinds)
@@ -309,7 +310,7 @@ def check_types(request: Request) -> None:
 
 
 async def message_of(request: Request) -> RpcMessage:
-    """Parse the message in a request's body; trace headers are added to its `_meta`.
+    """Parse the message in a request's body. Trace headers of the request are added to its `_meta`.
 
     Raises RequestRefused if the body is not a message or is too large.
     """
@@ -330,7 +331,7 @@ async def message_of(request: Request) -> RpcMessage:
 
 
 def check_headers(request: Request, message: RpcMessage) -> None:
-    """Check that headers repeat the body, as the newer era requires. Raises RequestRefused if not."""
+    """Raise RequestRefused if the headers do not repeat the message, as the newer protocol era requires."""
 
     def mismatched(name: str, expected: object) -> RequestRefused:
         detail = f"Header mismatch: {name} header is {request.headers.get(name)!r}, the body says {expected!r}"
@@ -355,7 +356,7 @@ def check_headers(request: Request, message: RpcMessage) -> None:
 
 
 def decode_header(value: str | None) -> str | None:
-    """Decode a header value that may be base64 between `=?base64?` and `?=`. None if that is malformed or missing."""
+    """Return a header value, decoded if it is base64 between `=?base64?` and `?=`; None if missing or malformed."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:
@@ -370,7 +371,7 @@ def decode_header(value: str | None) -> str | None:
 
 
 def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """Return the two routes of the old transport; they share the sessions of the endpoint."""
+    """Return the two routes of the old transport (HTTP with server-sent events). They share the endpoint's sessions."""
 
     async def open_stream(request: Request) -> Response:
         try:

@@ -52,7 +52,7 @@ async def prompt(memory: Memory, name: str) -> McpPrompt:
 
 
 async def _trails(memory: Memory) -> list[Trail]:
-    """Return the trails that have a command, or none if learning them takes longer than LEARNING_S."""
+    """Return the trails that have a command; none if learning trails takes longer than LEARNING_S."""
     trails = asyncio.ensure_future(memory.trails.list(limit=None))
     await asyncio.wait([trails], timeout=LEARNING_S)
     if not trails.done():

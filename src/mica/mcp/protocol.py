@@ -1,7 +1,7 @@
-"""The MCP protocol: JSON-RPC messages, its two eras, and the fields each era adds to a result. Pure.
+"""The MCP protocol: JSON-RPC messages, its two eras, and the fields each era adds to a result. No input or output.
 
-Until 2025-11-25 a client opens with `initialize`; since 2026-07-28 every request is independent and names its revision
-in `_meta`. The server decides for each request, so one process serves both.
+Until 2025-11-25 a client begins with `initialize`. Since 2026-07-28 every request is independent and names its revision
+in `_meta`. The server decides for each request, so one process serves both eras.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RpcError(Exception):
 
 
 class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message from a client: a request has an id and a method, a notification no id, a response no method."""
+    """A message from a client. A request has an id and a method, a notification has no id, a response has no method."""
 
     id: Id | None = None
     method: str | None = None
@@ -62,13 +62,13 @@ class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress_token(self) -> Id | None:
-        """The token for progress notifications, if the client wants them."""
+        """The token to send with progress notifications; None if the client wants none."""
         token = self.meta.get("progressToken")
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
 
 def parse_message(line: bytes) -> RpcMessage:
-    """Parse one JSON-RPC message. Raises RpcError with the matching code."""
+    """Parse one JSON-RPC message. Raises RpcError, with the code for the fault, if it is not valid."""
     try:
         decoded = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -86,7 +86,7 @@ def parse_message(line: bytes) -> RpcMessage:
 
 
 def stateless_revision(message: RpcMessage) -> str:
-    """Return the revision that a request of the newer era names in `_meta`. Raises RpcError if it is not supported."""
+    """Return the protocol revision that a request of the newer era names. Raises RpcError if it is not supported."""
     version = message.meta[VERSION]
     if not isinstance(version, str) or not isinstance(message.meta.get(CAPABILITIES), dict):
         raise RpcError(INVALID_PARAMS, f"_meta needs {VERSION} as text and {CAPABILITIES} as an object")
@@ -98,13 +98,16 @@ def stateless_revision(message: RpcMessage) -> str:
 
 
 def handshake_revision(params: Fields) -> str:
-    """Return the revision to answer `initialize` with: the requested one if supported, else the latest of that era."""
+    """Return the protocol revision to answer `initialize` with.
+
+    It is the requested one if that is supported, else the latest revision of the older era.
+    """
     requested = params.get("protocolVersion")
     return requested if isinstance(requested, str) and requested in HANDSHAKE else HANDSHAKE[-1]
 
 
 def response(message: RpcMessage, result: Fields, *, server: Fields) -> dict[str, object]:
-    """Build the response to a request; in the newer era with its type, the server, and how long it may be cached."""
+    """Build the response to a request. In the newer era it also says its type, the server, and how long to cache it."""
     if message.is_stateless:
         result = {"resultType": "complete", **result, "_meta": {**_meta(result), SERVER: server}}
         if message.method in CACHED:

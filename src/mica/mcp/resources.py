@@ -43,7 +43,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources and lists that an event changed."""
+    """The changes that one event makes to resources and to the lists of prompts and resources."""
 
     prompts: bool = False  # the list of prompts changed
     resources: bool = False  # the list of resources changed
@@ -146,7 +146,7 @@ async def read(memory: Memory, uri: str) -> str:
 
 
 async def canonical(memory: Memory, uri: str) -> str:
-    """Return the URI that change notifications use: for a crystal always the one with its id, not its number.
+    """Return the form of a resource URI that change notifications use: that of a crystal has its id, not its number.
 
     Raises as `read` does for an unknown crystal.
     """
@@ -170,7 +170,10 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
 def change_of(event: Event) -> ResourceChange:
-    """Return the resources an event changed. Uses and receipts change none, as reading a resource records them."""
+    """Return the resources that an event changed.
+
+    Events that record a use or a receipt change none: reading a resource creates such events.
+    """
     change = _CHANGES.get(event.name, ResourceChange())
     removed: tuple[object, ...] = ()
     if event.name == CRYSTAL:
@@ -250,5 +253,5 @@ async def _trail(memory: Memory, slug: str) -> str:
 
 
 def _reference(text: str) -> str:
-    """Return a reference from a URI as memory takes it: with the # of a number, which the URI leaves out."""
+    """Return the reference in a URI in the form that memory takes: a number gets its # back."""
     return f"#{text}" if text.isdecimal() else text

@@ -67,7 +67,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpServer:
-    """Serves one client. Each answer goes to the `send` of its request, other notifications to `notify`."""
+    """Serves one client. `send` gets the answer to a request, `notify` gets all other notifications."""
 
     def __init__(
         self, home: MemoryOwner, watch: Watch, notify: Send, *, session: str | None = None, beat_s: float = BEAT_S
@@ -86,14 +86,14 @@ class McpServer:
         self._leave: Callable[[], None] | None = None  # ends the notifications to a client of the older era
 
     def begin(self, message: RpcMessage, send: Send) -> asyncio.Task[None]:
-        """Answer a request in its own task. `send` receives all messages that belong to it, the answer last."""
+        """Answer a request in a task of its own. `send` gets the messages that belong to it, the answer last."""
         task = asyncio.create_task(self._respond(message, send))
         self._running[task] = message
         task.add_done_callback(self._running.pop)
         return task
 
     def notice(self, message: RpcMessage) -> None:
-        """Handle a notification or a response. Neither is answered; unknown ones are ignored."""
+        """Handle a message that needs no answer: a notification or a response. Unknown ones are ignored."""
         match message.method:
             case None if message.id == ROOTS and self._roots is not None and not self._roots.done():
                 self._roots.set_result(message.result)
@@ -107,7 +107,7 @@ class McpServer:
                         task.cancel()
 
     async def drain(self, timeout_s: float = 0.0) -> None:
-        """Close subscriptions, and wait this long for running requests before they are cancelled."""
+        """Close subscriptions, and wait `timeout_s` for running requests. Then cancel those that still run."""
         if self._leave is not None:
             self._leave()
             self._leave = None
@@ -134,7 +134,7 @@ class McpServer:
             send(protocol.response(message, result, server=about()))
 
     async def _result(self, message: RpcMessage, send: Send) -> Fields:
-        """Return the result of a request. Raises RpcError for an unknown method, and before `initialize`."""
+        """Return the result of a request. Raises RpcError if the method is unknown or `initialize` must come first."""
         if message.is_stateless:
             protocol.stateless_revision(message)
             self._client = _name(message.meta.get(protocol.CLIENT)) or self._client
@@ -194,7 +194,10 @@ class McpServer:
     # -- Notifications ----------------------------------------------------------------------------------------
 
     async def _notify_changes(self, message: RpcMessage) -> None:
-        """Start notifying a client of the older era of changes, once; the newer era sends `subscriptions/listen`."""
+        """Start notifying a client of the older protocol era of changes, if that has not begun yet.
+
+        In the newer era a client requests this itself, with `subscriptions/listen`.
+        """
         if message.is_stateless or self._leave is not None:
             return
 
@@ -217,7 +220,7 @@ class McpServer:
         return {}
 
     async def _listen(self, message: RpcMessage, send: Send) -> Fields:
-        """Send changes on this request's stream until the client disconnects or the watch ends."""
+        """Send changes as messages of this request until the client disconnects or the server stops following them."""
         if sum(each.method == message.method for each in self._running.values()) > LISTENING_MAX:
             raise RpcError(protocol.INVALID_REQUEST, f"a client may have {LISTENING_MAX} subscriptions open")
         subscription = await self._parse_subscription(message)
@@ -244,7 +247,7 @@ class McpServer:
         return {"_meta": tag}
 
     async def _parse_subscription(self, message: RpcMessage) -> Subscription:
-        """Parse the subscription in a request. Tools never change, so it has no field for them."""
+        """Parse the subscription in a request. Changes of tools are not offered, because tools never change."""
         requested = message.params.get("notifications")
         requested = requested if isinstance(requested, dict) else {}
         uris = requested.get("resourceSubscriptions")
@@ -293,7 +296,7 @@ class McpServer:
         return {"content": text, "structuredContent": result.content, "isError": False}
 
     async def _beat(self, message: RpcMessage, send: Send) -> None:
-        """Send progress notifications while a call runs; most calls end before the first."""
+        """Send progress notifications while a call runs. Most calls end before the first one is due."""
         for beat in count(1):
             await asyncio.sleep(self._beat_s)
             fields = {"progressToken": message.progress_token, "progress": beat, "message": "mica is working"}
@@ -306,7 +309,7 @@ class McpServer:
             return await tool.call(memory, message.params.get("arguments") or {})
 
     async def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
-        """Enter the context of the caller: its trace, its session and the name of its client."""
+        """Enter the context of the caller (its trace, its session, the name of its client) in `blocks`."""
         carried = {name: value for name in CARRIER if isinstance(value := meta.get(name), str)}
         if carried:
             blocks.enter_context(memory.received(carried))
@@ -341,7 +344,6 @@ NOT_FOUND = (InvalidInput, InvalidEvent, UnknownEvent, UnknownTrail)
 def _notifications(
     change: ResourceChange, subscription: Subscription, meta: Fields | None = None
 ) -> list[dict[str, object]]:
-    """Return the notifications that a change causes for a subscription."""
     tag: dict[str, object] = {} if meta is None else {"_meta": meta}
     lists = [
         ("prompts", change.prompts and subscription.prompts),

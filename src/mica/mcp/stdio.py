@@ -1,4 +1,4 @@
-"""MCP over standard input and output, for one project: messages are lines, and stray prints go to standard error."""
+"""MCP over standard input and output, for one project. Each message is a line; stray prints go to standard error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _serve(project: Callable[[], Project], wire: int) -> None:
 
 
 async def answer(server: McpServer, lines: AsyncIterator[bytes], send: Send) -> None:
-    """Handle every message, at most RUNNING_MAX requests at once; return at the end of the input."""
+    """Answer every message, at most RUNNING_MAX requests at once. Returns at the end of the input."""
     room = asyncio.Semaphore(RUNNING_MAX)
     async for line in lines:
         try:
@@ -123,7 +123,7 @@ class StdinLines:
 
 
 def split(read: Callable[[], bytes], *, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[bytes]:
-    """Yield the lines of the chunks that `read` returns. A line that is too long is cut."""
+    """Join the chunks that `read` returns and yield their lines. A line longer than `line_bytes_max` bytes is cut."""
     line = bytearray()
     while chunk := _chunk(read):
         *ended, rest = chunk.split(b"\n")
@@ -147,7 +147,7 @@ def _chunk(read: Callable[[], bytes]) -> bytes:
 
 
 class Project:
-    """The MemoryOwner over standard input and output: one project. Its memory opens on first use."""
+    """Provides the memory of one project to the server. The memory is opened at its first use."""
 
     def __init__(self, place: Place, *, root: Path | None, environment: Mapping[str, str]) -> None:
         named = next((value for name in DIRECTORIES if (value := environment.get(name))), None)
@@ -174,9 +174,10 @@ class Project:
         return self._roots
 
     async def memory(self, *, makes: bool) -> Memory:
-        """Return the memory of the project. A missing space is created if `makes`; otherwise the memory is empty.
+        """Return the memory of the project.
 
-        Raises what opening raises; the next call tries again.
+        If its space is missing, it is created with `makes`; otherwise the memory is empty. Raises the error if opening
+        fails; the next call tries again.
         """
         async with self._opening:
             if self._memory is not None:
@@ -205,7 +206,7 @@ class Project:
 
 
 def current_project() -> Path:
-    """Return the current directory. Raises InvalidInput if it is the folder of a plugin, which is no project."""
+    """Return the current directory. Raises InvalidInput if it is the folder of a plugin instead of a project."""
     directory = Path.cwd()
     if (directory / ".claude-plugin" / "plugin.json").is_file():
         raise InvalidInput(

@@ -19,7 +19,7 @@ HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class Stream:
-    """The messages that answer one request, or the unrequested messages of a session. The latest are buffered."""
+    """The messages that answer one request, or those of a session that answer none. The latest are buffered."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name  # without a name it cannot be resumed
@@ -47,7 +47,10 @@ class Stream:
         waited.set()
 
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
-        """Yield each message after this number as it arrives, until the stream ends; None after QUIET_S without one."""
+        """Yield each message with a number above `after` as it arrives, until the stream ends.
+
+        None is yielded in place of a message after each QUIET_S without one.
+        """
         while True:
             news = self._news
             for number, message in tuple(self._buffer):
@@ -71,7 +74,7 @@ class Stream:
         return None
 
     async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
-        """Yield the messages as server-sent events, with ids for resuming; if `primed`, an empty event first."""
+        """Yield the messages as server-sent events, with ids for resuming; with `primed`, an empty one first."""
         self.is_read = True
         try:
             if primed:
@@ -95,7 +98,7 @@ def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str] | None
 
 
 class McpResponse(Response):
-    """The response to a request: one JSON document, or a stream if notifications precede the answer."""
+    """The response to a request: one JSON document, or an event stream if notifications come before the answer."""
 
     def __init__(
         self,
@@ -146,6 +149,6 @@ class McpResponse(Response):
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Return when the client closes the connection."""
+    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

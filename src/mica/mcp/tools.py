@@ -37,7 +37,7 @@ Schema = dict[str, object]
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a tool: the text for the model, and the same as structured content."""
+    """The answer of a tool, as text for the model and as structured content."""
 
     text: str
     content: dict[str, object]
@@ -124,7 +124,7 @@ async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
 
 
 def describe_no_brief(brief: Brief) -> str:
-    """Return the text that takes the place of an empty brief."""
+    """Return the text to send when a brief is empty: why it is, and the tokens that its shortest line needs."""
     if brief.needed_tokens is None:
         return NOTHING
     return f"No line fits {plural(brief.budget_tokens, 'token')}; the shortest needs {brief.needed_tokens:,}."
@@ -243,7 +243,6 @@ async def _record_mark(memory: Memory, arguments: MarkArguments) -> Ref:
 
 
 async def _record_walk(memory: Memory, arguments: MarkArguments) -> Ref:
-    """Record the steps of a task as a walk, from which trails are learned."""
     if arguments.tags or arguments.why or arguments.parent:
         raise InvalidInput("with `steps`, only text, outcome, workflow and trail are possible; make another mark")
     steps = [{"operation": "read", **step} for step in arguments.steps]

@@ -20,7 +20,8 @@ NEW_SPACE_POLL_S = 2.0  # between checks whether the space exists yet
 class MemoryOwner(Protocol):
     """Provides the memory that an MCP server works on.
 
-    `is_known` is true if the space is known without asking the client for its roots, `has_space` once it is open.
+    `is_known` is true if the space is known without asking the client for its project directories (roots). `has_space`
+    is true once the space is open.
     """
 
     session: str | None  # of the client, if known
@@ -47,7 +48,7 @@ class Watch:
         self._pending = ResourceChange()
 
     async def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener for every change after this returns. The returned function unsubscribes it."""
+        """Call `listener` for every change from now on. The returned function ends this."""
         self._listeners.add(listener)
         if self._following is None or self._following.done():
             self._begun = asyncio.Event()
@@ -66,7 +67,7 @@ class Watch:
             self._following = None
 
     async def close(self) -> None:
-        """Stop following, and call every listener with None, as no further change will follow."""
+        """Stop following the log, and call every listener with None to say that no more changes follow."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()

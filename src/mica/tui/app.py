@@ -167,7 +167,6 @@ class Dashboard(App[None]):
         self._draw_status()
 
     def _show_error(self, error: MicaError) -> None:
-        """Show an error: in the status line if the store is unavailable, else as a notification."""
         if not isinstance(error, StoreError):
             self.notify(one_line(str(error), 400), severity="error", markup=False)
             return
@@ -241,7 +240,7 @@ class Dashboard(App[None]):
             self._select(source)
 
     def on_descendant_focus(self) -> None:
-        """Select the current line of the list that has the focus."""
+        """When a list gets the focus, show its current line in the detail view."""
         node = self._hierarchy.cursor_node
         if self.focused is self._hierarchy and node is not None and node.data is not None:
             self._select(node.data)
@@ -394,7 +393,6 @@ class Dashboard(App[None]):
 
 
 def _nodes(below: TreeNode[Source]) -> list[TreeNode[Source]]:
-    """Return every node below this one, in no particular order."""
     nodes: list[TreeNode[Source]] = []
     waiting = list(below.children)
     while waiting:

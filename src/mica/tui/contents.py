@@ -1,4 +1,4 @@
-"""The contents of the dashboard: values read from memory, and their texts. Drawing is in `app`."""
+"""The contents of the dashboard: values read from memory, and their texts. `mica.tui.app` draws them."""
 
 from __future__ import annotations
 

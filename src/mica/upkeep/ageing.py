@@ -25,7 +25,7 @@ async def age(
     at_least: int = 1,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Compress all old events in small steps, with a pause between steps; returns how many."""
+    """Compress all events older than `older_than`, in small steps with a pause between them; returns how many."""
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):
         total += count
@@ -35,7 +35,7 @@ async def age(
 
 
 class Ageing:
-    """Compresses old events in the background, when they fill a block and nothing was stored for a while."""
+    """Compresses old events in the background, once nothing was stored for a while and enough events are due."""
 
     def __init__(
         self, files: StoreFiles, *, now: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -47,11 +47,11 @@ class Ageing:
         self._task = asyncio.get_running_loop().create_task(self._keep_ageing(), name="mica-ageing")
 
     def disturb(self) -> None:
-        """Restart the wait for an idle period, because something was stored."""
+        """Note that something was stored, so that the wait for a quiet period begins again."""
         self._is_quiet = False
 
     async def close(self) -> None:
-        """Stop the background task. The current step is one transaction, so it is completed or has no effect."""
+        """Stop the background task. A step in progress is one transaction: it is completed or has no effect."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Upkeep:
     """The maintenance of a space: `await memory.upkeep.verify()`, `.rebuild`, `.tick`, `.age`, `.copy_to` …
 
-    `purger` and `learn_trails` are functions, so that purges and trails are loaded when they are needed.
+    `purger` and `learn_trails` are functions, so that the code for purges and trails is loaded only when it is needed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Upkeep:
     # -- Jobs
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the due jobs of these kinds, by default all, that no other process is running; returns the runs."""
+        """Run the jobs that are due, by default of all kinds; returns what ran. Jobs running elsewhere are skipped."""
         check_several("kinds", kinds)
         await self._log.stored()
         ran = await self._scheduler.tick(kinds)
@@ -76,14 +76,14 @@ class Upkeep:
     # -- Health
 
     async def sizes(self) -> Sizes:
-        """Return how much this space holds. If very many events wait for the store, only their number is included."""
+        """Return how much this space holds. Events not in the store yet are counted, but their bytes are not."""
         await self._log.reads()
         async with self._log.paused() as waiting:
             sizes = await self._store.files.sizes()
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def backlog(self) -> tuple[int, int]:
-        """Return the number of events of all processes that wait to be stored, and the bytes of their segments."""
+        """Return how many events of all processes wait to be stored, and the bytes of the files that hold them."""
         return await asyncio.to_thread(backlog, self._store.segments)
 
     @property
@@ -93,13 +93,13 @@ class Upkeep:
 
     @property
     def damaged(self) -> list[str]:
-        """One sentence for each segment of another process that could not be read, now or earlier."""
+        """One sentence for each unreadable segment (a file of events that wait to be stored) of another process."""
         return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
         """Check the stored data; returns one sentence for each inconsistency.
 
-        `on_progress` is called from any thread with the number of events checked; not for a space behind a server.
+        `on_progress` gets the number of events checked, from any thread. It is not called for a space behind a server.
         """
         await self._log.stored()
         return await self._store.files.verify(on_progress=on_progress)
@@ -140,9 +140,9 @@ class Upkeep:
         at_least: int = 1,
         on_progress: Callable[[int], None] = lambda count: None,
     ) -> int:
-        """Compress events older than this; returns how many. Readers see no difference.
+        """Compress events older than `older_than`; returns how many. Readers see no difference.
 
-        Nothing happens if fewer than `at_least` are due. A long-running process does this automatically once an hour
+        Nothing happens if fewer than `at_least` are due. A long-running process does this automatically once an hour,
         while it is idle and there are enough events to fill a block.
         """
         if older_than < timedelta(0):
@@ -161,9 +161,10 @@ class Upkeep:
         into_other: bool = False,
         on_progress: Callable[[int], None] = lambda count: None,
     ) -> CopyResult:
-        """Copy every event of this space into another store and verify the copy. An interrupted copy can be resumed.
+        """Copy every event of this space into another store and verify the copy.
 
-        Raises InvalidInput if the target is this space itself or, without `into_other`, holds another space.
+        To resume an interrupted copy, call it again. Raises InvalidInput if the target is this space itself, or if it
+        holds another space and `into_other` is not set.
         """
         await self._log.stored()
         store = await open_store(target, settings=self._settings)
@@ -173,28 +174,26 @@ class Upkeep:
             await store.close()
 
     async def allow(self, value: str) -> list[EventId]:
-        """Allow a purged value to be recorded again; returns the ids of the lifted purges' records.
+        """Allow a purged value to be recorded again; returns the ids of the records of the purges that end.
 
-        The permission is recorded without the value.
-
-        Purged content stays purged, including content from before the purge that arrives later. Raises InvalidInput if
-        no purge of this value alone is in force.
+        The permission is recorded without the value. Purged content stays purged, even if a copy from before the purge
+        arrives later. Raises InvalidInput if no purge of exactly this value is in force.
         """
         return await self._purger().allow(value)
 
     async def retain(self, *, dry_run: bool = False) -> RetentionResult:
-        """Purge bulk events that are older than `[retention]` allows, after archiving them if a folder is set.
+        """Purge bulk events older than the `[retention]` settings allow; archive them first if a folder is set.
 
-        Raises InvalidInput while retention is off, except for a dry run, which only counts.
+        Raises InvalidInput while retention is off. A dry run works even then: it only counts.
         """
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref | str) -> Ref:
-        """Exempt events, passed as events or ids, from retention; returns the reference of the record."""
+        """Exempt events, given as events or ids, from retention; returns the reference of the recorded event."""
         return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
 
     def unpin(self, *events: Event | Ref | str) -> Ref:
-        """Make events subject to retention again; returns the reference of the record."""
+        """Make events subject to retention again; returns the reference of the recorded event."""
         return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
 
 

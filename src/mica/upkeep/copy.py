@@ -35,12 +35,12 @@ async def copy(
 ) -> CopyResult:
     """Copy every event of the source into the target, then verify that all are there.
 
-    To continue an interrupted copy, call it again: events already in the target count as `repeated`. Purges of
-    the source apply to the target too, including events that arrive there later. Raises DuplicateEvent when the target
-    has other content under the same id, and StoreError when the verification fails.
+    To continue an interrupted copy, call it again: events already in the target count as `repeated`. Purges of the
+    source apply to the target too, also to events that arrive there later.
 
-    Raises InvalidInput when both are the same space, and when the target holds another space, because the two would be
-    merged. `into_other` allows the latter.
+    Raises InvalidInput if both are the same space. Also raises it if the target holds another space, because the two
+    would be merged; `into_other` allows that. Raises DuplicateEvent if the target has other content under the same id,
+    and StoreError if the verification fails.
     """
     await _check_target(source, target, into_other=into_other)
     for purge in await source.purges.all():
@@ -97,7 +97,7 @@ async def _pass(
 
 
 async def _bury(purges: PurgeLog, batch: Sequence[Event]) -> int:
-    """Bury the source's purged events in the target too: an earlier copy may have stored their content."""
+    """Apply the source's purges to the target: an earlier copy may have stored content that was purged since."""
     stones: dict[Tombstone, list[EventId]] = defaultdict(list)
     for event in batch:
         if is_tombstone(event):

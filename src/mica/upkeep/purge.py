@@ -1,4 +1,7 @@
-"""Purging: removes content from the store, segments and exported files. Retention is a purge by age."""
+"""Purging: removes content from the store, segments (files of events that wait to be stored) and exported files.
+
+Retention is a purge by age.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +62,8 @@ LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 class Purger:
     """Removes content from one space: from the store, from segments, and from files that mica wrote.
 
-    `trails` returns the trails of the space, whose published files a purge rewrites. `remake` makes new crystals in
-    place of those whose sources were purged.
+    `trails` returns the trails of the space; their published files are rewritten. `remake` makes new crystals in place
+    of those that lost a source.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class Purger:
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that match, and record the purge.
 
-        Also returns the crystals that were removed although they were not selected themselves.
+        The second result has the crystals that were removed only because a source of theirs was.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
@@ -195,9 +198,9 @@ class Purger:
         return [f"{path} on {host} and its backups may quote purged marks: check them" for path, host in files]
 
     async def _match(self, selection: Selection) -> PurgeMatch:
-        """Find the matching events and those that quote them.
+        """Find the events that match, and all events that quote them: crystals, teachings, trails and receipts.
 
-        Quoting events come first in `ids`, so that an interrupted purge never leaves a quotation of a purged event.
+        Quoting events come first in `ids`. If the purge is interrupted, no quotation of a purged event remains.
         """
         match = await find(self._store.log, selection)
         known = set(match.ids)
@@ -220,7 +223,6 @@ class Purger:
         return msgspec.structs.replace(match, ids=ids, names=dict(sorted(names.items())))
 
     async def _matching(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
-        """Return the matching events of this name, by id."""
         if not match.names.get(name):
             return {}
         events = [event for some in steps(match.ids) for event in await self._store.log.get_many(some)]
@@ -237,7 +239,7 @@ class Purger:
         selection: Selection | None = None,
         surviving: Sequence[Survivor] = (),
     ) -> None:
-        """Record a purge of these events, and replace them with tombstones."""
+        """Record a purge of the events `ids`, and replace them with tombstones."""
         data = {"conditions": conditions, "events": len(ids), "reason": tombstone.reason}
         if surviving:
             data[SURVIVORS] = msgspec.to_builtins(surviving)
@@ -249,7 +251,7 @@ class Purger:
             await self._store.purges.bury(some, tombstone)
 
     async def _bury_late(self, ids: Sequence[EventId], tombstone: Tombstone) -> None:
-        """Bury crystals and receipts that were made from these events during the purge."""
+        """Replace crystals and receipts that were made from the events `ids` during the purge with tombstones."""
         purged = set(ids)
         while True:
             latest = await self._store.log.query(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
@@ -264,7 +266,10 @@ class Purger:
     async def _purge_exports(
         self, exports: Iterable[Event], match: PurgeMatch, *, selection: Selection, tombstone: Tombstone
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Remove purged events from exported files; returns the rewritten files, and a sentence for each to check."""
+        """Remove purged events from exported files.
+
+        Returns the rewritten files, and one sentence for each file that a person must check.
+        """
         records = {str(event.data.get("path")): event for event in exports}
         stones = await self._store.log.query(EventQuery(names=(PURGED,), limit=None)) if records else []
         tombstones = {event.id: event for event in stones}
@@ -293,7 +298,7 @@ class Purger:
         return tuple(rewritten), tuple(unreached)
 
     async def retain(self, settings: RetentionSettings, *, dry_run: bool) -> RetentionResult:
-        """Purge bulk events that are too old. Raises InvalidInput if retention is off, except in a dry run."""
+        """Purge bulk events that are too old. Raises InvalidInput if retention is off; a dry run works even then."""
         if not settings.enabled and not dry_run:
             raise InvalidInput(OFF)
         await self._log.flush()
@@ -317,7 +322,7 @@ class Purger:
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.purges.scrub()))
 
     async def _archive(self, folder: Path, ids: Collection[EventId]) -> str:
-        """Write these events into a new file and record it, before they are purged."""
+        """Write the events `ids` into a new file in `folder` before they are purged; record the file as an event."""
         path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
         try:
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
@@ -342,7 +347,7 @@ def _quoted(record: Event) -> Quoted:
 
 
 def _check_reason(reason: str, selection: Selection) -> None:
-    """Raise InvalidInput unless this reason may be stored in a tombstone."""
+    """Raise InvalidInput if `reason` cannot be stored in a tombstone, for example because it has the purged text."""
     if not isinstance(reason, str):
         raise InvalidInput(f"the reason {reason!r} is not a string; pass a string")
     check_unicode("the reason", reason)

@@ -1,4 +1,4 @@
-"""The events that retention purges: bulk events that are old enough and not referenced by a retained event."""
+"""Finds the events that retention purges: bulk events that are old enough and that no kept event refers to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mica.store.query import EVENTS_AT_ONCE
 RETENTION = "retention"  # prefix of the reason in its tombstones
 OFF = "retention is off, so nothing is purged; `enabled = true` under [retention] in the settings turns it on"
 PINNED, UNPINNED = "log.pinned", "log.unpinned"
-DEEP = 10  # an event further below its root is deep (E-24)
+DEEP = 10  # an event further below its root is deep
 
 Class: TypeAlias = Literal["default", "deep", "error"]
 
@@ -35,7 +35,7 @@ class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
-    """Return the class of an event and its retention period; of several classes, that with the longest period."""
+    """Return the class of an event (default, deep or error) and its retention period; if several apply, the longest."""
     days: list[tuple[float, Class]] = [(settings.default_days, "default")]
     if event.depth > DEEP:
         days.append((settings.deep_days, "deep"))
@@ -56,7 +56,8 @@ class DueEvents(msgspec.Struct, frozen=True, kw_only=True):
 async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> DueEvents:
     """Return the events to purge now, by class, and the numbers of old events that stay.
 
-    An old event stays while it is pinned, or while an event with a name in `keep` is its child or contains its id.
+    An old event stays if its name matches a pattern in `keep`, if it is pinned, or if an event that is kept by name has
+    it as its parent or contains its id.
     """
     kept_counts = dict.fromkeys(settings.keep, 0)
     keep_patterns: dict[str, str | None] = {}  # by event name; None if no pattern keeps it

@@ -1,7 +1,7 @@
 """Runs recurring jobs without a daemon.
 
-Jobs are planned in the store, so that of all processes that share it, one runs each due job: a process that records
-events, `mica upkeep tick`, or a server. Every job can be repeated safely.
+Jobs are planned in the store. A process that records events, `mica upkeep tick` or a server claims each due job there,
+so only one of the processes that share the store runs it. Every job can be repeated safely.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Scheduler:
         self._task: asyncio.Task[list[JobRun]] | None = None
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the due jobs of these kinds, by default all, that no other process is running; returns the runs.
+        """Run the jobs that are due, by default of all kinds; returns what ran. Jobs running elsewhere are skipped.
 
         A failed job is retried at its next scheduled time.
         """

@@ -1,4 +1,7 @@
-"""Finds purged text in segment files that this process cannot store: damaged ones, and those of other processes."""
+"""Searches segments for purged text. A segment is a file of events that wait to be stored.
+
+Only those are searched that this process cannot store: damaged ones, and those of other processes.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
-    """Search the segments of a folder for the texts of a purged event, and remove damaged segments that contain them.
+    """Search the segments in `folder` for the texts of a purged event, and remove damaged segments that contain them.
 
-    The readable events of a damaged segment are stored already. A segment of a running process is only reported.
-    If `texts` is empty, every segment is reported.
+    The readable events of a damaged segment are in the store already, so nothing else is lost. A segment of a running
+    process is only reported. If `texts` is empty, every segment is reported and none is removed.
     """
     removed: list[str] = []
     unresolved: list[str] = []

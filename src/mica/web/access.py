@@ -44,7 +44,7 @@ TOKEN, NONCE = "mica.token", "mica.nonce"  # keys in the scope: the token of a r
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one caller: the size and speed of its bodies, and its rate of requests and of refused requests."""
+    """Limits of one caller: the size and speed of request bodies, and the rate of all requests and of refused ones."""
 
     body_bytes_max: int = 32 * 2**20  # a thousand events with large data
     store_bytes_max: int = 320 * 2**20  # for a store's own verbs: one event may have 256 MiB
@@ -67,13 +67,13 @@ class BodyRefused(Exception):
 
 
 class Revoked(OSError):
-    """Raised while an answer is sent if its token was revoked; the connection is closed as if the client had left."""
+    """Raised if a token is revoked while an answer is being sent. The connection is then closed."""
 
 
 class Access:
     """The tokens, one-time keys, host names and rate limits of one server.
 
-    The name of the cookie contains `port`, because browsers send the cookies of all ports of a host.
+    The login cookie has `port` in its name, because browsers send the cookies of all ports of a host.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Access:
         return key
 
     def enter(self, key: str) -> str | None:
-        """Exchange a key, which works once, for a new browser token. None if the key is unknown or expired."""
+        """Exchange a login key for a new browser token. A key works once. None if it is unknown or expired."""
         until = self._keys.pop(key, 0.0)
         if until < self._clock_s():
             return None
@@ -121,7 +121,7 @@ class Access:
         return None
 
     def wait_s(self, token: AccessToken | None, peer: str) -> float:
-        """Count one request of this caller. Returns the seconds it must wait, or 0 if it may go ahead."""
+        """Count one request of a token or, without one, of an address. Returns the seconds it must wait, or 0."""
         return self._refusal_rate.wait_s(peer) if token is None else self._request_rate.wait_s(token.id)
 
     def is_ours(self, host: str) -> bool:
@@ -190,7 +190,7 @@ class Guard:
         return await self._forward(scope, receive, send, headers)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Pass the request on. Refuse a body that is too large or too slow, and cut off a client whose token ends."""
+        """Pass the request on. Refuse a body that is too large or slow, and cut off a client whose token ends."""
         limits = self._access.limits
         allowed = limits.store_bytes_max if scope["path"].startswith(STORE) else limits.body_bytes_max
         length = headers.get("content-length", "0")
@@ -205,7 +205,7 @@ class Guard:
             return token is not None and not self._access.tokens.is_valid(token)
 
         async def read_after_body() -> Message:
-            """Receive a message after the body. A client whose token was revoked counts as disconnected."""
+            """Receive a message after the body. If the token was revoked, return a disconnect message instead."""
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(limits.recheck_s):
@@ -257,7 +257,7 @@ class Guard:
 
 
 class _TokenBucket:
-    """A token bucket for each caller, as a rate limit. The least recently seen callers are dropped at CALLERS_MAX."""
+    """A rate limit: one token bucket per caller. Beyond CALLERS_MAX, the bucket unused for longest is dropped."""
 
     def __init__(self, per_s: float, burst: int, clock_s: Callable[[], float]) -> None:
         self._per_s = per_s

@@ -1,4 +1,4 @@
-"""The ASGI application: all routes behind one guard, and our errors as problem documents."""
+"""The ASGI application: all routes behind one guard. MicaErrors are answered with problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mica.web.tokens import BROWSER_LIFETIME
 
 
 def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
-    """Build the application of a server, with `extra` routes behind the same guard. It closes the pool at shutdown."""
+    """Build the application of a server. `extra` routes are behind the same guard. It closes the pool at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -68,12 +68,11 @@ def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] 
 
 
 async def _health(request: Request) -> Response:
-    """Answer a liveness check, without any data of a space."""
     return JSONResponse({"status": "ok", "version": version("mica")})
 
 
 async def _enter(request: Request) -> Response:
-    """Log a browser in with a one-time key: it gets a cookie, and the key leaves the address bar."""
+    """Log a browser in with a one-time key: set a cookie, and redirect to an address without the key."""
     access: Access = request.app.state.access
     # A link preview must not use up the key.
     if request.method == "HEAD":

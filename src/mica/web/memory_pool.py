@@ -35,9 +35,10 @@ _OPEN_STORE = partial(open_store, is_waiting=is_spooled)
 
 
 class MemoryPool:
-    """Opens memories on first use, and closes the least recently used one when there are too many.
+    """Opens memories at their first use. When too many are open, the least recently used one is closed.
 
-    Names are those of `mica upkeep spaces`, or of the database. The server's own space is the default.
+    A space has the name that `mica upkeep spaces` shows, or its name in the database. The default is the server's
+    space.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class MemoryPool:
         return dict(self._open)
 
     async def spaces(self) -> list[str]:
-        """List the names of all spaces, the server's own first; for a database this queries it."""
+        """List the names of all spaces, the server's own first. For a database this runs a query."""
         if is_address(self._target):
             async with self.using():
                 self._neighbours = await neighbours(self.store())
@@ -86,7 +87,7 @@ class MemoryPool:
 
     @property
     def known(self) -> list[str]:
-        """The names of all spaces without querying a database, whose spaces are those that `spaces` listed last."""
+        """The names of all spaces. A database is not queried: its names are those of the last call of `spaces`."""
         names = [self.default, *self._open, *self._neighbours]
         if not is_address(self._target):
             names += [file.name.removesuffix(SUFFIX) for file in spaces(self.settings.home)]
@@ -94,7 +95,7 @@ class MemoryPool:
 
     @asynccontextmanager
     async def using(self, space: str | None = None, *, make: bool = False) -> AsyncIterator[Memory]:
-        """Yield the memory of a space, and keep it open within the block. Raises as `memory` does."""
+        """Yield the memory of a space, and keep it open during the block. Raises the errors of `memory`."""
         name = self.default if space is None else space
         memory = await self.memory(name, make=make)
         self._used[name] += 1
@@ -104,9 +105,10 @@ class MemoryPool:
             self._used[name] -= 1
 
     async def memory(self, space: str | None = None, *, make: bool = False) -> Memory:
-        """Return the memory of a space, by default the server's own. It may be closed later to make room for others.
+        """Return the memory of a space, by default the server's own. It may be closed later, to make room for others.
 
-        Raises UnknownSpace if the space does not exist and `make` is false; InvalidInput if the pool is closed or full.
+        If the space does not exist, it is created with `make`; otherwise UnknownSpace is raised. Raises InvalidInput if
+        the pool is closed or full.
         """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -129,11 +131,11 @@ class MemoryPool:
             return self._open[name]
 
     def store(self, space: str | None = None) -> Store:
-        """Return the store of a space whose memory is open; other processes use it over HTTP."""
+        """Return the store of a space, for other processes that use it over HTTP. Its memory must be open."""
         return self._stores[self.default if space is None else space]
 
     async def _make_room(self, name: str) -> None:
-        """Close unused memories, the least recently used first, until there is room."""
+        """Close memories that are not in use, least recently used first, until `name` can be opened."""
         while len(self._open) >= self._open_max:
             idle = next((each for each in self._open if not self._used[each] and each != self.default), None)
             if idle is None:
@@ -164,7 +166,7 @@ class MemoryPool:
     def _is_tree(self, name: str, directory: Path) -> bool:
         """True if a directory is the working tree of a space: by its name, or because the server was started in it.
 
-        A session reports its own directory, so the server must not read files anywhere else for it.
+        A session reports its own directory, and the server must not read files anywhere else because of that.
         """
         tree = space_of(directory, home=self.settings.home)
         started = space_of(Path.cwd(), home=self.settings.home)
@@ -173,7 +175,8 @@ class MemoryPool:
     def _place(self, name: str, *, make: bool) -> Path | str:
         """Return the file or address of a space. A name is never used as a path.
 
-        Raises UnknownSpace for an unknown name, and with `make` InvalidInput for one that is not a plain word.
+        For a database, the name is not checked. For files, an unknown name raises UnknownSpace; with `make`, a name
+        with other characters than letters, digits, - and _ raises InvalidInput instead.
         """
         if name == self.default:
             return self._target
@@ -194,7 +197,7 @@ USING = "mica.using"  # the key in a request's scope for the stack of spaces it 
 
 
 class RequestSpaces:
-    """Middleware that keeps the spaces a request uses open until its response is sent."""
+    """Middleware that keeps each space a request uses open until the response is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -212,9 +215,9 @@ def pool_of(request: HTTPConnection) -> MemoryPool:
 
 
 def requested_space(request: HTTPConnection) -> str:
-    """Return the space of a request: `?space=`, else the only one of its token, else the server's own.
+    """Return the space of a request: `?space=`, else the only one that its token opens, else the server's own.
 
-    Raises AccessDenied if the token does not open it, InvalidInput if the request names several.
+    Raises AccessDenied if the token does not open that space, and InvalidInput if the request names several.
     """
     token = request.scope.get(TOKEN)
     assert isinstance(token, AccessToken)  # the guard lets nothing else reach a space
@@ -231,16 +234,19 @@ def requested_space(request: HTTPConnection) -> str:
 
 
 async def memory_of(request: HTTPConnection, *, make: bool = False) -> Memory:
-    """Return the memory of a request's space, open until it is answered. Raises UnknownSpace and AccessDenied."""
+    """Return the memory of a request's space. It stays open until the response is sent.
+
+    Raises UnknownSpace and AccessDenied.
+    """
     using: AsyncExitStack = request.scope[USING]
     return await using.enter_async_context(pool_of(request).using(requested_space(request), make=make))
 
 
 def store_of(request: HTTPConnection) -> Store:
-    """Return the store of a request's space, which `memory_of` must have opened before."""
+    """Return the store of a request's space. Call `memory_of` first, which opens it."""
     return pool_of(request).store(requested_space(request))
 
 
 async def memory_at(scope: Scope) -> Memory:
-    """Return the memory of a request's space, for a mounted ASGI application, which has no Request."""
+    """Return the memory of a request's space, given the ASGI scope instead of a Request."""
     return await memory_of(HTTPConnection(scope))

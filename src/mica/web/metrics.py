@@ -1,6 +1,8 @@
-"""`/metrics` in the text format of Prometheus. Metrics of trails have the names of A-35, others begin with `mica_`.
+"""`/metrics` in the text format of Prometheus.
 
-The library is imported at the first request for metrics: that takes 30 ms of CPU, and most servers are never asked.
+The names of trail metrics, such as `crystal_usage_total`, are fixed by a specification; all others begin with `mica_`.
+The Prometheus library is imported at the first request for metrics: that takes 30 ms of CPU, and most servers never get
+such a request.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ READ_ON_MAX = 20_000  # new events; beyond this many, a query for uses is faster
 
 
 class LoadDurations:
-    """Counts the durations of loading trails, for each trail; beyond NAMES_MAX trails, the others are one.
+    """A histogram of the durations of loading trails, for each trail. Beyond NAMES_MAX, all other trails share one.
 
-    Not a `Histogram` of the library: that adds `_created` series unless a switch of the whole process turns them off,
-    and writes trail names to files if PROMETHEUS_MULTIPROC_DIR is set, where no purge finds them.
+    It is not a `Histogram` of the library, for two reasons. That adds `_created` series unless a switch of the whole
+    process turns them off, and it may write trail names to files (PROMETHEUS_MULTIPROC_DIR), where no purge finds them.
     """
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class LoadDurations:
         self._purge: EventId | None = None
 
     async def forget_purged(self, memory: Memory) -> None:
-        """Start again if something was purged since the last call: a purged trail keeps its name nowhere."""
+        """Drop all counts if something was purged since the last call: a purged trail's name must not remain."""
         purge = await last_purge(memory)
         if purge != self._purge:
             self._counts.clear()
@@ -73,13 +75,13 @@ class LoadDurations:
 
 
 class Uses:
-    """Counts the uses of each trail by each agent, incrementally: each count reads only the new events."""
+    """Counts the uses of each trail by each agent. Each new count reads only the events since the last one."""
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
 
     async def of(self, memory: Memory) -> Counter[tuple[str, str]]:
-        """Count the uses of all trails of a space, by trail key and agent. After a purge all are counted again."""
+        """Return the uses of all trails of a space, by trail key and agent. After a purge they are counted again."""
         last, purge = await memory.events.position(), await last_purge(memory)
         after, purge_before, counted = self._counted.get(memory.space, (0, purge, Counter()))
         query = EventQuery(names=(USED,), limit=None)
@@ -94,7 +96,7 @@ class Uses:
 
 
 class _Snapshot:
-    """A collector, as the library calls it, of metrics that were computed before."""
+    """A collector for the library that returns metrics computed earlier."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

@@ -1,7 +1,7 @@
-"""HTTP operations: each is declared once by its types, which check requests and make the OpenAPI document.
+"""HTTP operations. Each is declared once, by its types, from which requests are checked and OpenAPI is generated.
 
 An operation is a function of a memory and of a request struct. Its path is the Python name: `memory.events.query` is
-`/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST; a request that does not
+`/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST. A request that does not
 fit the struct is refused with 400 before anything runs.
 """
 
@@ -102,7 +102,7 @@ API = Operations()
 
 
 class ApiVersion:
-    """Middleware that names the API version in every answer below /api, and refuses requests for another version."""
+    """Middleware that adds the API version to every answer below /api. It refuses requests for another version."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -152,7 +152,7 @@ def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
 
 
 def json_response(request: Request, value: object) -> Response:
-    """Answer with a value as JSON. A GET gets an ETag, or 304 if the client has the same already."""
+    """Answer with a value as JSON. For a GET it has an ETag, or status 304 if the client has the same value."""
     body = msgspec.json.encode(value)
     if request.method == "POST":
         return Response(body, media_type=JSON)
@@ -180,7 +180,7 @@ async def _decode_request(operation: Operation, request: Request) -> msgspec.Str
 
 
 def _decode_body(body: bytes, kind: type[RequestType]) -> RequestType:
-    """Decode a JSON body into a struct, with 4.0 accepted as an integer. Raises DecodeError."""
+    """Decode a JSON body into a struct. A number such as 4.0 is accepted for an integer. Raises DecodeError."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
@@ -217,12 +217,11 @@ def decode_query(kind: type[RequestType], request: HTTPConnection) -> RequestTyp
 
 
 def _contains(kind: object, target: type) -> bool:
-    """True if a type is `target`, or a union or list that contains it."""
     return kind is target or any(_contains(each, target) for each in get_args(kind))
 
 
 def _is_list(kind: object) -> bool:
-    """True if a field takes several values."""
+    """True if the type of a field is a list or tuple, so that a query may repeat its name."""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
     return get_origin(kind) in (tuple, list)

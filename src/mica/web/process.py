@@ -64,9 +64,9 @@ def listen(host: str, port: int, *, home: Path) -> socket.socket:
 
 @contextmanager
 def only_server(target: Path | str, *, address: str) -> Iterator[None]:
-    """Hold a lock that lets only one server serve a file. A database needs no lock.
+    """Hold a lock during the block, so that only one server serves a file. A database needs no lock.
 
-    Raises InvalidInput, with the address of the other server, if there is one.
+    If another server holds it, InvalidInput is raised, with the address of that server.
     """
     if is_address(target) or str(target) == ":memory:":
         yield
@@ -101,7 +101,7 @@ def _locked(path: Path, target: Path | str) -> TextIO:
 
 
 class Stopping:
-    """A context that handles SIGINT and SIGTERM, including those that arrive before the server has started."""
+    """A context that handles SIGINT and SIGTERM. Signals that arrive before the server has started are remembered."""
 
     def __init__(self) -> None:
         self._signals = 0
@@ -124,7 +124,7 @@ class Stopping:
             self._stop()
 
     def on_signal(self, stop: Callable[[], None]) -> None:
-        """Call `stop` for every signal, including earlier ones."""
+        """Call `stop` for every signal, and at once for each signal that has arrived already."""
         self._stop = stop
         for _ in range(self._signals):
             stop()
@@ -138,9 +138,9 @@ async def run(
     during: Callable[[], Awaitable[None]],
     leaving: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until a signal arrives, and run `during` beside it. An error of `during` ends the server and is raised.
+    """Serve until a signal arrives, and run `during` beside it. If `during` fails, the server ends with its error.
 
-    `leaving` runs at shutdown, before the server waits for its clients: it ends streams that never end by themselves.
+    `leaving` runs at shutdown, before the server waits for its clients. It ends streams that never end by themselves.
     """
 
     async def leave() -> None:
@@ -159,7 +159,7 @@ async def run(
 
 
 async def run_jobs(pool: MemoryPool) -> None:
-    """Run due jobs in every open space, forever. Servers that share a database claim them first."""
+    """Run due jobs in every open space, forever. If several servers share a database, one of them runs each job."""
     while True:
         for name in pool.opened:
             if name not in pool.opened:
@@ -181,7 +181,7 @@ async def _meanwhile(during: Callable[[], Awaitable[None]], server: HttpServer) 
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol with a time limit for headers; `mica.web.access` limits bodies."""
+    """The HTTP protocol of uvicorn, with a time limit for headers. `mica.web.access` limits bodies."""
 
     headers_s = HEADERS_S
     _timer: asyncio.TimerHandle | None = None  # set while headers are awaited
@@ -218,7 +218,7 @@ class TimedProtocol(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with our limits. `Stopping` handles signals instead, so that a stop is not raised again as a signal."""
+    """The HTTP server: uvicorn with mica's limits. `Stopping` handles signals, so uvicorn's own handling is off."""
 
     def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
         self._leaving = leaving

@@ -41,7 +41,7 @@ LINES = "application/x-ndjson"
 
 
 class FollowRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Selects events after a position; by default, those stored from now on."""
+    """Selects the events to stream: those after a position or, by default, those stored from now on."""
 
     after: Position | None = None
 
@@ -57,7 +57,7 @@ class ExportRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 async def follow(request: Request) -> Response:
-    """Stream events as they are stored, in commit order; with `Last-Event-ID`, those after that position."""
+    """Stream events as they are stored, in commit order. `Last-Event-ID` resumes after that position."""
     try:
         parameters = decode_query(FollowRequest, request)
         after = _last_id(request, parameters.after)
@@ -70,7 +70,7 @@ async def follow(request: Request) -> Response:
 
 
 async def crystal_stream(request: Request) -> Response:
-    """Stream crystals as they are made, in commit order; with `Last-Event-ID`, those after that position."""
+    """Stream crystals as they are made, in commit order. `Last-Event-ID` resumes after that position."""
     try:
         parameters = decode_query(CrystalStreamRequest, request)
         after = _last_id(request, parameters.after)
@@ -176,7 +176,7 @@ def _last_id(request: Request, after: int | None) -> int | None:
 
 
 class Subscribe(FollowRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="subscribe", tag_field="do"):
-    """A request to send all matching events, each with this id, until it is unsubscribed."""
+    """A request to send all matching events until the client unsubscribes. Each is sent with the id of this request."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 

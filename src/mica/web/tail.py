@@ -1,8 +1,8 @@
 """Live events: one follower of a space's log serves all listeners, each at its own position.
 
-A tail buffers the latest events of a space. A listener near the end is served from the buffer, and a line is encoded
-once for all listeners with the same fields; one that is further behind reads the log. A listener remembers the last
-position it received and resumes there after any interruption, so nothing is missed or repeated.
+The tail of a space has a buffer of its latest events. A listener near the end reads from the buffer, and a line is
+encoded once for all listeners with the same fields. A listener that is further behind reads the log. Each listener
+remembers the last position it received and resumes there after any interruption, so it misses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Wrap: TypeAlias = Callable[[Event, bytes], bytes]  # makes the line to send from
 
 
 class LogTail:
-    """The end of one space's log, followed once for all listeners."""
+    """A follower of one space's log, with a buffer of the latest events, shared by all listeners."""
 
     def __init__(self, memory: Memory, *, quiet_s: float = QUIET_S) -> None:
         self._memory = memory
@@ -56,14 +56,17 @@ class LogTail:
         self.listeners = 0
 
     async def begin(self, after: int | None) -> int:
-        """Return the position where a listener begins: `after`, or the end of the log if that is None or beyond it."""
+        """Return the position after which a listener begins: `after`, but not beyond the end of the log.
+
+        If `after` is None, it is the end of the log.
+        """
         last = await self._memory.events.position()
         return last if after is None else min(after, last)
 
     async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
-        """Yield matching events after a position in batches, in commit order, each with the position reached.
+        """Yield matching events after a position, in commit order. Each batch has the position reached.
 
-        A batch is empty after a quiet period. Raises StoreUnavailable when the memory is closed.
+        After a quiet period an empty batch is yielded. Raises StoreUnavailable when the memory is closed.
         """
         fits = matcher(query)
         async with aclosing(self._read(after)) as stream:
@@ -76,9 +79,9 @@ class LogTail:
     async def lines(
         self, query: EventQuery, *, after: int, fields: Fields, wrap: Wrap
     ) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield the same batches as encoded lines.
+        """Yield the same batches as `batches`, encoded as lines.
 
-        Listeners with equal `query` and `fields` share one encoding, so they must also pass the same `wrap`.
+        Listeners with equal `query` and `fields` share the encoded lines, so they must also pass the same `wrap`.
         """
         fits = matcher(query)
         async with aclosing(self._read(after)) as stream:
@@ -98,7 +101,7 @@ class LogTail:
                     yield made
 
     async def _read(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """Yield all events after a position in batches, from the buffer or the log; an empty batch when it is quiet."""
+        """Yield all events after a position in batches, from the buffer or the log; when quiet, an empty batch."""
         await self._begin()
         self.listeners += 1
         heartbeats = self._heartbeats
@@ -136,7 +139,7 @@ class LogTail:
             await asyncio.wait([self._task])
 
     def _beat(self) -> None:
-        """Wake idle listeners for an empty batch, and schedule the next time; one timer serves all of them."""
+        """Wake idle listeners, so that each yields an empty batch, and schedule the next time. One timer serves all."""
         self._heartbeats += 1
         self._bell.ring()
         self._timer = asyncio.get_running_loop().call_later(self._quiet_s, self._beat)
@@ -171,7 +174,6 @@ class LogTail:
                 asyncio.get_running_loop().call_soon(self._ring)
 
     def _drop_oldest(self, count: int) -> None:
-        """Drop the oldest events from the buffer; listeners that need them read the log."""
         self._start = self._positions[count - 1]
         del self._events[:count], self._positions[:count]
         self._bytes = sum(len(event.body) for event in self._events)
@@ -201,13 +203,13 @@ class Tails:
         self._is_closed = False
 
     def of(self, memory: Memory) -> LogTail:
-        """Return the tail of a space, made if needed. Raises StoreUnavailable while the server stops."""
+        """Return the tail of a space, created if needed. Raises StoreUnavailable while the server is shutting down."""
         if self._is_closed:
             raise StoreUnavailable(STOPPING)
         return self._tails.setdefault(memory.space, LogTail(memory))
 
     async def leave(self, memory: Memory) -> None:
-        """Stop following a space that is about to be closed."""
+        """Stop following a space whose memory is about to be closed."""
         if (tail := self._tails.pop(memory.space, None)) is not None:
             await tail.close()
 

@@ -1,7 +1,7 @@
-"""Access tokens. One file of the data folder has their digests; a token opens all spaces or some of them.
+"""Access tokens. A file in the data folder has their digests; a token opens all spaces or some of them.
 
-A token is shown once, when it is made. All servers of a user share the file, so a browser stays logged in when a
-server is restarted.
+A token is shown once, when it is made. All servers of a user share the file, so a browser stays logged in when a server
+is restarted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class TokenFile:
-    """The tokens of one user. A change is on disk before it takes effect, and other processes see it at once."""
+    """The tokens of one user. A change is written to disk before it takes effect; other processes see it at once."""
 
     def __init__(self, home: Path, *, clock: Clock = utc_now) -> None:
         self._file = home / FILE
@@ -101,7 +101,7 @@ class TokenFile:
         return [token for token in self._load() if token.until is None or token.until > now]
 
     def revoke(self, reference: str) -> AccessToken:
-        """Revoke the token with this id or name. Raises InvalidInput unless exactly one matches."""
+        """Revoke the token with this id or name. Raises InvalidInput if no token or several tokens match."""
         with self._edit() as tokens:
             matching = [token for token in tokens if reference in (token.id, token.name)]
             if len(matching) != 1:
@@ -127,7 +127,7 @@ class TokenFile:
 
     @contextmanager
     def _edit(self) -> Iterator[list[AccessToken]]:
-        """Lock the file, yield its tokens for editing in place, and write them unless the block raises."""
+        """Lock the file and yield its tokens, to be changed in place. If the block succeeds, they are written."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -42,6 +42,6 @@ async def is_on(memory: Memory) -> BriefSwitch:
 
 @API.post("briefs.switch")
 async def switch(memory: Memory, request: BriefSwitch) -> BriefSwitch:
-    """Switch briefs on or off for this space. While they are off, hooks are silent too."""
+    """Switch briefs on or off for this space. While they are off, hooks give no brief either."""
     await memory.briefs.switch(on=request.on)
     return BriefSwitch(on=await memory.briefs.is_on())

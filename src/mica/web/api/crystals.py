@@ -24,7 +24,7 @@ class CrystalsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class CrystalList(msgspec.Struct, frozen=True, kw_only=True):
-    """Current crystals, latest last; for a query the matching ones, best first."""
+    """Current crystals: the latest, in order of time, or those that match a query, best first."""
 
     crystals: list[CrystalOut]
 
@@ -49,7 +49,7 @@ async def get(memory: Memory, request: CrystalRequest) -> CrystalOut:
 
 
 class ExpandAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal and its sources: marks, or crystals of the level below; `left_out` says why one is not cited."""
+    """A crystal and its sources: marks, or crystals of the level below. `left_out` says why a source is not cited."""
 
     crystal: CrystalOut
     sources: list[dict[str, Any]]
@@ -90,7 +90,7 @@ class CrystallizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("crystals.make")
 async def make(memory: Memory, request: CrystallizeRequest) -> CrystallizeAnswer:
-    """Crystallize open marks now, up to a level. Marks that a crystal covers already are left alone."""
+    """Crystallize the marks that no crystal covers yet, up to a level."""
     made = await memory.crystals.make(
         level=request.level,
         session=request.session,

@@ -20,7 +20,7 @@ class LatestRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):
-    """Events, oldest first; those of `events.ancestors` are nearest first."""
+    """A list of events, oldest first; in the answer of `events.ancestors`, nearest first."""
 
     events: list[EventOut]
 
@@ -38,7 +38,7 @@ class PageRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in commit order, and the cursor of the next page; None at the end of the log."""
+    """Events in commit order, and the cursor of the next page. The cursor is None at the end of the log."""
 
     events: list[EventOut]
     next: int | None
@@ -46,7 +46,10 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.log")
 async def log(memory: Memory, request: PageRequest) -> LogPage:
-    """Read the log in commit order, page by page, with `next` as the next `after`. No event is missed or repeated."""
+    """Read the log in commit order, page by page. Pass `next` of a page as `after` of the following request.
+
+    No event is missed or repeated.
+    """
     events = []
     async for event in memory.events.log(request.query(limit=None), after=request.after):
         events.append(event)
@@ -73,7 +76,7 @@ class ResolveRequest(FieldSelection, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in the order of the request, and the references that match none."""
+    """Events in the order of the request, and the references for which there is no event."""
 
     found: list[EventOut]
     missing: tuple[str, ...]
@@ -81,7 +84,10 @@ class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("events.resolve")
 async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
-    """Get up to 100 events by id or position, in that order; `missing` lists references without an event."""
+    """Get up to 100 events by id or position, in the order of the request.
+
+    `missing` lists the references for which there is no event.
+    """
     resolved = await memory.events.resolve(request.references)
     return ResolveAnswer(found=event_documents(resolved.events, request.selected_fields), missing=resolved.missing)
 
@@ -115,7 +121,7 @@ async def descendants(memory: Memory, request: DescendantsRequest) -> EventList:
 
 
 class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The later events of a chain: those an event caused, and the others."""
+    """The events of a chain after a given one: those that it caused, and the others."""
 
     event: EventOut
     descendants: list[EventOut]
@@ -124,7 +130,7 @@ class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.impact")
 async def impact(memory: Memory, request: EventRequest) -> ImpactAnswer:
-    """Get the later events of an event's chain: those it caused, and separately the others."""
+    """Get the events of an event's chain that came after it: those it caused and, separately, the others."""
     event = await memory.events.get(request.reference)
     after = await memory.events.impact(event)
     return ImpactAnswer(

@@ -33,7 +33,7 @@ FAILED_SHOWN = 20
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where an event came from. Fields that are not sent come from the headers of the request."""
+    """Where an event came from. A field that is not sent is taken from the headers of the request."""
 
     session: Name | None = None
     agent: Name | None = None
@@ -129,7 +129,6 @@ async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
 
 
 async def _context(memory: Memory, request: RequestContext) -> tuple[Context | Here, Ref | None]:
-    """Return the context of a new event and its parent; fields that were not sent come from the request's context."""
     here = memory.here
     context = here.context.with_(
         labels=request.labels,
@@ -160,7 +159,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SearchPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that the query names, and the period it was read as."""
+    """A time that was found in the query, and the period that mica understood."""
 
     words: str
     start_at: datetime
@@ -253,7 +252,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("why")
 async def why(memory: Memory, request: WhyRequest) -> WhyAnswer:
-    """Get the evidence behind a brief, crystal or event. `about` is an id, a position, or a line that ends in one."""
+    """Get the evidence for a brief, a crystal or an event. `about` is an id, a position, or a line of a brief."""
     return WhyAnswer(why=await memory.why(request.about))
 
 
@@ -337,7 +336,7 @@ async def retract(memory: Memory, request: RetractRequest) -> RetractAnswer:
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The events to purge. Without `confirm` the answer is a preview, with the word that confirms it."""
+    """The events to purge. Without `confirm` the answer is a preview. It has the word to send as `confirm`."""
 
     ids: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=1_000)] = ()
     value: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
@@ -373,8 +372,8 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
     """Remove the content of every event that matches all fields; a tombstone remains in its place.
 
-    It takes two requests. Without `confirm` the answer is a preview, with a word. The same request with that word
-    purges; if other events match by then, it is refused.
+    It takes two requests. Without `confirm` the answer is a preview, with a word. The same request with that word as
+    `confirm` purges the events. It is refused if other events match by then.
     """
     selection = msgspec.structs.asdict(request)
     confirm = selection.pop("confirm")

@@ -26,7 +26,7 @@ class GatherRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of a concept: its text, the agreement of the sources, their conflicts, and the missing sources."""
+    """The gathered account of a concept: its text, how far the sources agree, conflicts, and missing sources."""
 
     concept: str
     injection: str
@@ -49,7 +49,7 @@ class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("sources.gather")
 async def gather(memory: Memory, request: GatherRequest) -> GatherAnswer:
-    """Gather one account of a concept from all sources that answer in time. Conflicts are decided and listed."""
+    """Gather what all sources know about a concept into one account. Late sources are listed; conflicts are decided."""
     account = await memory.sources.gather(
         request.concept,
         budget_tokens=request.budget_tokens,
@@ -64,7 +64,7 @@ class WarmRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class WarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The accounts that were gathered in advance."""
+    """The accounts of concepts (merged answers of several sources) that were gathered in advance."""
 
     gathered: list[GatherAnswer]
 

@@ -1,4 +1,4 @@
-"""`memory.trails` over HTTP: an orchestrator lists, loads and makes trails, and reports walks (A-19, A-34)."""
+"""`memory.trails` over HTTP: an orchestrator lists, loads and makes trails, and reports walks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.create")
 async def create(memory: Memory, request: CreateTrailRequest) -> TrailAnswer:
-    """Make a trail by hand, crystallized at once. If the files are on this machine, the lines must exist."""
+    """Make a trail by hand. It is crystallized at once. If the files are on this machine, the lines must exist."""
     made = await memory.trails.create(
         request.slug,
         [place.step() for place in request.places],
@@ -135,7 +135,7 @@ class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_un
 
 @API.post("trails.crystallize")
 async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
-    """Give a learned trail a name, which makes it a command, even if it does not pass the gate."""
+    """Give a learned trail a name, which makes it a command. It need not pass the gate."""
     return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
 
 
@@ -145,7 +145,7 @@ class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @API.post("trails.learn")
 async def learn(memory: Memory, request: LearnRequest) -> TrailList:
-    """Learn from new events, and list the hot trails: those used often in the last days and not crystallized yet."""
+    """Learn trails from new events, and list the hot ones: used often lately, and not crystallized yet."""
     await memory.trails.learn()
     since = utc_now() - timedelta(days=request.days)
     hot = [each for each in await memory.trails.list(state="hot", limit=None) if each.last_at >= since]
@@ -179,7 +179,7 @@ class LoadTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class LoadTrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The current text of a trail's files, and the parts that are left out."""
+    """The current text of a trail's files, and the parts that did not fit or were not found."""
 
     name: str
     text: str
@@ -235,7 +235,7 @@ class WalksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of stored events; 0 if the walks were reported before."""
+    """The number of events that were stored. It is 0 if all walks were reported before."""
 
     stored: int
     repeated: int
@@ -258,7 +258,7 @@ class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @API.post("trails.outcome")
 async def outcome(memory: Memory, request: OutcomeRequest) -> RecordedEvent:
-    """Record the outcome of a task. The last one counts; without any it is unknown."""
+    """Record the outcome of a task. If there are several, the last one counts."""
     ref = memory.trails.outcome(await memory.events.get(request.reference), request.outcome, reason=request.reason)
     await memory.durable()
     return RecordedEvent.of(ref)
@@ -280,7 +280,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens that suggestions would have saved and wasted on this space's own history."""
+    """The tokens that suggestions would have saved and wasted in the past tasks of this space."""
 
     verdict: str
     replay: dict[str, Any]

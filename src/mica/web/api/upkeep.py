@@ -25,7 +25,7 @@ class TickAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("upkeep.tick")
 async def tick(memory: Memory, request: TickRequest) -> TickAnswer:
-    """Run the jobs that are due and that no other process runs. Safe at any time."""
+    """Run the jobs that are due. Jobs that another process runs are skipped, so this is safe at any time."""
     return TickAnswer(ran=await memory.upkeep.tick(request.kinds))
 
 
@@ -52,7 +52,7 @@ class AllowRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AllowAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of the purges that no longer apply to the value."""
+    """The ids of the purges of this value that no longer apply."""
 
     allowed: tuple[str, ...]
 

@@ -22,7 +22,7 @@ WEEKS_S = 60.0  # figures over weeks hardly change in a minute, and take a secon
 
 
 class FigureCaches:
-    """One cache for each slow figure, for all spaces of this server."""
+    """The caches of one server: one for each slow figure, each with the values of all spaces."""
 
     def __init__(self) -> None:
         self.worth: CountCache[WorthView] = CountCache(fresh_s=WEEKS_S)
@@ -34,7 +34,7 @@ class FigureCaches:
 
 
 def caches_of(request: Request) -> FigureCaches:
-    """Return the caches of the server that handles a request; they are made with the first request."""
+    """Return the caches of the server that handles a request. They are created at the first request."""
     state = request.app.state
     if not hasattr(state, "figure_caches"):
         state.figure_caches = FigureCaches()

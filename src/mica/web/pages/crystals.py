@@ -65,7 +65,7 @@ async def preview(request: Request) -> Response:
 
 @page
 async def crystallize(request: Request) -> Response:
-    """Crystallize open sessions, then the periods that they complete."""
+    """Crystallize all sessions, even active ones, then the days, weeks and epochs that are over."""
     memory = await memory_of(request)
     made = await memory.crystals.make(level="session")
     made += await memory.crystals.make_due()
@@ -103,7 +103,7 @@ async def confirm_purge(request: Request) -> Response:
 
 @page
 async def purge(request: Request) -> Response:
-    """Purge an event if the form repeats its number; else show the form again."""
+    """Purge an event if the form repeats its number; otherwise show the form again."""
     memory = await memory_of(request)
     fields = await form(request)
     event = await memory.events.get(request.path_params["reference"])

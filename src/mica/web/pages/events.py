@@ -33,9 +33,9 @@ async def events(request: Request) -> Response:
 
 @page
 async def rows(request: Request) -> Response:
-    """Render the latest rows, those after a position, or those before an event.
+    """Render rows of the event table: the latest, those `after` a position, or those `before` an event.
 
-    Except for earlier rows, the header `mica-position` has the position to continue after.
+    For the first two, the header `mica-position` has the position after which to continue.
     """
     memory = await memory_of(request)
     filters = view.EventFilter.of(request.query_params)

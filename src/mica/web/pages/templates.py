@@ -43,7 +43,7 @@ PageFunction: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def page(function: PageFunction) -> PageFunction:
-    """Decorate a page, or a part of one: a MicaError is shown in its place, with its status.
+    """Decorate a function that renders a page or a part of one. If it raises a MicaError, that is shown instead.
 
     A space that does not exist, or that the token does not open, is reported before the function runs.
     """
@@ -78,7 +78,7 @@ def is_part(request: Request) -> bool:
 def render(
     request: Request, name: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
 ) -> HTMLResponse:
-    """Render a template with the values that all templates share: the space, links that keep it, the time."""
+    """Render a template. All templates also get the space, links that keep it, and the time."""
     pool = pool_of(request)
     try:
         space = requested_space(request)
@@ -108,7 +108,7 @@ def render(
 
 
 def notice_headers(text: str, *events: str) -> dict[str, str]:
-    """Return headers that make a page show a notice, close its dialog and reload the parts that these events change."""
+    """Return headers that make a page show a notice, close its dialog and reload the parts that listen for `events`."""
     triggers: dict[str, object] = {"mica:notice": text, "mica:done": "", **dict.fromkeys(events, "")}
     return {"hx-trigger": json.dumps(triggers)}  # headers are ASCII
 
@@ -131,7 +131,7 @@ async def form(request: Request) -> Mapping[str, str]:
 
 
 class Static(StaticFiles):
-    """Static files. Browsers cache vendored files and fonts for a year, and revalidate the others."""
+    """Static files. Browsers cache vendored files and fonts for a year; they check other files at each use."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
@@ -142,7 +142,7 @@ class Static(StaticFiles):
 
 @cache
 def templates() -> Environment:
-    """Return the template environment with its filters; it is built once, and templates are compiled once."""
+    """Return the template environment with its filters. It is created once."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

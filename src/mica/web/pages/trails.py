@@ -53,7 +53,7 @@ async def evolution(request: Request) -> Response:
 
 @page
 async def file_map(request: Request) -> Response:
-    """Render the treemap of files, of one folder and with one trail highlighted if the query names them."""
+    """Render the treemap of files. The query may name one folder to show, and one trail to highlight."""
     files = await map_of(request)
     folder, trail = request.query_params.get("folder", ""), request.query_params.get("trail", "")
     space = request.query_params.get("space")
@@ -72,7 +72,7 @@ async def trail(request: Request) -> Response:
 
 @page
 async def drift(request: Request) -> Response:
-    """Render where each line range of a trail is in the working tree now."""
+    """Render where each line range of a trail is now in the working tree."""
     memory = await memory_of(request)
     shown = await memory.trails.show(request.path_params["key"])
     root = await memory.events.directory()

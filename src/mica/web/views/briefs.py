@@ -31,7 +31,7 @@ class ReceiptLine(msgspec.Struct):
 
 
 class ReceiptHead(msgspec.Struct):
-    """The fields of a stored receipt that a list shows."""
+    """The fields of a stored receipt that the list of briefs shows."""
 
     query: str = ""
     tokens: int = 0
@@ -66,7 +66,7 @@ class ExplainedReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def receipt_of(event: Event) -> ReceiptSummary | None:
-    """Parse the summary of a receipt. None if the data does not fit, because another program recorded the event."""
+    """Parse a receipt. Returns None if its data does not fit, because another program recorded the event."""
     try:
         head = msgspec.convert(event.data, ReceiptHead)
     except msgspec.ValidationError:

@@ -19,16 +19,16 @@ ENTRIES_MAX = 64  # pairs of space and figure; the oldest is dropped
 
 
 async def last_purge(memory: Memory) -> EventId | None:
-    """Return the id of the latest purge of a space, by any process. Figures computed before it are invalid."""
+    """Return the id of the latest purge of a space by any process. Cached figures from before it must be dropped."""
     purged = await memory.events.query(EventQuery(names=(PURGE,), limit=1))
     return purged[0].id if purged else None
 
 
 class CountCache(Generic[T]):
-    """Caches one value per space and key, computed by one task at a time.
+    """Caches one value per space and name, computed by one task at a time.
 
-    A value lives for `fresh_s`, or for LASTING_S while the log does not grow. A purge by any process invalidates it
-    at once, so purged content is never served.
+    A value is used for `fresh_s`, and for LASTING_S if the log did not grow meanwhile. A purge by any process drops it
+    at once, so purged content is never shown.
     """
 
     def __init__(self, *, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +38,7 @@ class CountCache(Generic[T]):
         self._locks: dict[object, asyncio.Lock] = {}
 
     async def get(self, memory: Memory, about: str, count: Callable[[], Awaitable[T]]) -> T:
-        """Return the cached value, or compute it with `count` if there is none or it is stale."""
+        """Return the cached value named `about`. If there is none or it is too old, compute it with `count`."""
         key = (memory.space, about)
         async with self._locks.setdefault(key, asyncio.Lock()):
             state = (await memory.events.position(), await last_purge(memory))
@@ -57,5 +57,5 @@ class CountCache(Generic[T]):
         return (then == now and age_s < LASTING_S) or (then[1] == now[1] and age_s < self._fresh_s)
 
     def clear(self) -> None:
-        """Drop all values. Call it when a page changes what they were computed from."""
+        """Drop all values, because a page changed the data they were computed from."""
         self._entries.clear()

@@ -117,7 +117,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
 
 
 async def children(memory: Memory, reference: str) -> list[CrystalNode]:
-    """Read the sources of a crystal, latest first; each that it does not cite has the reason."""
+    """Read the sources of a crystal, latest first. A source that no statement cites has the reason."""
     crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
@@ -158,7 +158,7 @@ async def answers(memory: Memory, query: str, *, level: Level | None = None) -> 
 
 
 async def preview(memory: Memory) -> Sequence[CrystalNode]:
-    """Make the session crystals that crystallizing now would give, without recording them."""
+    """Return the session crystals that would be made now. Nothing is recorded."""
     made = await memory.crystals.make(level="session", dry_run=True)
     return [node_of(crystal) for crystal in made]
 

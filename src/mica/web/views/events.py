@@ -38,7 +38,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> EventFilter:
-        """Parse the fields of a query string; unknown ones are ignored."""
+        """Parse the fields of a query string. Unknown fields are ignored."""
         known = {name: fields.get(name, "").strip() for name in ("names", "bundle", *TEXT_FILTERS)}
         if known["bundle"] not in BUNDLES:
             known["bundle"] = ""
@@ -75,7 +75,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows, latest first, and the position after which newer ones begin."""
+    """Rows of the event table, latest first, and the position after which newer ones begin."""
 
     rows: tuple[EventRow, ...]
     position: int
@@ -103,7 +103,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_event(event: Event) -> str:
-    """Describe an event by its data: its text, path, command or the like; empty if it has none of these."""
+    """Describe an event by its data, such as its text, path or command; empty if it has nothing of the kind."""
     if is_tombstone(event):
         return "purged"
     if event.name == CRYSTAL:
@@ -164,7 +164,7 @@ def _latest_first(events: Sequence[Event], filters: EventFilter) -> tuple[EventR
 
 
 async def later(memory: Memory, filters: EventFilter, *, after: int) -> EventPage:
-    """Read the matching events stored after a position, latest first; of many, only the last ROWS_MAX."""
+    """Read the matching events after a position, latest first. If there are many, only the last ROWS_MAX are read."""
     position = await memory.events.position()
     start = max(after, position - BEHIND_MAX)
     events = [event async for event in memory.events.log(filters.query(None), after=start)]
@@ -178,7 +178,7 @@ async def chain_of(memory: Memory, event: Event) -> Chain:
 
 
 def arrange_chain(events: Sequence[Event], *, current: EventId) -> Chain:
-    """Arrange the events of a chain as a tree; of a long chain, CHAIN_MAX events around the current one."""
+    """Arrange the events of a chain as a tree. Of a long chain, CHAIN_MAX events around the current one are used."""
     known = {event.id for event in events}
     tops = [event for event in events if event.parent_id is None or event.parent_id not in known]
     ordered = [each for top in tops for each in (top, *in_tree_order(top.id, events))]

@@ -32,7 +32,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail on the map, with the files on the map that it leads through."""
+    """A trail on the map, with those of its files that are on the map."""
 
     name: str
     key: str
@@ -53,7 +53,10 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
         return self.spots if spot is None else spot.children
 
     def tiles(self, *, folder: str, trail: str, link: Callable[[str], str]) -> tuple[Tile, ...]:
-        """Return the tiles to draw for a folder. Files of the trail are shaded; without a trail, files of any trail."""
+        """Return the tiles to draw for a folder. The files of `trail` are shaded.
+
+        If there is no such trail, the files of all trails are shaded.
+        """
         chosen = next((number for number, way in enumerate(self.ways) if way.key == trail), None)
         most = max((len(spot.trails) for spot in _files(self.spots)), default=0)
 
@@ -127,7 +130,6 @@ def _spots(tree: Mapping[str, object], above: str) -> tuple[Spot, ...]:
 
 
 def _folder(name: str, inside: object, above: str) -> Spot:
-    """Build a folder of the map. A folder that contains only another folder is joined with it."""
     assert isinstance(inside, dict)
     if len(inside) == 1 and isinstance(only := next(iter(inside.values())), dict):
         return _folder(f"{name}/{next(iter(inside))}", only, above)

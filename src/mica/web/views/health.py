@@ -1,4 +1,4 @@
-"""Health: backlog, size, laws, scheduled jobs and recent failures."""
+"""Health: backlog, size, laws (the invariants of stored data), scheduled jobs and recent failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def health(memory: Memory, *, now: datetime) -> SpaceHealth:
-    """Read the health of a space, without the slow check of its stored data, which `laws` does."""
+    """Read the health of a space. The stored data is not checked, because that is slow; see `laws`."""
     sizes = await memory.upkeep.sizes()
     events, size_bytes = await memory.upkeep.backlog()
     work = await memory.upkeep.planned()
@@ -103,5 +103,5 @@ async def uncovered(memory: Memory) -> list[Waiting]:
 
 
 async def laws(memory: Memory) -> list[str]:
-    """Check the stored data against the laws, and return the problems. Reads all of it."""
+    """Check all stored data against its invariants. Returns one sentence for each problem."""
     return [*await memory.upkeep.verify(), *memory.upkeep.damaged]

@@ -1,4 +1,4 @@
-"""Sources: which ones answer, how fast, how far they agree, and how often the cache answers for them."""
+"""Sources: which ones answer, how fast, how far they agree, and how often a cached answer is used."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcesView(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources used lately, most lines first, and the latest gathers, latest first."""
+    """The sources used lately, those with the most lines first, and the latest gathers, latest first."""
 
     contributions: tuple[SourceContribution, ...] = ()
     briefs: int = 0
     gathers: tuple[Gather, ...] = ()
-    cost: GatherCost = GatherCost()  # total of the gathers (C-20)
+    cost: GatherCost = GatherCost()  # total of the gathers
     yielded: Yield = Yield()
     declared: int = 0
 
@@ -73,7 +73,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptFragment(msgspec.Struct):
-    """One fragment of a stored gather receipt; only its source is read."""
+    """One fragment in the receipt of a gather. Only its source is decoded."""
 
     source: str = ""
 
@@ -119,7 +119,7 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
 
 
 def _count_gather(event: Event, contributions: dict[str, SourceContribution]) -> Gather | None:
-    """Parse a gather receipt and add it to the counts; None if another program recorded the event."""
+    """Parse the receipt of a gather and add it to `contributions`. None if another program recorded the event."""
     try:
         row = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:
@@ -157,7 +157,7 @@ def _count(
 
 
 def _count_failure(contributions: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
-    """Count a failed request. Some receipts list only sources that answered, so the request may not be counted yet."""
+    """Count a failed request of a source. If `is_counted`, the number of requests includes it already."""
     source = contributions.setdefault(name, SourceContribution(name=name))
     source.requests += not is_counted
     source.failures += 1
@@ -182,5 +182,5 @@ def _status(memory: Memory, health: SourceHealth) -> SourceStatus:
 
 
 async def gather(memory: Memory, concept: str) -> GatheredAccount:
-    """Gather one account of a concept now. It is a preview, so nothing is recorded."""
+    """Gather an account of a concept (the merged answer of several sources) now. Nothing is recorded."""
     return await memory.sources.gather(concept, deadline_s=2.0, is_preview=True)

@@ -72,7 +72,7 @@ async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequ
 
 
 def _midnight(at: datetime) -> datetime:
-    """Return the start of a moment's day in the configured time zone, by default that of this machine."""
+    """Return the beginning of the day of `at`, in the configured time zone or else that of this machine."""
     try:
         return to_user_zone(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
     except OverflowError:  # the first day of the calendar
@@ -114,7 +114,7 @@ async def open_work(memory: Memory) -> OpenWork:
 
 
 async def next_brief(memory: Memory, *, now: datetime) -> Brief:
-    """Make the brief that an agent starting now would get. It is a preview, so nothing is recorded."""
+    """Make the brief that an agent starting now would get. Nothing is recorded."""
     return await memory.brief(deadline_s=PREVIEW_S, now=now, is_preview=True)
 
 

@@ -19,18 +19,18 @@ from mica.model.trail import CREATED, CRYSTALLIZED, OFFERED, USED, Trail, passes
 from mica.navigation.trails.loader import load_trail
 from mica.settings import TrailSettings
 
-TOP = 10  # hot paths (A-21)
+TOP = 10  # hot paths
 AGENTS_MAX, MATRIX_ROWS = 8, 12
 WEEKS = 12  # of evolution
 EVENTS_MAX = 5_000  # events that the evolution is counted from
-FAILED_SHARE = 0.20  # of known outcomes; above it a trail gets a warning (A-36)
+FAILED_SHARE = 0.20  # of known outcomes; above it a trail gets a warning
 SAVED_SHARE = 0.50  # of its baseline; below it an active trail saves too little
 DRIFT_TOKENS = 200_000  # of files read to locate ranges: enough for a whole trail
 NEAR = timedelta(days=7)  # before a trail cools or is archived
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition of the gate: the current and the required value."""
+    """One condition for crystallizing a trail automatically (the gate): the current and the required value."""
 
     name: str
     have: float
@@ -67,7 +67,7 @@ Kind = Literal["failing", "saves little", "cooling", "new"]
 
 
 class TrailWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """A warning about a trail that a person may want to act on (A-36)."""
+    """A warning about a trail that may need a person's attention."""
 
     kind: Kind
     trail: str
@@ -76,7 +76,7 @@ class TrailWarning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """Walks by trail and agent: range_ row per trail, range_ column per agent."""
+    """How often each agent walked each trail: one row per trail, one column per agent."""
 
     agents: tuple[str, ...]
     rows: tuple[tuple[Trail, tuple[int, ...]], ...]
@@ -87,7 +87,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrailWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """Trail activity in range_ week, and the number of trails at its end."""
+    """Trail activity in one week, and the number of trails at its end."""
 
     begins_at: datetime
     known: int
@@ -135,7 +135,7 @@ def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
 
 
 def preference_matrix(trails: Sequence[Trail]) -> Preferences:
-    """Count walks by trail and agent, for the first MATRIX_ROWS trails that named agents walked."""
+    """Count walks by trail and agent, for the first MATRIX_ROWS trails that were walked by an agent with a name."""
     walked = [trail for trail in trails if trail.agents][:MATRIX_ROWS]
     runs: Counter[str] = Counter()
     for trail in walked:
@@ -179,7 +179,10 @@ def _trail_warnings(trail: Trail, *, now: datetime, gates: TrailSettings) -> lis
 
 
 def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
-    """Return the state that an unused trail will enter within NEAR, and in how many days; None if there is none."""
+    """Return the state that a trail will enter soon if it stays unused, and in how many days.
+
+    Returns None if its state does not change within the period NEAR.
+    """
     unused = now - trail.last_at
     half, archived = timedelta(days=gates.half_life_days), timedelta(days=gates.archive_days)
     for state, after in (("cooling", half), ("archived", archived)):
@@ -199,7 +202,7 @@ class StepLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def locate_steps(trail: Trail, *, root: Path | None) -> list[StepLocation] | None:
-    """Locate each line range of a trail in the working tree. None if that is not on this machine."""
+    """Find each line range of a trail in the working tree. None if the tree is not on this machine."""
     if root is None:
         return None
     loaded = await asyncio.to_thread(load_trail, trail, root=root, budget_tokens=DRIFT_TOKENS)
@@ -220,7 +223,7 @@ async def locate_steps(trail: Trail, *, root: Path | None) -> list[StepLocation]
 
 
 def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]) -> str:
-    """Draw the weeks as an SVG chart: known trails as a line; named, renewed and used ones as columns."""
+    """Draw the weeks as an SVG chart: known trails as a line; named, renewed and used trails as columns."""
     return columns(
         "Trails known, named, renewed and used by week",
         [
@@ -233,7 +236,7 @@ def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]
 
 
 async def evolution(memory: Memory, *, now: datetime) -> list[TrailWeek]:
-    """Count, for each of the last weeks, the trails that were known, named, offered and used; oldest first."""
+    """Count, for each of the last weeks, the trails that were known, named, renewed, offered and used; oldest first."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
     trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)

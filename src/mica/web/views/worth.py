@@ -1,8 +1,8 @@
 """Measured value: tokens saved and wasted according to the hold-out, live figures, and a report of a day or week.
 
-The saving of a single session cannot be measured, because it is unknown what it would have read without an offer.
-Instead, the mean of tasks with offers is compared to that of tasks whose offers were held out, with its interval, and
-the tokens of unused offers are counted.
+The saving of a single session cannot be measured, because it is unknown what it would have read without an offer (a
+suggestion of trails or files). So some offers are held out at random, and the mean of tasks with offers is compared to
+that of tasks without, with a confidence interval. The tokens of unused offers are counted as wasted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPORTED = ("trail.*", "crystal*", "teaching.*", "hook.failed", "job.failed")
 
 
 class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of offers, and the number and cost of those that were not used."""
+    """The number of offers, the number that were not used, and the tokens these cost."""
 
     offers: int = 0
     unused: int = 0
@@ -38,7 +38,7 @@ class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of the moment (A-28): active trails, their use, and the offers of the active session."""
+    """Current figures: active trails, their use, and the offers of the active session."""
 
     active_trails: int
     hit_rate: float | None  # share of offers that were used; None if there were none
@@ -70,7 +70,7 @@ class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorthView(msgspec.Struct, frozen=True, kw_only=True):
-    """A day or a week (A-29), the period before it, and the comparison of tasks with and without offers."""
+    """The figures of a day or a week, of the period before it, and the comparison of tasks with and without offers."""
 
     report: Report
     now: OfferCounts
@@ -157,7 +157,7 @@ def live_figures(
 def preferences(
     walks: Sequence[Walk], trails: Sequence[Trail], *, since: datetime, length: timedelta, limit: int = 5
 ) -> tuple[Preference, ...]:
-    """Return which agents walk which named trails more or less often than before, largest change first."""
+    """Return the agents that walk a named trail more or less often than before, largest change first."""
     named = [trail for trail in trails if trail.version and len(trail.paths) >= FILES_MIN]
     counts: Counter[tuple[str, str, bool]] = Counter()
     for walk in walks:
