@@ -27,7 +27,7 @@ SHELLS = {"console", "sh", "shell", "bash"}
 SKIPPED = {"node_modules", "build", "dist"}
 # A module that imports or calls one of these does I/O itself, and ARCHITECTURE.md lists it as an edge.
 IO_IMPORTS = {
-    *("apsw", "asyncpg", "concurrent.futures", "fcntl", "httpx", "mmap", "shutil", "socket", "sqlite3", "subprocess"),
+    *("apsw", "asyncpg", "concurrent.futures", "fcntl", "httpx2", "mmap", "shutil", "socket", "sqlite3", "subprocess"),
     "tempfile",
 }
 IO_CALLS = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mica.errors import InvalidSettings
-from mica.settings import load_settings
+from mica.settings import FROM_ENVIRONMENT, Settings, load_settings
 
 
 def written(folder: Path, text: str) -> dict[str, str]:
@@ -136,3 +138,23 @@ def test_concepts_of_every_brief_are_set_by_name(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, '[brief]\nconcepts = ["a:b:c", "judgment:code_review:a:1 b"]\n'))
 
     assert settings.brief.concepts == ("a:b:c", "judgment:code_review:a:1 b")
+
+
+def test_every_key_of_the_file_is_on_the_page_of_settings() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    listed: set[str] = set()
+    for row in rows:
+        section = ""
+        for name in re.findall(r"`([a-z_.]+)`", row.split("|")[1]):
+            section = section if name.startswith(".") else name.rpartition(".")[0]
+            listed.add(section + name if name.startswith(".") else name)
+
+    missing = []
+    for field in msgspec.structs.fields(Settings):
+        if field.name in FROM_ENVIRONMENT:
+            continue
+        inner = field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
+        keys = [f"{field.name}.{each.name}" for each in msgspec.structs.fields(inner)] if inner else [field.name]
+        missing += [key for key in keys if not any(name == key or name.startswith(f"{key}.") for name in listed)]
+    assert missing == []

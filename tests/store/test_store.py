@@ -7,11 +7,14 @@ import tempfile
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mica import store
 from mica.errors import InvalidEvent, LawBroken
 from mica.model.crystal import CrystalQuery
 from mica.model.event import CRYSTAL, MARK, Appended, Event, EventQuery, make_tombstone, writer_named
@@ -41,6 +44,17 @@ def test_the_store_contract_includes_every_suite() -> None:
     }
 
     assert suites == {base.__name__ for base in StoreContract.__mro__ if base is not object}
+
+
+@pytest.mark.parametrize("role", list(get_type_hints(Store)))
+def test_every_role_has_a_suite_that_runs_and_a_module_in_each_engine(role: str) -> None:
+    """Engines without notifications share `SilentNotices`; the remote store makes its roles from the protocols."""
+    suite, runs = Path(contract.__path__[0]) / f"{role}.py", Path(__file__).parent / f"test_{role}.py"
+    engines = ("postgres",) if role == "notices" else ("postgres", "reference", "sqlite")
+    modules = [Path(store.__path__[0]) / engine / f"{role}.py" for engine in engines]
+
+    assert [path for path in (suite, runs, *modules) if not path.is_file()] == []
+    assert f"from mica.testing.contract.{role} import" in runs.read_text(encoding="utf-8")
 
 
 MISSING = build(99_999).id  # the parent of some events, never stored
