@@ -16,20 +16,21 @@ PAGE = ROOT / "tests" / "requirements.md"
 ID = re.compile(r"\b(?:T?[A-E]|[KUM])-\d{2}\b")
 KEEPS = re.compile(rf"keeps: ({ID.pattern}(?:, {ID.pattern})*)")
 ROW = re.compile(r"^\| (?P<id>(?:T?[A-E]|[KUM])-\d{2}) \| (?P<words>.*) \| (?P<state>[^|]*) \| (?P<tests>[^|]*) \|$")
-TESTS_MAX = 3  # tests shown in a row; more would hide the row
+TESTS_MAX = 3  # tests shown in a row, first those that name the fewest requirements; more would hide the row
 
 
 def tests_by_id() -> dict[str, list[str]]:
-    """Map each requirement to the tests whose docstrings name it."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Map each requirement to the tests whose docstrings name it, the most specific tests first."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
     contracts = sorted((ROOT / "src/mica/testing").rglob("*.py"))
     for path in [*sorted((ROOT / "tests").rglob("test_*.py")), *contracts]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 promises = KEEPS.search(ast.get_docstring(node) or "")
-                for name in ID.findall(promises[1]) if promises else ():
-                    found[name].append(f"{path.relative_to(ROOT)}::{node.name}")
-    return found
+                names = ID.findall(promises[1]) if promises else []
+                for name in names:
+                    found[name].append((len(names), f"{path.relative_to(ROOT)}::{node.name}"))
+    return {name: [test for _, test in sorted(named)] for name, named in found.items()}
 
 
 def fill_row(line: str, tests: dict[str, list[str]]) -> str:
